@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import Full
-from agentops_memory.sqlite import SqliteEngine, writer
+from agentops_memory.sqlite import SqliteEngine, transaction
 
 from ..support import engine
 from ..support.files import assert_sound, beside, disk
@@ -130,7 +130,7 @@ def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(
 def test_a_disk_that_fills_in_a_batch_refuses_only_what_found_no_room(
     saves: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "LONGEST", timedelta(seconds=engine.SOON))
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(seconds=engine.SOON))
     works = [engine.saving(f"{number} {LARGE}") for number in range(saves)]
     with disk(tmp_path / "disk", size=16 * MEBIBYTE) as folder:
         path, ballast = folder / "memory.db", folder / "ballast"

@@ -16,7 +16,7 @@ from agentops_memory.memory.space import Space, project_name
 from agentops_memory.recall import visibility as document
 from agentops_memory.recall.query import understood
 from agentops_memory.recall.visibility import PRIOR
-from agentops_memory.sqlite import index, writer
+from agentops_memory.sqlite import index, transaction
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import Partitions, table
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -80,7 +80,7 @@ def test_repeated_deletes_of_every_kind_leave_the_index_exact(service: Service) 
 def small_partitions() -> Iterator[None]:
     """Inside, a few projects and memories fill a partition, and bulks of new ones are small."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(writer, "MOST_WAITING", 3)
+        patched.setattr(transaction, "MOST_WAITING", 3)
         patched.setattr(index, "MOVED", 3)
         patched.setattr(index, "MAX_STEP", 40)
         for name, value in {"MOST_PROJECTS": 3, "MOST_MEMORIES": 4, "OVERSIZED": 2}.items():

@@ -11,7 +11,7 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Unavailable
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine, engine, writer
+from agentops_memory.sqlite import SqliteEngine, engine, transaction
 from agentops_memory.sqlite.dialect import NeedsTransactionOfItsOwn
 
 from ..support.engine import (
@@ -40,7 +40,7 @@ from ..support.service import START, Clock
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A batch takes in whoever waits, however slow the machine is."""
-    monkeypatch.setattr(writer, "LONGEST", timedelta(hours=1))
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(hours=1))
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_writes_that_wait_share_a_commit_in_order_and_what_has_no_room_the_next(
 
     with pytest.MonkeyPatch.context() as bounded:
         for name, most in bounds.items():
-            bounded.setattr(writer, name, most)
+            bounded.setattr(transaction, name, most)
         run(path, test)
     assert contents(path) == ["before", *names]
     assert_sound(path, live=13)

@@ -15,7 +15,7 @@ from agentops_memory.errors import Damaged, StartRefused
 from agentops_memory.http import middleware as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine, writer
+from agentops_memory.sqlite import SqliteEngine, transaction
 from agentops_memory.sqlite.connection import drop_statements
 
 from ..support.callers import calling, made_key
@@ -91,7 +91,7 @@ def test_a_damaged_index_is_made_anew_while_the_newest_stand_in_and_nothing_is_l
 def test_a_damaged_index_that_is_met_otherwise_is_mended_too(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, saves: int
 ) -> None:
-    monkeypatch.setattr(writer, "AT_ONCE", 3)
+    monkeypatch.setattr(transaction, "AT_ONCE", 3)
     with serving_with_a_damaged_index(path) as service:
         for number in range(saves):
             service.save(f"pear {number}")

@@ -25,7 +25,7 @@ from agentops_memory.recall import visibility as document
 from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.recall.query import understood
 from agentops_memory.recall.text import End, columns
-from agentops_memory.sqlite import SqliteEngine, writer
+from agentops_memory.sqlite import SqliteEngine, transaction
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import table
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -149,7 +149,7 @@ def test_when_the_index_cannot_take_a_batch_each_change_is_run_alone(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(document, "MOST_PROJECTS", 1)
-    monkeypatch.setattr(writer, "MOST_WAITING", 0)
+    monkeypatch.setattr(transaction, "MOST_WAITING", 0)
     other = Seen("other")
 
     def guilty(tx: Transaction) -> None:

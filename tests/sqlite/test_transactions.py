@@ -15,7 +15,7 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite import SqliteEngine, engine, writer
+from agentops_memory.sqlite import SqliteEngine, engine
 from agentops_memory.sqlite import transaction as readers
 
 from ..support.engine import (
@@ -143,7 +143,7 @@ def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served
 
     async def test(database: SqliteEngine) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(writer.Writer, "_together", broken)
+            patched.setattr(readers.Writer, "_together", broken)
             errors = await together(database, map(saving, "abc"))
         assert [type(error) for error in errors] == [MemoryError] * 3
         assert await together(database, map(saving, "abc")) == ["a", "b", "c"]

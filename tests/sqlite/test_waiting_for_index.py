@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import index, partitions, writer
+from agentops_memory.sqlite import index, partitions, transaction
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
@@ -29,7 +29,7 @@ OF_STORES = 1024  # the partition of entries of stores
 def test_saves_enter_the_index_together_once_many_wait(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "MOST_WAITING", 5)
+    monkeypatch.setattr(transaction, "MOST_WAITING", 5)
     for number in range(5):
         service.save(f"apple {number}")
     assert indexed(service.path) == 0
@@ -57,7 +57,7 @@ def test_what_waits_is_bounded_in_characters_though_the_first_are_short(
 def test_what_waits_enters_the_index_by_and_by_when_no_change_comes(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "AT_ONCE", 3)
+    monkeypatch.setattr(transaction, "AT_ONCE", 3)
     for number in range(7):
         service.save(f"apple {number}")
 
@@ -232,7 +232,7 @@ def test_entries_of_stores_enter_the_index_soon_after_the_last(service: Service)
 def test_a_search_of_a_store_finds_what_was_just_put(
     path: Path, options: Any, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writer, "UNRANKED_PAUSE", 60.0)
+    monkeypatch.setattr(transaction, "UNRANKED_PAUSE", 60.0)
     with serving(path, **options) as service:
         place = store(service.http)
         entry(service.http, place, "a", "apple")

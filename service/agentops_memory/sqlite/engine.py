@@ -74,8 +74,7 @@ from .open_files import (
 from .partitions import Purge
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
-from .transaction import SqliteTransaction, Work, cached_reads, readers
-from .writer import OnCommit, Writer, serving
+from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,16 +1,31 @@
-"""A transaction, its instant and its tables; and the threads that read, with a connection each."""
+"""A transaction, its instant and its tables; the threads that read, with a connection each; and the
+one writer.
+
+Changes wait in a bounded queue, and those that wait together share one commit; none is answered
+before it. A change that raises before it wrote anything fails alone, as most refusals do. When one
+raises later, or the index or the commit fails, the batch is rolled back and each of its changes is
+run again alone: savepoints would cost every change what few need. New memories enter the full-text
+index together, many at a time.
+"""
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from secrets import randbits
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from ..engine.engine import Transaction
+from ..engine.engine import Failed, Outcome, Succeeded, Transaction, outcome_of, settle
+from ..engine.maintenance import noop
+from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.access import EVERYTHING, Caller
+from ..memory.erasure import MAX_STEP
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId, Moment, Shown
 from ..memory.sessions import SessionTable
@@ -21,11 +36,23 @@ from ..recall.features import Features
 from ..recall.held_reads import HeldReads, Place, Stored
 from ..recall.instants import EPOCH
 from ..recall.visibility import Visibility
-from .connection import Check, Threads, connect, known_stems, read_only, sizes_of, token_of
-from .dialect import SQLITE, NeedsTransactionOfItsOwn, SqliteTable, refusing, translated
-from .index import Index
-from .open_files import OpenFiles
-from .partitions import Partitions
+from .connection import (
+    Check,
+    Threads,
+    carriable,
+    change,
+    connect,
+    known_stems,
+    known_to,
+    ours,
+    read_only,
+    sizes_of,
+    token_of,
+)
+from .dialect import SQLITE, NeedsTransactionOfItsOwn, SqliteTable, is_damage, refusing, translated
+from .index import MOST_WAITING, Index
+from .open_files import OpenFiles, WriteAheadLog
+from .partitions import AT_ONCE, Partitions
 from .search import SqliteSearch
 
 P = ParamSpec("P")
@@ -124,7 +151,6 @@ class SqliteTransaction(Transaction):
 Work = Callable[Concatenate[SqliteTransaction, P], T]
 """What runs in a transaction; it may be run again when nothing of it happened."""
 
-
 READERS = 2  # Python's GIL lets more add little, and each has a cache and open files
 READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
 
@@ -214,3 +240,306 @@ def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator
         it = SqliteStored(connection, files)
         stored = Stored(it.token, it.area_of, it.summaries, it.texts)
         yield HeldReads(index, stored, known_stems(connection))
+
+
+MEMBERS = 64  # of a batch
+LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
+RANKED_LATELY = 10.0  # seconds
+INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
+# Iterations of the loop, from a request's arrival to its change: those that come together are
+# written together. A lone writer waits for none, as there were no others in the batch before.
+ITERATIONS, LONE_ITERATIONS = 3, 1
+PAUSE = 0.01  # seconds without a change, after which new memories enter the index
+# The same for entries of stores, agents and refs: a search of them may find the database locked or
+# full, and then has only what is in the index.
+UNRANKED_PAUSE = 0.25
+LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
+
+OnCommit = Callable[[int, float], None]
+"""Told of each commit: how many changes, and the seconds that they took."""
+
+Change = Callable[[sqlite3.Connection, Index], T]
+"""Never commits, and can run again when it was rolled back: alone, or in a batch."""
+
+
+class Writer:
+    """A queue of changes and the loop that serves it. `serve` runs as long as changes may come.
+
+    The queue has so many places; beyond, a change waits for one until the timeout.
+    """
+
+    def __init__(
+        self,
+        log: WriteAheadLog,
+        places: int,
+        timeout: timedelta,
+        on_commit: OnCommit,
+        index: DatabaseIndex,
+    ) -> None:
+        self._index = index
+        self._thread = log.writer
+        self._log = log
+        self._places = asyncio.Semaphore(places)
+        self._timeout = timeout.total_seconds()
+        self._on_commit = on_commit
+        self._check = log.files.require_same
+        self._queue: deque[_Queued] = deque()  # each until its caller is answered
+        self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
+        self._wake_up = asyncio.Event()
+        self._is_shared = False  # whether the last batch had several changes
+        self._is_closing = False
+        self._is_closed = False
+        self.on_damage: Callable[[], object] = noop  # of the index, that no caller meets
+
+    @property
+    def waiting(self) -> int:
+        return len(self._queue)
+
+    async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
+        """What work answers, once it is on disk. A cancelled caller leaves; the change continues.
+
+        Raises Busy when no place in the queue comes free in time, and Unavailable after the end.
+        """
+        await self._admit()
+        if self._is_closed:
+            self._places.release()
+            raise Unavailable("The database is closed.")
+        # Counted from here, so that writes behind a lock are refused together, not in turn.
+        queued = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
+        self._queue.append(queued)
+        self._wake_up.set()
+        return cast("T", await queued.answer)
+
+    async def serve(self) -> None:
+        """Write what comes, until `close` has been called and the queue is empty."""
+        try:
+            while await self._has_changes():
+                self._log.before_batch()
+                await self._write_next()
+                await self._log.after_batch()
+        finally:
+            self._is_closed = True
+            self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
+
+    async def index_now(self) -> None:
+        """Put all memories into the full-text index if that is possible, and new ones at once.
+
+        The latter for a while: else those who ask it again and again beside others' saves would
+        each wait for a commit.
+        """
+        self._ranked_at = time.monotonic()
+        with suppress(Refusal, sqlite3.Error):
+            await self.write(lambda _, batch: batch.flush(), INDEX_TIMEOUT)
+
+    async def _index_meanwhile(self) -> None:
+        """Put new memories into the full-text index as long as no change comes.
+
+        After a pause, since an import's next rows come soon. What keeps them out, the next
+        change tells.
+        """
+        if (seconds := self._pause()) is None:
+            return
+        pause = asyncio.get_running_loop().call_later(seconds, self._wake_up.set)
+        await self._wake_up.wait()
+        pause.cancel()
+        if self._queue or self._is_closing:
+            return
+        self._wake_up.clear()
+        while self._pause() is not None and not self._wake_up.is_set():
+            deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
+            work = partial(self._alone, _indexed_some, deadline, own=0)
+            self._log.before_batch()
+            (outcome,) = await self._thread.run(work)
+            self._index.apply_commits()
+            await self._log.after_batch()
+            if isinstance(outcome, Failed) and is_damage(outcome.error):
+                self.on_damage()
+            if outcome != Succeeded(True):
+                return
+
+    def _pause(self) -> float | None:
+        """Seconds without a change after which what waits enters the index; None for not yet."""
+        known = self._thread.known
+        if len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP:
+            return PAUSE
+        return UNRANKED_PAUSE if known.is_unranked else None
+
+    def close(self) -> None:
+        """Let what was accepted end; then `serve` does."""
+        self._is_closing = True
+        self._wake_up.set()
+
+    async def _admit(self) -> None:
+        if not self._places.locked():
+            await self._places.acquire()  # at once
+            return
+        try:
+            async with asyncio.timeout(self._timeout):
+                await self._places.acquire()
+        except TimeoutError as error:
+            raise Busy("Too many writes are waiting; try again.") from error
+
+    async def _has_changes(self) -> bool:
+        """Wait for a change, and shortly for others; false at the end."""
+        if not (self._queue or self._is_closing):
+            self._wake_up.clear()
+            await self._index_meanwhile()
+            await self._wake_up.wait()
+        end = time.monotonic() + LONG
+        for _ in range(ITERATIONS if self._is_shared else LONE_ITERATIONS):
+            await asyncio.sleep(0)
+            if time.monotonic() > end:
+                break
+        return bool(self._queue)
+
+    async def _write_next(self) -> None:
+        batch = undecided = list(islice(self._queue, MEMBERS))
+        self._is_shared = len(batch) > 1
+        try:
+            if self._is_shared:
+                undecided = await self._run(batch, partial(self._together, batch))
+            for it in undecided:
+                await self._run([it], partial(self._alone, it.work, it.deadline))
+        except Exception as error:  # noqa: BLE001 - else all that come later would wait forever
+            self._settle_all(batch, Failed(error))
+
+    async def _run(
+        self,
+        batch: Sequence["_Queued"],
+        work: Callable[[sqlite3.Connection], Sequence[Outcome | None]],
+    ) -> list["_Queued"]:
+        """Settle the first changes of a batch; those of which nothing happened."""
+        began, outcomes = time.monotonic(), await self._thread.run(work)
+        self._index.apply_commits()
+        if done := sum(isinstance(it, Succeeded) for it in outcomes):
+            self._on_commit(done, time.monotonic() - began)
+        undecided = []
+        for it, outcome in zip(batch, outcomes, strict=False):
+            if outcome is None:
+                undecided.append(it)
+            else:
+                self._settle(it, outcome)
+        return undecided
+
+    def _settle_all(self, batch: Iterable["_Queued"], outcome: Outcome) -> None:
+        for it in [it for it in batch if it in self._queue]:
+            self._settle(it, outcome)
+
+    def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
+        self._queue.remove(settled)
+        self._places.release()
+        if isinstance(outcome, Failed) and isinstance(outcome.error, sqlite3.Error):
+            try:  # what SQLite fails with on another log looks like damage, or a failing disk
+                self._check()
+            except Refusal as refusal:
+                outcome = Failed(refusal)
+        settle(settled.answer, outcome)
+
+    # What follows runs on the thread of the connection.
+
+    def _alone(
+        self, work: Change[object], deadline: float, database: sqlite3.Connection, own: int = 1
+    ) -> tuple[Outcome]:
+        def run() -> object:
+            with self._transaction(database, deadline, own) as batch:
+                return work(database, batch)
+
+        outcome = outcome_of(run)
+        is_again = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
+        return (outcome_of(run) if is_again else outcome,)
+
+    def _together(
+        self, changes: Sequence["_Queued"], database: sqlite3.Connection
+    ) -> list[Outcome | None]:
+        """What came of the first of these, in order: one at least, and all that had time to begin.
+
+        None says that nothing happened and that the work is to be run alone.
+        """
+        outcomes: list[Outcome | None] = []
+        try:
+            with self._transaction(database, changes[0].deadline, len(changes)) as batch:
+                end = time.monotonic() + LONGEST.total_seconds()
+                for it in changes:
+                    outcomes.append(None)
+                    outcomes[-1] = _in_batch(it.work, database, batch)
+                    if time.monotonic() > end:
+                        break
+        except (sqlite3.Error, RunAgain, _BatchLost):
+            return [None] * len(outcomes or changes)
+        return outcomes
+
+    @contextmanager
+    def _transaction(
+        self, database: sqlite3.Connection, deadline: float, own: int
+    ) -> Iterator[Index]:
+        """Inside, a batch is made of so many changes of the queue.
+
+        Then it is committed, and memory gets what it has changed.
+        """
+        token, before = randbits(63), database.total_changes
+        # Else those who query the full-text index would wait for what is not in it.
+        is_ranked = time.monotonic() < self._ranked_at + RANKED_LATELY
+        ours(database).noted.clear()
+        with self._index.writing(token) as tell:
+            try:
+                with change(database, deadline, self._check):
+                    batch = Index(
+                        database,
+                        is_alone=own < 2,
+                        most=0 if is_ranked else MOST_WAITING,
+                        known=known_to(database),
+                        is_awaited=lambda: len(self._queue) > own,
+                    )
+                    yield batch
+                    batch.end()
+                    if database.total_changes != before:
+                        state = token_of(database)
+                        database.execute("UPDATE database_state SET token = ?", (token,))
+                        tell(state, batch.changes())
+                self._log.written += database.total_changes - before
+            except BaseException:
+                ours(database).known.forget()
+                raise
+
+
+def _indexed_some(_: sqlite3.Connection, batch: Index) -> bool:
+    return batch.flush(AT_ONCE, may_stop=True)
+
+
+@asynccontextmanager
+async def serving(writer: Writer) -> AsyncIterator[Writer]:
+    """A writer at work. At the end it writes what it has accepted."""
+    task = asyncio.create_task(writer.serve())
+    try:
+        yield writer
+    finally:
+        try:
+            await writer.index_now()
+        finally:
+            writer.close()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+class _Queued:
+    def __init__(self, work: Change[Any], deadline: float) -> None:
+        self.work = work
+        self.deadline = deadline
+        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+
+class _BatchLost(Exception):
+    """A change raised after it had written: what was done before it is undone with it."""
+
+
+def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Index) -> Outcome | None:
+    before = database.total_changes
+    outcome: Outcome | None
+    try:
+        outcome = Succeeded(work(database, batch))
+    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+        if database.total_changes != before:
+            raise _BatchLost from None
+        outcome = None if isinstance(error, RunAgain) else Failed(carriable(error))
+    if not database.in_transaction:  # ended by an error that the work may have caught
+        raise _BatchLost
+    return outcome
