@@ -23,8 +23,8 @@ from ..recall.area import drafted
 from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
 from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
+from ..recall.held_reads import Ranking
 from ..recall.query import Corrections, Piece, Term
-from ..recall.ranking import Ranking
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
 from ..recall.stems import BORROWED, Entry, Stems, Vocabulary, likely_in
 from ..recall.visibility import (
