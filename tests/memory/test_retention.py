@@ -22,7 +22,7 @@ from agentops_memory.jobs.retention import (
 )
 from agentops_memory.jobs.runner import WorkSignal, background
 from agentops_memory.memory import erasure as past_retention
-from agentops_memory.memory import revisions, saves
+from agentops_memory.memory import saves
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.retention import FOR_EVER, WHAT, Kind, Retentions
@@ -129,7 +129,7 @@ def test_no_step_takes_more_than_saves_may_wait_for(
     service: Service, monkeypatch: pytest.MonkeyPatch, bound: str, most: int,
     steps: list[tuple[int, int]],
 ) -> None:  # fmt: skip
-    for module in (past_retention, revisions):
+    for module in (past_retention, saves):
         monkeypatch.setattr(module, bound, most)
     for number in range(6):
         saved = service.save(f"{number}" * 400)

@@ -17,7 +17,7 @@ from agentops_memory import memory
 from agentops_memory.engine.engine import is_within_one_project
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.memory.lifecycles import SupersessionTable
-from agentops_memory.memory.revisions import RevisionTable
+from agentops_memory.memory.saves import RevisionTable
 from agentops_memory.postgresql import transaction
 from agentops_memory.postgresql.migrate import schema_of
 

@@ -11,7 +11,7 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import ChangeKind, Memory, MemoryId, Session, SessionId
-from agentops_memory.memory.revisions import RevisionTable
+from agentops_memory.memory.saves import RevisionTable
 from agentops_memory.memory.sessions import SessionTable
 from agentops_memory.memory.space import project_name
 from agentops_memory.sqlite.migrate import migrated

@@ -22,7 +22,7 @@ from ..memory.lifecycles import LifecycleTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.retention import BY_CLOCK, Kind, Retentions
-from ..memory.revisions import RevisionTable
+from ..memory.saves import RevisionTable
 from ..memory.space import TRAITS, Project, SpaceKind
 from ..openintent import agents
 from ..openintent.entries import expired

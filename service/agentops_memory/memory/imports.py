@@ -25,8 +25,8 @@ from .memory import (
     SessionId,
     undeleted,
 )
-from .revisions import RevisionTable, created, revised
 from .rows import micros
+from .saves import RevisionTable, created, revised
 from .sessions import SessionTable
 from .space import Project
 from .table import Dialect, Sql

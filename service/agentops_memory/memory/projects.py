@@ -24,8 +24,8 @@ from .memory import (
     undeleted,
 )
 from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
-from .revisions import revised
 from .rows import micros, optional_instant, portion
+from .saves import revised
 from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project, place_of
 from .table import GLOBAL, FilteredTable, Index, Sql
 

@@ -30,8 +30,8 @@ from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import ENDED, UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.redactor import Redactor, require_room
 from ..memory.retention import Capacities
-from ..memory.revisions import changed_at, created, revised
 from ..memory.rows import count, micros, reads
+from ..memory.saves import changed_at, created, revised
 from ..memory.space import NO_PROJECT, Space, SpaceKind
 from ..memory.table import Sql
 from . import drafts, entries, events, intents

@@ -18,9 +18,8 @@ from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
 from ..memory.redactor import Redaction, RunKey, aside, require_room
-from ..memory.revisions import revised
 from ..memory.rows import Column, RowMapper
-from ..memory.saves import Written
+from ..memory.saves import Written, revised
 from ..memory.search import Filter
 from ..memory.space import MemoryRef
 from ..memory.table import Sql

@@ -13,8 +13,8 @@ from ..errors import BadFields
 from ..light import dataclass
 from ..memory.memories import SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
-from ..memory.revisions import created
 from ..memory.rows import Column, RowMapper, count, instant, micros, optional_micros, reads
+from ..memory.saves import created
 from ..memory.space import MemoryRef, Space
 from ..memory.table import Sql, Table
 from ..recall.text import content_hash

@@ -15,7 +15,7 @@ from ..memory.lifecycles import at_key
 from ..memory.memories import MemoryTable
 from ..memory.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
 from ..memory.redactor import MAX_SCOPE, Redactor, RulesOf
-from ..memory.revisions import RevisionTable
+from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
 from ..memory.table import Sql

@@ -32,7 +32,7 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import LifecycleTable, SupersessionTable
 from ..memory.memories import MemoryLists, MemoryTable
 from ..memory.memory import Memory, MemoryId, SessionId
-from ..memory.revisions import RevisionTable
+from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import (  # fmt: skip
     FIRST,

@@ -23,9 +23,8 @@ from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import ANY_STATE, Expected, MemoryId
 from ..memory.redactor import NO_STORE, Redactor, RulesOf, aside, default_rules, require_room
-from ..memory.revisions import RevisionTable
 from ..memory.rows import Column, RowMapper, optional_micros, reads
-from ..memory.saves import Written
+from ..memory.saves import RevisionTable, Written
 from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.table import Sql
 from ..recall.visible import has_controls
