@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.ranking import WEIGHTS
+from agentops_memory.memory.search import WEIGHTS
 from agentops_memory.recall.stems import TOKENIZER
 from agentops_memory.sqlite.connection import connect
 

@@ -19,8 +19,7 @@ from agentops_memory.jobs import retention as sweeping
 from agentops_memory.memory import projects, saves
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text
-from agentops_memory.memory.ranking import Totals
-from agentops_memory.memory.search import Filter
+from agentops_memory.memory.search import Filter, Totals
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall import area, cache, group
 from agentops_memory.recall import visibility as document

@@ -7,8 +7,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import TimedOut
-from agentops_memory.memory.ranking import Scored
-from agentops_memory.memory.search import Filter
+from agentops_memory.memory.search import Filter, Scored
 from agentops_memory.postgresql.search import PostgresSearch
 from agentops_memory.recall.query import Query
 from agentops_memory.sqlite.search import SqliteSearch

@@ -16,8 +16,16 @@ from typing import NamedTuple
 from ..errors import TimedOut
 from ..light import dataclass, field
 from ..memory.memory import MemoryId
-from ..memory.ranking import NAMED, PRIOR_MEMORIES, PRIOR_WORDS, SAID, Totals, frequency, weights_of
-from ..memory.search import Field
+from ..memory.search import (
+    NAMED,
+    PRIOR_MEMORIES,
+    PRIOR_WORDS,
+    SAID,
+    Field,
+    Totals,
+    frequency,
+    weights_of,
+)
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..memory.table import Connection, Table
 from ..recall.area import Area, Row, drafted

@@ -11,8 +11,7 @@ from psycopg import errors
 from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
-from ..memory.ranking import Scored, frequency, scored
-from ..memory.search import TermScore
+from ..memory.search import Scored, TermScore, frequency, scored
 from ..recall.features import Features
 from ..recall.group import Lookup
 from ..recall.query import Term

@@ -12,7 +12,7 @@ from weakref import ref
 
 from ..light import dataclass, field
 from ..memory.memory import MemoryId
-from ..memory.ranking import Totals
+from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
 from .area import Area, Draft, Row

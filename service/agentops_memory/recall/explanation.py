@@ -11,8 +11,9 @@ from ..light import Lazy, dataclass
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import NO_LINKS, Memory, MemoryId
-from ..memory.ranking import OTHER_SENTENCES, PLACES, sentence_weights
 from ..memory.search import (
+    OTHER_SENTENCES,
+    PLACES,
     Explained,
     Explanation,
     Field,
@@ -27,6 +28,7 @@ from ..memory.search import (
     SearchResult,
     Source,
     Tier,
+    sentence_weights,
 )
 from ..memory.space import GLOBAL_SCOPE
 from .query import Query, Term

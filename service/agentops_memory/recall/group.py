@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any
 
 from ..memory.memory import MemoryId
-from ..memory.ranking import MOST, Sums, Totals, of_pieces
+from ..memory.search import MOST, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from .area import Area, Row, position_and_code
 from .query import Piece, Term

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from ..light import dataclass, field
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Shown
-from ..memory.ranking import FOLLOWING, GAINING, SENTENCE_DEPTH, Scored, combined
-from ..memory.search import Method
+from ..memory.search import FOLLOWING, GAINING, SENTENCE_DEPTH, Method, Scored, combined
 from ..memory.space import GLOBAL_AREA, Project
 from ..memory.table import PastStep
 from ..secrets.redaction import Rules

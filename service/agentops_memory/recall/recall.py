@@ -15,7 +15,6 @@ from ..memory.agents import Viewer
 from ..memory.lifecycles import with_links
 from ..memory.memories import AT_ONCE, MemoryTable
 from ..memory.memory import Memory, MemoryId, Text
-from ..memory.ranking import Scored
 from ..memory.redactor import require_store
 from ..memory.saves import live
 from ..memory.search import (
@@ -26,6 +25,7 @@ from ..memory.search import (
     Include,
     Method,
     Packed,
+    Scored,
     SearchResult,
     Source,
     Tier,

@@ -12,16 +12,23 @@ from typing import Any, Protocol
 
 from ..memory.memories import MemoryLists
 from ..memory.memory import Memory, MemoryId, indexed
-from ..memory.ranking import (
+from ..memory.search import (
     KEYED_RANK,
     NOTHING,
     PLACES,
     SCORED,
     Candidate,
+    Field,
+    Filter,
+    Hit,
+    Method,
+    Parts,
     PiecePostings,
     Postings,
     Scored,
     Sums,
+    TermScore,
+    Tier,
     Totals,
     combined,
     followers,
@@ -30,7 +37,6 @@ from ..memory.ranking import (
     of_every,
     with_gains,
 )
-from ..memory.search import Field, Filter, Hit, Method, Parts, TermScore, Tier
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE
 from ..memory.table import Attributes, Table, step
 from .query import MOST_TERMS, MOST_WORDS, Corrections, Piece, Query, Sentence, Term

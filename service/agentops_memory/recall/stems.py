@@ -10,8 +10,7 @@ from operator import itemgetter
 from threading import Lock
 from typing import NamedTuple
 
-from ..memory.ranking import PRIOR_MEMORIES, PRIOR_WORDS, frequency
-from ..memory.search import Field
+from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field, frequency
 from .features import ALL, INDEXED, Features
 from .query import SHORTEST, STOPWORDS, Remembered, is_compared, is_one_edit, similarity
 from .text import INDEX_FORMAT, unified

@@ -6,8 +6,7 @@ from ..errors import DamagedRow
 from ..light import dataclass
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Moment, expired, indexed
-from ..memory.ranking import gaining, sentence_depth, sentence_weights, weights_of
-from ..memory.search import Filter, Tier
+from ..memory.search import Filter, Tier, gaining, sentence_depth, sentence_weights, weights_of
 from ..memory.space import (
     FIRST,
     GLOBAL_AREA,

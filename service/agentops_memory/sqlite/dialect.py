@@ -26,8 +26,8 @@ from ..errors import (
     Unreadable,
 )
 from ..memory.access import Patterns
-from ..memory.ranking import PRIOR_MEMORIES, PRIOR_WORDS
 from ..memory.rows import tag_tuple
+from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS
 from ..memory.space import Project
 from ..memory.table import Connection, Dialect, Table
 from ..recall.features import ALL, Feature, Features

@@ -15,8 +15,7 @@ from ..errors import Damaged, TimedOut, Unreadable
 from ..light import replace
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId, end_of, indexed, undeleted
-from ..memory.ranking import NAMED, PRIOR_MEMORIES, SAID, Scored, Totals, weights_of
-from ..memory.search import TermScore, Tier
+from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals, weights_of
 from ..memory.space import GLOBAL_AREA
 from ..recall.area import Row as MemoryRow
 from ..recall.area import drafted
