@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.files import drafts
-from agentops_memory.memory.findings import CODES, Finding, Status
+from agentops_memory.memory.damage import CODES, Finding, Status
 from agentops_memory.memory.retention import USUAL
 from agentops_memory.operations.backup import make_archive, path_in
 from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed

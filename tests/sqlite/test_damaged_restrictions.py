@@ -18,8 +18,7 @@ import pytest
 
 from agentops_memory.http import middleware as health
 from agentops_memory.memory.access import DEFAULT_TENANT
-from agentops_memory.memory.damage import COLUMNS
-from agentops_memory.memory.findings import Finding, Status
+from agentops_memory.memory.damage import COLUMNS, Finding, Status
 from agentops_memory.openwop.artifacts import ArtifactKind
 from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.entries import Method

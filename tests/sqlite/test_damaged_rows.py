@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.memory.findings import Finding, Status
+from agentops_memory.memory.damage import Finding, Status
 from agentops_memory.operations.doctor import DoctorContext, findings_of, fixed
 from agentops_memory.sqlite.connection import connect
 

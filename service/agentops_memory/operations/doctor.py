@@ -16,7 +16,7 @@ from ..errors import Refusal, SettingRefused, Unavailable
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId
-from ..memory.findings import GARBAGE, Finding, Status, failed, note, ok, warn
+from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.keys import KeyRegistry
 from ..secrets.sanitizing import sentence_of
 from ..settings import Settings, UsableSettings, unknown_variables

@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from ..engine.files import file_system, is_network, leftovers, opened, remove_leftovers
 from ..errors import Refusal
-from ..memory.findings import Finding, failed, note, ok, warn
+from ..memory.damage import Finding, failed, note, ok, warn
 from ..memory.keys import KeyRegistry
 from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from .files.redaction import RedactionFile

@@ -10,8 +10,8 @@ import psycopg
 
 from ..errors import Busy, Conflict, Refusal, StartRefused
 from ..memory.access import TenantId
+from ..memory.damage import Finding, failed, note, ok, some_of, warn
 from ..memory.erasure import held
-from ..memory.findings import Finding, failed, note, ok, some_of, warn
 from ..memory.keys import By
 from ..memory.memory import undeleted
 from ..memory.retention import Counted, Retentions, StorageStats

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..engine.maintenance import noop
 from ..errors import Unreadable
-from ..memory.findings import GARBAGE, Finding, failed, note, ok, some_of, warn
+from ..memory.damage import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ..memory.memory import UNSAVED, undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session

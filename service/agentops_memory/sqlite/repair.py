@@ -19,8 +19,7 @@ from ..errors import Unavailable
 from ..light import dataclass
 from ..memory.access import TenantId
 from ..memory.agents import Access
-from ..memory.damage import DERIVED, TableCheck, named
-from ..memory.findings import Fix, some_of
+from ..memory.damage import DERIVED, Fix, TableCheck, named, some_of
 from ..memory.memory import undeleted
 from ..memory.rows import micros
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind

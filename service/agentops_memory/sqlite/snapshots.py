@@ -13,8 +13,8 @@ from pydantic import PlainSerializer
 
 from ..engine.files import placed, private_file, sync
 from ..errors import Busy, Refusal
+from ..memory.damage import GARBAGE
 from ..memory.erasure import Erasure, ErasureId, receipts
-from ..memory.findings import GARBAGE
 from ..memory.memory import deleted, undeleted
 from ..memory.rows import LAST, instant
 from ..memory.space import in_a_session, in_no_session

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 from ...engine.files import drafts
 from ...errors import Refusal
 from ...memory.access import tenant_id
-from ...memory.findings import some_of
+from ...memory.damage import some_of
 from ...operations.backup import Archived, Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared

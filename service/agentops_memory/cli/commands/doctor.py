@@ -14,7 +14,7 @@ from ...engine.engine import Engine
 from ...engine.maintenance import noop
 from ...http.query import ENTRY, STORE, public_id
 from ...memory.access import Caller, tenant_id
-from ...memory.findings import Finding, Status, has_failed, worst_first
+from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
 from ...operations.doctor import DoctorContext, findings_of, fixed
 from ...operations.files.redaction import RedactionFile
