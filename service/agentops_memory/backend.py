@@ -60,7 +60,7 @@ def audit_of(
     """The audit; `by` says who a caller is, by default the owner of a key."""
     by = by or keys.by_key
     if settings.database_url:
-        from .postgresql.keys import PostgresAudit  # noqa: PLC0415
+        from .postgresql.tenants import PostgresAudit  # noqa: PLC0415
 
         return PostgresAudit(settings.database_url, clock, by)
     return keys.AuditFile(settings.audit_file, clock, by)
@@ -68,7 +68,7 @@ def audit_of(
 
 def registry_of(settings: Settings) -> "KeyRegistry":
     if settings.database_url:
-        from .postgresql.keys import PostgresKeys  # noqa: PLC0415
+        from .postgresql.tenants import PostgresKeys  # noqa: PLC0415
 
         return PostgresKeys(settings.database_url)
     return keys.KeyFile(settings.keys_file, settings.audit_file)
@@ -78,7 +78,7 @@ def registry_of(settings: Settings) -> "KeyRegistry":
 async def watched_keys(settings: Settings) -> "AsyncIterator[KeyStore]":
     """The keys that open a service, with every change of them."""
     if settings.database_url:
-        from .postgresql.keys import WatchedPostgresKeys  # noqa: PLC0415
+        from .postgresql.tenants import WatchedPostgresKeys  # noqa: PLC0415
 
         watched = WatchedPostgresKeys(settings.database_url)
         with watched.watching():

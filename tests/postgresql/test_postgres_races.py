@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import Refusal
-from agentops_memory.postgresql.keys import PostgresKeys
+from agentops_memory.postgresql.tenants import PostgresKeys
 
 from ..support.answers import Writer, described, every_write
 from ..support.callers import OPERATOR, made_in

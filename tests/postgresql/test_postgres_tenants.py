@@ -11,8 +11,8 @@ from agentops_memory.jobs import schedule as gauges
 from agentops_memory.memory.access import DEFAULT_TENANT, Caller, Role, TenantId, patterns
 from agentops_memory.memory.keys import issued
 from agentops_memory.postgresql.engine import PostgresEngine
-from agentops_memory.postgresql.keys import PostgresKeys
 from agentops_memory.postgresql.migrate import brought_up_to_date, newest, tenants
+from agentops_memory.postgresql.tenants import PostgresKeys
 
 from ..support.callers import OPERATOR, calling
 from ..support.measures import key, measured

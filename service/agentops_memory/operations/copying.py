@@ -24,8 +24,8 @@ from ..memory.rows import micros
 from ..postgresql.connection import PostgresConnection, control
 from ..postgresql.engine import SERVES
 from ..postgresql.index import Index
-from ..postgresql.keys import PostgresKeys
 from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of, tenants
+from ..postgresql.tenants import PostgresKeys
 from ..postgresql.transaction import number_of
 from ..recall.features import Features
 from ..recall.stems import Stems
