@@ -5,8 +5,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from .engine.engine import Engine
-from .engine.maintenance import AuditLog
+from .engine.engine import AuditLog, Engine
 from .light import Lazy
 from .memory.access import Caller, TenantId
 from .recall.cache import IndexCache

@@ -18,9 +18,8 @@ from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
-from .engine.engine import Engine, Storage
+from .engine.engine import AuditLog, Engine, Storage, noop
 from .engine.files import require_local
-from .engine.maintenance import AuditLog, noop
 from .http.app import Application, application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.middleware import ALWAYS, Early, EarlyPost, Probes, host_of, local_names, well

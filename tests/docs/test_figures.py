@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from agentops_memory.engine import engine as ports
-from agentops_memory.engine.maintenance import RowCounts, Sizes
+from agentops_memory.engine.engine import RowCounts, Sizes
 from agentops_memory.errors import Unavailable
 from agentops_memory.jobs import schedule as figures
 from agentops_memory.jobs.runner import background

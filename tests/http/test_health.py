@@ -14,8 +14,7 @@ import pytest
 from starlette.responses import JSONResponse
 
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.engine.engine import Storage
-from agentops_memory.engine.maintenance import Condition, Sizes
+from agentops_memory.engine.engine import Condition, Sizes, Storage
 from agentops_memory.http import middleware as health
 from agentops_memory.http.middleware import StartupGate
 from agentops_memory.memory.access import Caller, TenantId

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agentops_memory.engine.maintenance import Scrubbed
+from agentops_memory.engine.engine import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
 from agentops_memory.jobs.retention import scrub, scrub_all
 from agentops_memory.memory.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role

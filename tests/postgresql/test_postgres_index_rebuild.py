@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from agentops_memory.engine.maintenance import Tidied
+from agentops_memory.engine.engine import Tidied
 from agentops_memory.jobs import schedule
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql import engine as engines

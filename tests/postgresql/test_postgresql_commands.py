@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from agentops_memory.engine.maintenance import Scrubbed
+from agentops_memory.engine.engine import Scrubbed
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql import tenants
 from agentops_memory.postgresql import tenants as examination

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.engine import Engine
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, noop
 from ..errors import Invalid, Unavailable, Unreadable
 from ..http import query as q
 from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number

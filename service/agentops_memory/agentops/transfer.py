@@ -20,8 +20,7 @@ from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.query import entries, members
 from ..light import Lazy

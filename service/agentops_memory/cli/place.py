@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
-from ..engine.engine import Engine
+from ..engine.engine import AuditLog, Engine, noop
 from ..engine.files import make_folder, os_errors_as, require_local
-from ..engine.maintenance import AuditLog, noop
 from ..errors import Unavailable
 from ..light import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id

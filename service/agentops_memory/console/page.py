@@ -30,8 +30,7 @@ from agentops_memory_client.contract.models import JUST_NOW, age_words
 from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps
-from ..engine.engine import Transaction
-from ..engine.maintenance import Maintenance
+from ..engine.engine import Maintenance, Transaction
 from ..errors import Denied, Invalid, Refusal
 from ..http.bodies import MAX_BODY, query_of, whole_body
 from ..http.gate import current_caller

@@ -20,7 +20,7 @@ from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
-from ..engine.maintenance import noop
+from ..engine.engine import noop
 from ..errors import Denied, Refusal, Unauthenticated, Unavailable
 from ..memory.access import DEFAULT_TENANT, Role
 from ..memory.idempotency import LONGEST_KEY

@@ -14,8 +14,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..engine.engine import Storage
-from ..engine.maintenance import noop
+from ..engine.engine import Storage, noop
 from ..errors import Denied, Refusal, Unavailable
 from ..light import dataclass, field
 from ..memory.access import OPERATOR

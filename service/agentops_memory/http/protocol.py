@@ -7,7 +7,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.maintenance import noop
+from ..engine.engine import noop
 from ..errors import Refusal, TooMany
 from ..light import dataclass, field
 from ..memory.access import Caller, Role

@@ -11,8 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Progress, Scrubbed, noop
+from ..engine.engine import Engine, Progress, Scrubbed, Transaction, noop
 from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.agents import AgentEntryId

@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..engine.engine import Engine, Sealer, Storage
+from ..engine.engine import AuditLog, Engine, Maintenance, RowCounts, Sealer, Storage, Tidied, noop
 from ..engine.files import require_local
-from ..engine.maintenance import AuditLog, Maintenance, RowCounts, Tidied, noop
 from ..errors import Damaged, NotFound
 from ..light import dataclass, field
 from ..memory.access import Caller, TenantId

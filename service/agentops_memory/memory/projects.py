@@ -4,8 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, RowCounts, audited, noop
+from ..engine.engine import Audit, Engine, RowCounts, Transaction, audited, noop
 from ..errors import Conflict, Denied, Invalid, NotFound
 from ..light import dataclass, replace
 from .access import Caller, Role

@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited, noop
+from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import Denied, Invalid, NotFound, Unreadable
 from ..light import dataclass, fields
 from ..memory import sight

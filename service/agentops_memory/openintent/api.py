@@ -12,8 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http import bodies
 from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, fault, must, query_of, written

@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited
+from ..engine.engine import Audit, Engine, Transaction, audited
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault, must
 from ..http.protocol import Operation

@@ -11,8 +11,7 @@ from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import AtItem, Invalid, Refusal, required
 from ..http.bodies import JSON, Bodies, answered, bad_fields, written
 from ..http.protocol import REDACTED, Operation

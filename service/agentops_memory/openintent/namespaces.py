@@ -7,8 +7,7 @@ from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited
+from ..engine.engine import Audit, Engine, Transaction, audited
 from ..errors import Denied, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault_of
 from ..http.protocol import Operation

@@ -9,8 +9,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Transaction
-from ..engine.maintenance import Audit
+from ..engine.engine import Audit, Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal
 from ..http.bodies import JSON, answered, query_of, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals

@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited, noop
+from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, required
 from ..http.bodies import BODY_CONFIG, query_of, written
 from ..http.protocol import Operation, Parameter

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import AnswerErased, BadFields, Conflict, required
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation

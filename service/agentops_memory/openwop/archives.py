@@ -21,8 +21,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 from pydantic import BaseModel, Field
 
-from ..engine.engine import Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Transaction, noop
 from ..errors import Conflict, Refusal
 from ..http.bodies import must
 from ..light import dataclass

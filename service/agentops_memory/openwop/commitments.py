@@ -15,8 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import BadFields, Conflict, NotFound, Unavailable
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation

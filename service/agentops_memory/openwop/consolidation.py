@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from ..engine.engine import Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Transaction, noop
 from ..errors import BadFields, Refusal
 from ..memory.erasure import ErasureId
 from ..memory.memories import MemoryTable

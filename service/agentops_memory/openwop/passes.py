@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited, noop
+from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation

@@ -14,8 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited
+from ..engine.engine import Audit, Engine, Transaction, audited
 from ..errors import BadFields, Conflict, NotFound, Unreadable, required
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited, noop
+from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import NotFound
 from ..http.protocol import Operation
 from ..light import dataclass, field

@@ -18,8 +18,8 @@ from zipfile import ZipFile
 from pydantic import AfterValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 from .. import __version__
+from ..engine.engine import noop
 from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
-from ..engine.maintenance import noop
 from ..errors import Conflict, Invalid, NotFound, Refusal
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id

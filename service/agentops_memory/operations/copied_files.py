@@ -10,8 +10,8 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+from ..engine.engine import noop
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
-from ..engine.maintenance import noop
 from ..errors import Refusal, Unavailable
 from ..light import dataclass, field
 from ..memory.access import TenantId

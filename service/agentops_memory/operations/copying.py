@@ -15,8 +15,8 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
+from ..engine.engine import noop
 from ..engine.files import make_folder
-from ..engine.maintenance import noop
 from ..light import dataclass
 from ..memory.access import TenantId
 from ..memory.keys import By, KeyRegistry, KeyRing

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
-from ..engine.maintenance import noop
+from ..engine.engine import noop
 from ..errors import Refusal, SettingRefused, Unavailable
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace

@@ -5,8 +5,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
 from ..memory.erasure import Erasure, ErasureId, ReceiptTable

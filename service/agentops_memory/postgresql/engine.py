@@ -14,8 +14,20 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import errors
 
-from ..engine.engine import Failed, Sealer, answer_of, is_within_one_project, place_of
-from ..engine.maintenance import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
+from ..engine.engine import (
+    Condition,
+    Failed,
+    Progress,
+    RowCounts,
+    Scrubbed,
+    Sealer,
+    Sizes,
+    Tidied,
+    answer_of,
+    is_within_one_project,
+    noop,
+    place_of,
+)
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId

@@ -11,7 +11,7 @@ from typing import Any, cast
 import psycopg
 from psycopg import errors
 
-from ..engine.maintenance import noop
+from ..engine.engine import noop
 from ..errors import StartRefused
 from ..memory.access import DEFAULT_TENANT, TenantId
 

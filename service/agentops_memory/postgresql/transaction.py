@@ -23,8 +23,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
-from ..engine.engine import Failed, Outcome, Place, Transaction, outcome_of
-from ..engine.maintenance import noop
+from ..engine.engine import Failed, Outcome, Place, Transaction, noop, outcome_of
 from ..errors import Busy, DamagedRow
 from ..light import dataclass
 from ..memory.access import Caller, TenantId

@@ -13,8 +13,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ..engine.engine import Succeeded
-from ..engine.maintenance import noop
+from ..engine.engine import Succeeded, noop
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
 from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId

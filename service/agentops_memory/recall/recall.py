@@ -6,8 +6,7 @@ from functools import wraps
 from itertools import accumulate, compress, islice
 from typing import TYPE_CHECKING
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import WITHOUT_WORDS, NotFound
 from ..light import Lazy, dataclass, replace
 from ..memory.access import Caller, TenantId

@@ -21,8 +21,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from ..engine.engine import Outcome, outcome_of, settle
-from ..engine.maintenance import noop
+from ..engine.engine import Outcome, noop, outcome_of, settle
 from ..errors import Busy, DamagedRow, Unavailable
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA

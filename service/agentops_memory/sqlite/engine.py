@@ -22,13 +22,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
 
-from ..engine.engine import Sealer
-from ..engine.maintenance import (
+from ..engine.engine import (
     Condition,
     Maintenance,
     Progress,
     RowCounts,
     Scrubbed,
+    Sealer,
     Sizes,
     Tidied,
     noop,

@@ -6,7 +6,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..engine.maintenance import noop
+from ..engine.engine import noop
 from ..errors import Unreadable
 from ..memory.damage import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ..memory.memory import UNSAVED, undeleted

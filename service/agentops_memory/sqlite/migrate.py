@@ -12,8 +12,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 
 from .. import __version__
+from ..engine.engine import noop
 from ..engine.files import drafts, private_file
-from ..engine.maintenance import noop
 from ..errors import StartRefused, Unavailable
 from ..light import dataclass
 from ..recall.features import ALL, Features

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from ..engine.engine import Condition
 from ..engine.files import os_errors_as, owned_like, private_file, sync
-from ..engine.maintenance import Condition
 from ..errors import Busy, Conflict, Invalid, NotFound, StartRefused, Unavailable
 from ..light import dataclass, field, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id

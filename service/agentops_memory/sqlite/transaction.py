@@ -21,8 +21,7 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from ..engine.engine import Failed, Outcome, Succeeded, Transaction, outcome_of, settle
-from ..engine.maintenance import noop
+from ..engine.engine import Failed, Outcome, Succeeded, Transaction, noop, outcome_of, settle
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..memory.access import EVERYTHING, Caller
 from ..memory.erasure import MAX_STEP

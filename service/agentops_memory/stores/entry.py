@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, field_serializer
 
-from ..engine.engine import Transaction
-from ..engine.maintenance import audited
+from ..engine.engine import Transaction, audited
 from ..errors import AlreadyDone, Conflict, PathTaken, StillCurrent, required
 from ..memory import rows
 from ..memory.access import Caller, KeyId

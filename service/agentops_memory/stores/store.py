@@ -11,8 +11,7 @@ from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
 
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Audit, audited, noop
+from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import AlreadyDone, Archived, Invalid, required
 from ..http.query import ENTRY, STORE, VERSION, public_id
 from ..light import dataclass

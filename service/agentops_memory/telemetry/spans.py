@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeAlias,
 from agentops_memory_client.contract.errors import SERVER, install_command
 
 from .. import __version__
-from ..engine.engine import Engine, Transaction
-from ..engine.maintenance import Maintenance, noop
+from ..engine.engine import Engine, Maintenance, Transaction, noop
 from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused
 from ..light import Lazy
 from ..memory import saves

@@ -10,8 +10,7 @@ from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from agentops_memory.engine.engine import Engine, Transaction
-from agentops_memory.engine.maintenance import noop
+from agentops_memory.engine.engine import Engine, Transaction, noop
 from agentops_memory.memory.access import Caller, Role
 from agentops_memory.memory.idempotency import once
 from agentops_memory.memory.redactor import Redaction, require_room

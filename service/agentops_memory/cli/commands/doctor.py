@@ -10,8 +10,7 @@ from functools import partial
 
 import click
 
-from ...engine.engine import Engine
-from ...engine.maintenance import noop
+from ...engine.engine import Engine, noop
 from ...http.query import ENTRY, STORE, public_id
 from ...memory.access import Caller, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first

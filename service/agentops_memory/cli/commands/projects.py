@@ -12,7 +12,7 @@ import click
 from agentops_memory_client.contract.models import json_object
 from agentops_memory_client.contract.service import Call, params
 
-from ...engine.maintenance import noop
+from ...engine.engine import noop
 from ...memory.access import AgentId, Caller, agent_id, tenant_id
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
 from ...memory.keys import Key

@@ -15,8 +15,8 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from ...engine.engine import noop
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
-from ...engine.maintenance import noop
 from ...errors import StartRefused
 from ...light import dataclass
 from ...recall.instants import parsed, rendered
