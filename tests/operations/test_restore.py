@@ -395,7 +395,7 @@ def test_keys_stay_away_unless_they_are_asked_for_and_it_says_where_nobody_can_k
     assert f"({token.split('_')[1]}) gives access to the tenant default again" in printed
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
 def test_what_had_ended_before_the_backup_has_not_ended_since(path: Path, tmp_path: Path) -> None:
     made_key(path)
     for command in ("keys reset --open", "tenants erase acme --yes", "tenants create acme"):
