@@ -218,7 +218,8 @@ class Claims:
             tenant=number_of(self._schema),
             project=number_of(self._schema, "project", lock.project or ""),
             numbers=list({number for each in numbers.values() for number in each}),
-            count=len(targets),
+            # None for one by itself, which may need none: numbers have gaps only after groups.
+            count=len(targets) if len(changes) > 1 else 0,
         )
         projects, sessions = [it for it, _ in targets], [it for _, it in targets]
         known_rows = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
