@@ -295,12 +295,11 @@ def _work(write: Writer) -> dict[str, Any]:
     intent = write("openintent_create_intent", "POST", INTENTS, body)["id"]
     of = {"intent_id": intent, "assigned_agent": mark, "name": f"{mark} name"}
     metadata = {"metadata": {f"{mark} key": f"{mark} v"}}
-    body = of | metadata | {
-        "id": f"{mark}.task", "memory_policy": POLICY, "artifacts": [f"{mark} a basket"],
-        "input": {mark: 7},
+    tools = {"requires_tools": [{"service": mark, "scopes": [mark]}], "memory_policy": POLICY}
+    body = of | metadata | tools | {
+        "id": f"{mark}.task", "artifacts": [f"{mark} a basket"], "input": {mark: 7},
     }  # fmt: skip
     task = write("openintent_create_task", "POST", TASKS, body)["id"]
-    tools = {"requires_tools": [{"service": mark, "scopes": [mark]}], "memory_policy": POLICY}
     part = write.made(TASKS, of | tools | {"parent_task_id": task})["id"]
     write.made(TASKS, of | {"id": "ended"})
     over = write.made(TASKS, of)["id"]

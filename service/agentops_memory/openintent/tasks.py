@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
@@ -206,7 +206,7 @@ class Task(api.Detailed):
 
     def json_bytes(self) -> bytes:
         fields = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
-        tools = [{"scopes": [], "required": True, **it} for it in cast("Any", self.requires_tools)]
+        tools = [{"scopes": [], "required": True, **dict(it)} for it in self.requires_tools]
         names = (name for name, it in type(self).model_fields.items() if not it.exclude)
         return written({name: fields.get(name, tools) for name in names})
 
