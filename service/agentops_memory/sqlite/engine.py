@@ -61,16 +61,7 @@ from .damage import damaged
 from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
 from .index import STEMMED, Index
 from .migrate import OnUpgrade, migrated, newest_format, tables, version_of
-from .open_files import (
-    OpenFiles,
-    WriteAheadLog,
-    checkpointed,
-    copies_of,
-    file_id,
-    in_use,
-    protect_log,
-    size_at,
-)
+from .open_files import OpenFiles, checkpointed, copies_of, file_id, in_use, protect_log, size_at
 from .partitions import Purge
 from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
@@ -92,8 +83,8 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def opened_file(
     path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
-) -> AsyncIterator[WriteAheadLog]:
-    """The log of a file, made or brought up to date first, and the connection that writes into it.
+) -> AsyncIterator[tuple[WriterThread, OpenFiles]]:
+    """The connection that writes into a file, made or brought up to date first, and its files.
 
     Raises StartRefused when the file cannot be used as it is. A cancelled
     opening leaves at once; what it began on the file is undone by the next.
@@ -103,26 +94,17 @@ async def opened_file(
         await run_in_thread(partial(migrated, path, now, features, on_upgrade))
         stack.enter_context(in_use(file := file_id(path)))  # a new one
         opening = partial(connect, path, features=features, is_strict=True)
-        writer, copier = (WriterThread(opening, iter_chunk_size=64) for _ in range(2))
+        writer = WriterThread(opening, iter_chunk_size=64)
         async with writer:
             files = await writer.run(partial(OpenFiles, path, file))
-            await writer.run(_prepare)
-            log_file = WriteAheadLog(writer, copier, files)
+            await writer.run(note_changes)
             try:
-                async with copier:
-                    await copier.run(partial(OpenFiles, path, file))
-                    yield log_file
+                yield writer, files
             finally:
                 if files.has_another_log():
                     protect_log(files)
                 else:
-                    async with log_file.alone():
-                        await writer.run(_empty_log)
-
-
-def _prepare(database: sqlite3.Connection) -> None:
-    note_changes(database)
-    database.execute("PRAGMA wal_autocheckpoint = 0")  # `WriteAheadLog` sees to that
+                    await writer.run(_empty_log)
 
 
 def _empty_log(database: sqlite3.Connection) -> None:
@@ -412,21 +394,21 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         """
         index = index_in_memory(index_cache or IndexCache(), features)
         async with (
-            opened_file(path, clock(), features, upgrading) as log_file,
+            opened_file(path, clock(), features, upgrading) as (database, files),
             readers(
-                path, features, log_file.files.require_own_log, partial(load_wanted, index=index)
+                path, features, files.require_own_log, partial(load_wanted, index=index)
             ) as reading,
-            serving(Writer(log_file, QUEUE, QUEUE_TIMEOUT, committed, index)) as writer,
+            serving(Writer(database, files, QUEUE, QUEUE_TIMEOUT, committed, index)) as writer,
         ):
-            if not log_file.files.are_same():
+            if not files.are_same():
                 raise StartRefused(f"{path} was replaced while it was opened.")
             transactions = partial(
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
-            with closing(index), cached_reads(path, index, log_file.files) as reads:
+            with closing(index), cached_reads(path, index, files) as reads:
                 yield cls(
                     path, KnownDamage(str(path)), writer, reading,
-                    partial(scrubbed, log_file), damaged, clock, transactions, index, reads,
+                    partial(scrubbed, database, files), damaged, clock, transactions, index, reads,
                 )  # fmt: skip
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -6,7 +6,6 @@ does not look, or two processes write over each other's commits. Under a second 
 database it would keep a second log; so a file has one name, but for the copies kept beside it.
 """
 
-import asyncio
 import fcntl
 import logging
 import os
@@ -16,17 +15,16 @@ import stat
 import struct
 import threading
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from filecmp import cmp
-from functools import partial
 from itertools import chain, count
 from pathlib import Path
 
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable
-from ..light import dataclass, field
+from ..light import dataclass
 from .connection import WriterThread, wait_at_most
 from .dialect import refusing
 
@@ -40,9 +38,7 @@ LOG_GONE = (
 FileId = tuple[int, int]
 """Device and inode: which file it is, whatever path led to it."""
 
-# Batches after which the log is copied: a small disk holds it. One of many rows counts as more:
-# so many write about as many pages as a batch of few.
-EVERY, ROWS = 32, 50
+EVERY = 32  # batches between two looks, which copy what they can: a small disk holds the log
 LONG = 5000  # pages (20 MiB) after which it is to be restarted
 TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
 
@@ -139,74 +135,38 @@ class OpenFiles:
 class WriteAheadLog:
     """The log of one writer.
 
-    A connection and thread of its own copy the log into the file while the writer goes on. SQLite
-    restarts a log only when all of it was copied and no read needs it: where commits and reads
-    never end, it grows. So now and then the writer copies the rest, and waits for the reads that
-    run. What holds the log for long, as a replicator does that copies it, is not waited for again
-    before the log has grown by as much once more.
-
-    SQLite before 3.51.3 may lose commits where a checkpoint begins while a commit restarts the log
-    (https://sqlite.org/wal.html#walresetbug), which can only be when all of it was copied. So one
-    checkpoint runs at a time, and none beside the writer before a commit that began after the
-    last one has ended: then something is left to copy, and nothing restarts the log meanwhile.
+    SQLite checkpoints it by itself while others read, but restarts it only when no read needs
+    it: where each write finds a read under way, it grows. So now and then the writer waits for
+    the reads that run. What holds the log for long, as a replicator does that copies it, is not
+    waited for again before the log has grown by as much once more.
     """
 
-    writer: WriterThread
-    copier: WriterThread
-    files: OpenFiles
-    written: int = 0  # rows of the batch that is committed
-    _weight: int = 0  # of what was committed since the log was last copied
+    _writer: WriterThread
+    _files: OpenFiles
+    _batches: int = 0
     _stuck_at: int = 0  # pages at which it could not be restarted
-    _has_more: bool = False  # than was copied
-    _is_free: bool = False  # since the batch began
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _copying: asyncio.Task[None] | None = None
-
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """To be entered for each checkpoint."""
-        async with self._lock:
-            try:
-                yield
-            finally:
-                self._has_more = self._is_free = False
-
-    def before_batch(self) -> None:
-        """To be called before each batch, and `after_batch` after it."""
-        self.written, self._is_free = 0, not self._lock.locked()
 
     async def after_batch(self) -> None:
-        """A log whose file is gone is copied while that is safe."""
-        if not self.files.were_same:
-            async with self.alone():
-                await self.writer.run(self.files.rescue)
+        """To be called after each batch. A log whose file is gone is copied while that is safe."""
+        if not self._files.were_same:
+            await self._writer.run(self._files.rescue)
             return
-        self._has_more |= self._is_free and self.written > 0
-        self._weight += 1 + self.written // ROWS
-        if self._weight >= EVERY and self._has_more and not self._lock.locked():
-            self._weight = 0
-            self._copying = asyncio.create_task(self._copy())
-
-    async def _copy(self) -> None:
-        async with self.alone():
-            if not self._has_more:
-                return
-            pages, rest = await self.copier.run(partial(copied, self.files))
-            if pages < self._stuck_at:
-                self._stuck_at = 0  # another process has restarted it
-            if is_long := pages >= self._stuck_at + LONG:
-                self._stuck_at = 0 if await self.writer.run(restarted) else pages
-        self._has_more = rest > 0 and not is_long
+        self._batches += 1
+        if self._batches % EVERY:
+            return
+        pages = await self._writer.run(_pages)
+        if pages < self._stuck_at:
+            self._stuck_at = 0  # another process has restarted it
+        if pages >= self._stuck_at + LONG:
+            self._stuck_at = 0 if await self._writer.run(restarted) else pages
 
 
-def copied(files: OpenFiles, database: sqlite3.Connection) -> tuple[int, int]:
-    """How long the log is, and how much of it could not be copied."""
-    with suppress(sqlite3.Error, OSError, Unavailable):
-        _, pages, copied = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-        if copied < pages:  # and SQLite leaves the sync to the checkpoint that copies the rest
-            os.fdatasync(descriptor_of(files))
-        return pages, pages - copied
-    return 0, 0
+def _pages(database: sqlite3.Connection) -> int:
+    """How long the log is, after what can be copied was copied."""
+    with suppress(sqlite3.Error):
+        _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return int(pages)
+    return 0
 
 
 def restarted(database: sqlite3.Connection) -> bool:

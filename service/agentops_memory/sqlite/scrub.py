@@ -17,10 +17,10 @@ from datetime import timedelta
 from pathlib import Path
 
 from ..light import dataclass, field
-from .connection import APPLICATION_ID, change, connect
+from .connection import APPLICATION_ID, WriterThread, change, connect
 from .dialect import primary_code
 from .migrate import vacuum_remains
-from .open_files import OpenFiles, WriteAheadLog, checkpointed, descriptor_of
+from .open_files import OpenFiles, checkpointed, descriptor_of
 
 READS = timedelta(milliseconds=25)  # for which a step waits, and saves with it
 WRITES = timedelta(milliseconds=100)  # of another process, for which saves would wait anyway
@@ -35,9 +35,8 @@ LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own 
 _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
 
 
-async def scrubbed(log: WriteAheadLog) -> bool:
+async def scrubbed(writer: WriterThread, files: OpenFiles) -> bool:
     """Zero the free space and truncate the log; false while something holds that back."""
-    writer, files = log.writer, log.files
 
     def is_without_remains() -> bool:
         # Not on the writer's own connection: a vacuum sets where temporary files lie, and with
@@ -45,14 +44,11 @@ async def scrubbed(log: WriteAheadLog) -> bool:
         with closing(connect(files.path, busy_timeout=WRITES)) as own:
             return vacuum_remains(own, files.path)
 
-    async with log.alone():
-        if not await writer.run(lambda _: files.are_same() and is_without_remains()):
-            return False
+    if not await writer.run(lambda _: files.are_same() and is_without_remains()):
+        return False
     walk, tries = Walk(files), TRIES
     while tries:
-        async with log.alone():
-            has_stepped = await writer.run(walk.step)
-        if not has_stepped:
+        if not await writer.run(walk.step):
             tries -= 1
             await asyncio.sleep(READS.total_seconds())
         elif walk.is_done:

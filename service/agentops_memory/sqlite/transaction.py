@@ -38,6 +38,7 @@ from ..recall.visibility import Visibility
 from .connection import (
     Check,
     Threads,
+    WriterThread,
     carriable,
     change,
     connect,
@@ -269,19 +270,20 @@ class Writer:
 
     def __init__(
         self,
-        log: WriteAheadLog,
+        thread: WriterThread,
+        files: OpenFiles,
         places: int,
         timeout: timedelta,
         on_commit: OnCommit,
         index: DatabaseIndex,
     ) -> None:
         self._index = index
-        self._thread = log.writer
-        self._log = log
+        self._thread = thread
+        self._log = WriteAheadLog(thread, files)
         self._places = asyncio.Semaphore(places)
         self._timeout = timeout.total_seconds()
         self._on_commit = on_commit
-        self._check = log.files.require_same
+        self._check = files.require_same
         self._queue: deque[_Queued] = deque()  # each until its caller is answered
         self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
         self._wake_up = asyncio.Event()
@@ -313,7 +315,6 @@ class Writer:
         """Write what comes, until `close` has been called and the queue is empty."""
         try:
             while await self._has_changes():
-                self._log.before_batch()
                 await self._write_next()
                 await self._log.after_batch()
         finally:
@@ -347,7 +348,6 @@ class Writer:
         while self._pause() is not None and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
             work = partial(self._alone, _indexed_some, deadline, own=0)
-            self._log.before_batch()
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
             await self._log.after_batch()
@@ -495,7 +495,6 @@ class Writer:
                         state = token_of(database)
                         database.execute("UPDATE database_state SET token = ?", (token,))
                         tell(state, batch.changes())
-                self._log.written += database.total_changes - before
             except BaseException:
                 ours(database).known.forget()
                 raise
