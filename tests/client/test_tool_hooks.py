@@ -15,7 +15,7 @@ from agentops_memory_client import MemoryClient
 from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
 from agentops_memory_client.runtime.conversation import ToolCall
 from agentops_memory_client.runtime.hooks import Capture, Question
-from agentops_memory_client.runtime.manifest import WrongPattern
+from agentops_memory_client.runtime.rules import WrongPattern
 
 from ..support.forks import SOURCES
 from ..support.samples import for_each

@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 
 from ..contract.errors import CLIENT, install_command
 from .conversation import ToolCall, require
-from .manifest import Capture, InjectRule, Pattern, Question, SaveRule
+from .rules import Capture, InjectRule, Pattern, Question, SaveRule
 
 Rule = TypeVar("Rule", SaveRule, InjectRule)
 
