@@ -52,7 +52,8 @@ def test_a_deed_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path)
             held = _furnished(service, agent)
             for part in ("INSERT events", "INSERT agent_events", words):
                 _assert_undone(path, name, part, lambda: deed(agent, held))  # noqa: B023
-            assert deed(agent, held).is_success, name
+            answer = deed(agent, held)
+            assert answer.is_success, (name, answer.text)
         lead, ada = Agent(service.http, "lead"), Agent(service.http)
         intent = ok(lead.ask("POST", INTENTS, {"title": "Large"}), 201)
         body = {"intent_id": intent["id"], "name": "read", "assigned_agent": "ada"}

@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import Refusal
+from agentops_memory.operations.files.seals import SealFile
 from agentops_memory.postgresql.tenants import PostgresKeys
 
 from ..support.answers import Writer, described, every_write
@@ -23,7 +24,7 @@ from ..support.openwop_passes import UNDONE, ids, of_type
 from ..support.openwop_proposals import artifacts, listed, moved, proposed, told_of
 from ..support.pods import RACERS, Pods, pods, two
 from ..support.process import until
-from ..support.service import START, observation
+from ..support.service import START, Clock, observation
 from ..support.stores import at, store, versions
 
 __all__ = ["two"]
@@ -73,6 +74,10 @@ def memories(two: Pods, count: int, content: str, **fields: object) -> None:
         assert save(two.http, f"{content} {number}", **fields).status_code == 201
 
 
+def contents(two: Pods, id_: int) -> list[str]:
+    return [it["content"] for it in two.http.get(f"/observations/{id_}/history").json()]
+
+
 def revisions(two: Pods, path: str) -> list[int]:
     return [it["revision"] for it in two.http.get(f"{path}/history").json()]
 
@@ -95,7 +100,7 @@ MEMORIES = {
         left=lambda two, _, answers: (
             numbers(answers, "revision_count"),
             [it["revision_count"] for it in stored(two)],
-            {it["content"] for it in two.http.get("/observations/1/history").json()},
+            {text for it in stored(two) for text in contents(two, it["id"])},
         ),
         expected=([*range(1, RACERS + 1)], [RACERS], {f"said by {it}" for it in range(RACERS)}),
     ),
@@ -355,9 +360,14 @@ def test_of_racing_keys_none_is_lost_and_one_revocation_is_audited(two: Pods) ->
 
 
 @pytest.mark.heavy
-def test_every_write_is_answered_again_as_before_through_another_pod(two: Pods) -> None:
-    write = Writer(two.http)
-    every_write(write)
+def test_every_write_is_answered_again_as_before_through_another_pod(
+    tmp_path: Path, postgresql: str
+) -> None:
+    seal = tmp_path / "seal"
+    SealFile(seal, Clock()).rotate(lambda _: None)
+    with pods(tmp_path / "postgresql", postgresql, MEMORY_SEAL_FILE=f"{seal}") as two:
+        write = Writer(two.http)
+        every_write(write)
 
-    assert set(write.sent) == described(two.http) | {"delete_observation, hard"}
-    write.assert_same(two.services[1].http)
+        assert set(write.sent) == described(two.http) | {"delete_observation, hard"}
+        write.assert_same(two.services[1].http)

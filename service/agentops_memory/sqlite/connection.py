@@ -236,6 +236,13 @@ def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -
             check()
             _commit(database)
             check()
+    except BaseException:
+        # A fault within the full-text index can end a transaction and leave its snapshot: the next
+        # one would be refused once another process has written.
+        with suppress(sqlite3.Error):
+            _free(database)
+            database.execute("BEGIN")
+        raise
     finally:
         _free(database)
 
