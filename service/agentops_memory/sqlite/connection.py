@@ -201,14 +201,12 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None
     What it raises can be handed to another thread.
     """
     try:
-        interrupt_at(database, time.monotonic() + limit.total_seconds())
-        database.execute("BEGIN")
-        yield
-        with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
-            database.execute("COMMIT")  # so that a table for this connection alone stays
-    except BaseException:
         with carried():
-            raise
+            interrupt_at(database, time.monotonic() + limit.total_seconds())
+            database.execute("BEGIN")
+            yield
+            with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
+                database.execute("COMMIT")  # so that a table for this connection alone stays
     finally:
         _free(database)
 
@@ -237,10 +235,8 @@ def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -
             _commit(database)
             check()
     except BaseException:
-        # A fault within the full-text index can end a transaction and leave its snapshot: the next
-        # one would be refused once another process has written.
+        # A fault within the full-text index can end a transaction, and leave its snapshot open.
         with suppress(sqlite3.Error):
-            _free(database)
             database.execute("BEGIN")
         raise
     finally:
