@@ -103,25 +103,18 @@ def no_growth(program: Program) -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "call", "every"),
-    [
-        ("failing fsync", "fdatasync", 4),
-        pytest.param("failing write", "pwrite64", 97, marks=pytest.mark.heavy),
-    ],
-)
 def test_a_disk_that_fails_now_and_then_loses_nothing_that_was_acknowledged(
-    fault: str, call: str, every: int, path: Path, lost: Losses
+    path: Path, lost: Losses
 ) -> None:
     with served(path) as (program, http):
-        with failing(program, f"{call}:error=EIO:when=5+{every}"):
+        with failing(program, "fdatasync:error=EIO:when=5+4"):
             load = Load(str(http.base_url), saves=300).start()
             load.join()
         program.send(signal.SIGKILL)  # with the log as the failures left it
         program.wait()
 
     remark = f"{len(load.refused)} saves were refused, and none of them is there"
-    assert found_again(lost, fault, path, load.acknowledged, remark) == load.acknowledged
+    assert found_again(lost, "failing fsync", path, load.acknowledged, remark) == load.acknowledged
     assert set(load.refused.values()) == {503}
 
 

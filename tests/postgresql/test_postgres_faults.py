@@ -15,6 +15,7 @@ import pytest
 
 from agentops_memory.http.query import uid_of
 
+from ..http.test_health import ready
 from ..operations.test_disk import MEBIBYTE
 from ..support.clusters import Server, of_both, pair, server
 from ..support.files import disk
@@ -199,10 +200,15 @@ def test_a_server_that_is_killed_under_load_and_started_again_has_all_that_it_ac
 
 
 def test_a_server_that_is_restarted_under_load_is_used_again(alone: Server, lost: Losses) -> None:
-    with both(alone.url) as (_, load):
+    with both(alone.url) as (services, load), services[0].client() as http:
         alone.stop()
+        until(lambda: ready(http)[0] == 503)
+        _, found = ready(http)
+        assert (found["status"], found["checks"]["database"]["status"]) == ("failed", "failed")
+        assert found["error"] == found["checks"]["database"]["detail"]
         alone.start()
         load.reach(SAVES)
+        until(lambda: ready(http)[0] == 200)
     assert_kept(lost, "the server is restarted", alone.url, load)
 
 

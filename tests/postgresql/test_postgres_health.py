@@ -1,16 +1,13 @@
 """What probes are told of a service whose database is busy, or away."""
 
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from agentops_memory.http import middleware as health
 
 from ..http.test_health import ready
-from ..support.clusters import server
-from ..support.pods import Pods, one, pods
-from ..support.postgres import NOT_FOUND, is_found
+from ..support.pods import Pods, one
 from .test_postgres_group_commit import lock
 from .test_postgres_waiting import holding
 
@@ -38,26 +35,3 @@ def test_each_look_commits_something(one: Pods) -> None:
     assert ready(one.http)[0] == 200
 
     assert newest() > before
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(not is_found(), reason=NOT_FOUND)
-def test_a_database_that_is_away_is_told_of_as_a_check_that_failed(tmp_path: Path) -> None:
-    with server() as database, pods(tmp_path / "postgresql", database.url, count=1) as one:
-        database.stop()
-
-        status, found = ready(one.http)
-
-        assert (status, found["status"]) == (503, "failed")
-        assert found["checks"]["database"]["status"] == "failed"
-        assert found["error"] == found["checks"]["database"]["detail"]
-        database.start()
-        assert ready(one.http)[0] == 200
-
-
-@pytest.mark.heavy
-@pytest.mark.skipif(not is_found(), reason=NOT_FOUND)
-def test_a_standby_that_no_commit_waits_for_is_none(tmp_path: Path) -> None:
-    settings = ("synchronous_standby_names=absent", "synchronous_commit=local")
-    with server(*settings) as database, pods(tmp_path / "a", database.url, count=1) as one:
-        assert ready(one.http)[1]["checks"]["standby"]["status"] == "warning"

@@ -1,10 +1,9 @@
 """Of requests that race over two services of one database, each unique thing is made once."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +17,15 @@ from agentops_memory.postgresql.tenants import PostgresKeys
 from ..support.answers import Writer, described, every_write
 from ..support.callers import OPERATOR, made_in
 from ..support.openintent_agents import Agent
-from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host, Json, ok
 from ..support.openwop_passes import UNDONE, ids, of_type
 from ..support.openwop_proposals import artifacts, listed, moved, proposed, told_of
 from ..support.pods import RACERS, Pods, pods, two
-from ..support.process import until
 from ..support.service import START, Clock, observation
 from ..support.stores import at, store, versions
 
 __all__ = ["two"]
 
-PINS = 20  # of a project, at most
-CAPACITY = 5  # entries of an agent
 KEY = {"Idempotency-Key": "the-key-of-all-racers"}
 MESSAGES = {"messages": [{"role": "user", "content": "Hi"}]}
 Answers = list[httpx.Response]
@@ -46,8 +41,6 @@ class Race:
     left: Callable[[Pods, Any, Answers], object]
     expected: object
     made: Callable[[Pods], Any] = lambda _: None
-    racers: int = RACERS
-    variables: dict[str, str] = field(default_factory=dict)
 
 
 def save(http: httpx.Client, content: str, **fields: object) -> httpx.Response:
@@ -67,11 +60,6 @@ def stored(two: Pods) -> list[Json]:
 def numbers(answers: Answers, name: str, *statuses: int) -> list[Any]:
     """A member of all answers, in order."""
     return sorted(it.json()[name] for it in answers if it.status_code in (statuses or (200, 201)))
-
-
-def memories(two: Pods, count: int, content: str, **fields: object) -> None:
-    for number in range(count):
-        assert save(two.http, f"{content} {number}", **fields).status_code == 201
 
 
 def contents(two: Pods, id_: int) -> list[str]:
@@ -129,45 +117,7 @@ MEMORIES = {
         ),
         expected=(True, True),
     ),
-    "pins up to their bound": Race(
-        made=lambda two: memories(two, PINS - 4, "pinned", pinned=True),
-        ask=lambda http, it, _: save(http, f"also {it}", session_id="x", pinned=True),
-        statuses={201, 409, 503},
-        left=lambda two, _, answers: (
-            [it.status_code for it in answers].count(201),
-            two.rows("SELECT count(*) FROM lifecycles WHERE pinned_at IS NOT NULL"),
-        ),
-        expected=(4, [(PINS,)]),
-    ),
-    "saves and erasures of their project": Race(
-        made=lambda two: memories(two, 20, "before"), racers=2 * RACERS,
-        ask=lambda http, it, _: (
-            save(http, f"beside {it}", session_id=f"s{it}") if it % 4 != 3
-            else http.delete("/projects/demo?hard=true")
-        ),
-        statuses={200, 201, 404},
-        left=lambda two, *_: (
-            [it for it in stored(two) if it["content"].startswith("before")],
-            len(two.rows("SELECT DISTINCT area FROM spaces WHERE project = 'demo'")) <= 1,
-        ),
-        expected=([], True),
-    ),
 }  # fmt: skip
-
-
-def told(two: Pods) -> Counter[str]:
-    """How many events of each type the agent has."""
-    return Counter(it for it, _ in Agent(two.http).told())
-
-
-def key_of_a_new_tenant(two: Pods) -> dict[str, str]:
-    """The header with a key that both services know, of a tenant that nothing was stored of."""
-    token = made_in(PostgresKeys(two.url), "admin", "new", ("*",))
-    bearer = {"Authorization": f"Bearer {token}"}
-    until(lambda: all(  # not asked for anything that is stored
-        it.http.get("/health/ready", headers=bearer).status_code != 401 for it in two.services
-    ))  # fmt: skip
-    return bearer
 
 
 AGENTS = {
@@ -192,29 +142,6 @@ AGENTS = {
         statuses={200: 1, 409: RACERS - 1},
         left=lambda two, *_: [it for it, _ in Agent(two.http).told()],
         expected=["created", "updated"],
-    ),
-    "entries up to the capacity of an agent": Race(
-        variables={"MEMORY_EPISODIC_CAPACITY": str(CAPACITY)}, racers=3 * RACERS,
-        ask=lambda http, it, _: Agent(http).post(key=f"{it}", pinned=it % 3 == 0),
-        statuses={201, 429},
-        left=lambda two, _, answers: (
-            Agent(two.http).query()["total"],
-            len(numbers(answers, "id", 201)) - told(two)["created"],
-            told(two)["created"] - told(two)["evicted"],
-        ),
-        expected=(CAPACITY, 0, CAPACITY),
-    ),
-    "first requests of a tenant": Race(
-        made=key_of_a_new_tenant,
-        ask=lambda http, it, bearer: http.post(
-            "/observations", json=observation(f"{it}", session_id=f"s{it}"), headers=bearer
-        ),
-        statuses={201: RACERS},
-        left=lambda two, bearer, _: (
-            two.rows("SELECT count(*) FROM agentops.tenants WHERE tenant = 'new'"),
-            two.http.get("/stats", headers=bearer).json()["total_observations"],
-        ),
-        expected=([(1,)], RACERS),
     ),
 }  # fmt: skip
 
@@ -277,32 +204,18 @@ HOSTS = {
 }  # fmt: skip
 
 
-EACH_TIME = {
-    "saves under one key in several sessions", "entries at one key of an agent",
-    "changes of one version", "runs of one id", "ends of a run",
-}  # fmt: skip
-SLOW = {
-    "saves at one topic key", "openings of a session by many projects", "messages of a session",
-    "changes and a deletion", "creates at one path of a store",
-    "puts under one id", "undos of a pass", "moves of a proposal",
-}  # fmt: skip
-
-
-def _cases() -> Iterator[object]:
-    for name, race in (MEMORIES | AGENTS | HOSTS).items():
-        mark = pytest.mark.slow if name in SLOW else pytest.mark.heavy
-        yield pytest.param(race, id=name, marks=() if name in EACH_TIME else (mark,))
+RACES = MEMORIES | AGENTS | HOSTS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("race", [*_cases()])
+@pytest.mark.parametrize("race", RACES.values(), ids=RACES)
 def test_of_racing_requests_each_is_done_as_if_it_were_alone(
     tmp_path: Path, postgresql: str, race: Race
 ) -> None:
-    with pods(tmp_path / "postgresql", postgresql, 2, **race.variables) as two:
+    with pods(tmp_path / "postgresql", postgresql, 2) as two:
         made = race.made(two)
 
-        answers = two.racing(lambda http, it: race.ask(http, it, made), race.racers)
+        answers = two.racing(lambda http, it: race.ask(http, it, made))
 
         counts = Counter(it.status_code for it in answers)
         if isinstance(race.statuses, dict):
@@ -311,28 +224,6 @@ def test_of_racing_requests_each_is_done_as_if_it_were_alone(
             assert race.statuses >= counts.keys(), [it.text for it in answers]
         assert race.left(two, made, answers) == race.expected
         two.assert_index_is_whole()
-
-
-@pytest.mark.heavy
-def test_a_commitment_fires_once_whoever_looks_and_however_many_there_are(two: Pods) -> None:
-    host, tags = Host(two.http), [f"rain-{it}" for it in range(49)]
-    due = two.clock.now + timedelta(minutes=1)
-    for it in range(5):  # more than one transaction fires
-        Intents(host).at(host.put(f"{it}", tags=[f"when:{tag}" for tag in tags])["id"], due)
-    two.clock.advance(minutes=2)
-
-    def work(http: httpx.Client, it: int) -> httpx.Response:
-        if it % 2:
-            return Host(http).post("wet", tags=tags)
-        return Host(http).ask("GET", "/events?limit=1000")
-
-    answers = two.racing(work, 2 * RACERS)
-    until(lambda: not two.rows("SELECT 1 FROM commitments WHERE state = 'armed'"))
-
-    assert all(it.is_success for it in answers)
-    told = [it["commitmentId"] for it in Intents(host).fired()]
-    assert sorted(told) == sorted(it["id"] for it in Intents(host).listed(limit=1000))
-    assert len(told) == 5 * (len(tags) + 1)
 
 
 @pytest.mark.slow

@@ -107,26 +107,8 @@ def is_let_in(service: Service, token: str) -> bool:
         return http.post("/sessions").status_code != 401
 
 
-@pytest.mark.heavy
-@pytest.mark.parametrize("number", [0, 1])
-def test_a_tenant_that_was_erased_is_made_again_by_each_service(two: Pods, number: int) -> None:
-    """One of them leads, and the other is told nothing."""
-    terminal = Terminal({"MEMORY_DATABASE_URL": two.url})
-    token = let_in(two, ACME)
-    for service in two.services:
-        with calling(service, token) as http:
-            assert http.post("/observations", json=observation("said before")).status_code == 201
-
-    terminal.say("tenants", "erase", "acme", "--yes")
-    token = let_in(two, ACME)
-
-    with calling(two.services[number], token) as http:
-        assert http.get("/observations/1").status_code == 404
-        assert http.post("/observations", json=observation("said after")).status_code == 201
-
-
 @pytest.mark.slow
-def test_rows_are_counted_after_a_tenant_was_erased(
+def test_after_a_tenant_was_erased_rows_are_counted_and_each_service_makes_it_again(
     two: Pods, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(gauges, "COUNTED_FOR", timedelta(0))
@@ -142,6 +124,12 @@ def test_rows_are_counted_after_a_tenant_was_erased(
         http.post("/observations", json=observation("said after")).raise_for_status()
 
     until(lambda: [memories(it, ours) for it in two.services] == [1, 1])
+    token = let_in(two, ACME)
+    for service in two.services:  # one of them leads, and the other is told nothing
+        with calling(service, token) as http:
+            assert http.get("/observations/1").status_code == 404
+    with calling(two.services[1], token) as http:
+        assert http.post("/observations", json=observation("said after")).status_code == 201
 
 
 def memories(service: Service, token: str) -> float:

@@ -69,28 +69,6 @@ def test_a_change_that_nobody_is_told_of_is_seen(
     until(lambda: status(service, key["key"]) == 401)
 
 
-@pytest.mark.heavy
-def test_whoever_does_not_hear_the_database_lets_nobody_in_until_it_does(
-    start: Start, terminal: Terminal, postgresql: str
-) -> None:
-    service, key = start(), created(terminal)
-    until(lambda: status(service, key["key"]) == 200)
-    name = postgresql.partition("?")[0].rpartition("/")[2]
-    elsewhere = postgres.of(postgresql, "template1")
-
-    postgres.ordered(
-        elsewhere,
-        f"ALTER DATABASE {name} ALLOW_CONNECTIONS false",
-        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
-    )
-    try:
-        # Without a working key it would be 401 while the keys are known.
-        until(lambda: status(service, "amk_unknown") == 503)
-    finally:
-        postgres.ordered(elsewhere, f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
-    until(lambda: status(service, key["key"]) == 200)
-
-
 def test_keys_that_are_gone_or_cannot_be_read_open_nothing_and_a_reset_opens_it_again(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:

@@ -1,6 +1,7 @@
 """The write-ahead log stays short, also where some read or other always runs."""
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import Callable
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Transaction
+from agentops_memory.http import middleware as health
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import open_files as wal
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engine import count, run, save, statement
+from ..support.service import serving
 
 PAGE = 4096
 LONG = 200  # pages
@@ -95,6 +98,17 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
             assert outcomes.pop()
 
     run(path, write_beside_a_replicator)
+
+
+def test_readiness_warns_of_a_long_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
+    with serving(path) as service:
+        log, statuses = path.with_name("memory.db-wal"), []
+        for size in (log.stat().st_size, health.LONG - 1, health.LONG):
+            os.truncate(log, size)  # what follows its last commit is no part of it
+            statuses.append(service.http.get("/health/ready").json()["checks"]["wal"]["status"])
+
+    assert statuses == ["ok", "ok", "warning"]
 
 
 def tried(
