@@ -14,13 +14,11 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, cast
 from uuid import UUID
 
-import httpx
 import pytest
 
 from agentops_memory.agentops import transfer
@@ -56,7 +54,7 @@ from ..support.engine import opened
 from ..support.engines import rows, storage_at
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM
-from ..support.process import program, run, served, until
+from ..support.process import program, run, until
 from ..support.service import Clock, observation, serving
 
 LONGER_THAN_A_PIPE = 200_000
@@ -297,26 +295,6 @@ def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
         assert process.errors.strip() == "agentops-memory: Stopped."
     assert run("import", str(file), variables=variables).returncode == 0
     assert stored(path) == size
-    assert_sound(path, live=size)
-
-
-@pytest.mark.slow
-def test_a_service_that_is_killed_in_an_import_loses_nothing_and_a_repeat_completes_it(
-    tmp_path: Path,
-) -> None:
-    size, least, path = 6000, CHUNK, tmp_path / "memory.db"
-    body = large_file(tmp_path, size).read_bytes()
-    with served(path) as (process, http), ThreadPoolExecutor(1) as apart:
-        importing = apart.submit(http.post, "/import", content=body)
-        until(lambda: http.get("/stats").json()["total_observations"] >= least)
-        process.send(signal.SIGKILL)
-        with pytest.raises(httpx.TransportError):
-            importing.result()
-    with served(path) as (_, http):
-        before = http.get("/stats").json()["total_observations"]
-        imported = http.post("/import", content=body).json()["imported_observations"]
-        assert before >= least
-        assert before + imported == http.get("/stats").json()["total_observations"] == size
     assert_sound(path, live=size)
 
 

@@ -305,18 +305,7 @@ def test_an_id_that_the_service_would_not_take_is_refused_at_once() -> None:
     assert WorkingMemory(session_id="x" * 500).session_id == "x" * 500
 
 
-LONG = 60.0  # seconds; far more than it takes
 KIBIBYTE = 1024
-
-
-def kill(tmp_path: Path, call: str) -> str:
-    """What a process prints that runs a function of `killing`; it must end well."""
-    code = f"import pathlib; from tests.support import killing; killing.{call}"
-    process = Forked(code, [], {}, cwd=tmp_path)
-    with process.stdout, process.stderr:
-        printed, complained = process.stdout.read(), process.stderr.read()
-        assert process.wait(LONG) == 0, complained
-    return printed
 
 
 def names(folder: Path) -> list[str]:
@@ -331,18 +320,16 @@ def test_a_process_killed_at_any_line_leaves_the_old_state_or_the_new(
     path = tmp_path / "states" / "agent.json"
     path.parent.mkdir()
 
-    turns = kill(
-        tmp_path, f"at_each_line(pathlib.Path({str(path)!r}), is_stale={is_stale})"
-    ).split()
+    call = f"killing.at_each_line(pathlib.Path({str(path)!r}), is_stale={is_stale})"
+    code = f"import pathlib; from tests.support import killing; {call}"
+    process = Forked(code, [], {}, cwd=tmp_path)
+    with process.stdout, process.stderr:
+        turns, complained = process.stdout.read().split(), process.stderr.read()
+        assert process.wait(60.0) == 0, complained
 
     assert turns == sorted(turns)
     assert set(turns) == {"1", "2"}
     assert turns.count("1") > 15
-
-
-@pytest.mark.slow
-def test_a_process_killed_at_any_moment_loses_nothing_that_it_has_stored(tmp_path: Path) -> None:
-    kill(tmp_path, f"at_any_moment(pathlib.Path({str(tmp_path / 'agent.json')!r}))")
 
 
 def test_what_is_written_is_on_disk_before_it_counts_and_its_owner_alone_reads_it(

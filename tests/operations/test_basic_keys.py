@@ -121,6 +121,8 @@ def test_which_headers_open_what(service: Service, key: str, other: str) -> None
         {"authorization": f"Bearer{key}"}, {"authorization": f"Basic {key}"},
         {"authorization": f"Bearer {key[:-1]}"}, {"authorization": f"Bearer {key[:-3]}___"},
         {"authorization": f"Bearer amk_{'a' * 12}_{'B' * 43}"},
+        {"authorization": f"Bearer {key[:17]}{other[17:]}"}, {"x_api_key": f"{key}B"},
+        {"x_api_key": key.replace("amk", "AMK")}, {"x_api_key": f"amk_{'a' * 60_000}"},
         {"authorization": "Bearer \u00e9\u00ff"}, {"authorization": "Bearer " + "x" * 9_000},
         {"x_api_key": ""}, {"x_api_key": f"Bearer {key}"}, {"cookie": key},
     ]  # fmt: skip

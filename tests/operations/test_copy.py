@@ -318,34 +318,6 @@ def test_no_url_is_told(path: Path, target: str, url: str, told: str, tmp_path: 
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_killed_is_gone_on_with(
-    path: Path, terminal: Terminal, database: Database
-) -> None:
-    Terminal({"MEMORY_DB_PATH": str(path)}).say("tenants", "create", "acme")
-    with serving(path.with_name("memory.db.tenants") / "acme.db") as service:
-        many = [f"number {number} of " + "many words " * 50 for number in range(5000)]
-        body = {"observations": [planted.memory(it, 1) for it in many], "sessions": []}
-        assert service.http.post("/import", json=body).status_code == 200
-
-    def is_at_work() -> bool:
-        copies = """SELECT FROM pg_stat_activity
-                     WHERE datname = current_database() AND query LIKE 'COPY %'"""
-        return database.execute(copies).fetchone() is not None
-
-    with program("copy", "--to", "postgresql", variables=terminal.variables) as copying:
-        copying.line("default: is copied")
-        until(is_at_work)
-        copying.send(signal.SIGKILL)
-        copying.wait()
-
-    until(lambda: not is_at_work())
-    assert database.execute("SELECT tenant FROM agentops.tenants").fetchall() == [("default",)]
-    told = terminal.say("copy", "--to", "postgresql")
-    assert "default: was already copied" in told
-    assert "acme: is copied" in told
-
-
-@pytest.mark.slow
 def test_all_goes_there_and_comes_back_whole_or_not_at_all(
     full: Path, terminal: Terminal, blank_database: str, tmp_path: Path
 ) -> None:

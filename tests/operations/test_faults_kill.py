@@ -2,15 +2,12 @@
 
 import signal
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from agentops_memory.local import LocalService
 from agentops_memory.sqlite.connection import connect
 
-from ..support.another import another
 from ..support.engines import rows
 from ..support.files import assert_sound
 from ..support.losses import Losses, found_again
@@ -60,25 +57,6 @@ def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
     assert sorted(kept) == [(f"deleted {number} false",) for number in range(ROUNDS)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["-wal", "-shm"])
-def test_a_log_that_is_removed_under_load_and_a_kill_lose_nothing_that_was_acknowledged(
-    path: Path, lost: Losses, kind: str
-) -> None:
-    with served(path) as (program, http):
-        load = Load(str(http.base_url)).start()
-        load.reach(SAVES)
-        path.with_name(f"memory.db{kind}").unlink()
-        program.line("all commits were copied into the database file")
-        program.send(signal.SIGKILL)
-        load.join()
-
-    remark = f"{len(load.refused)} saves were refused"
-    fault = f"memory.db{kind} is removed under load, then kill -9"
-    found_again(lost, fault, path, load.acknowledged, remark)
-    assert set(load.refused.values()) <= {503}
-
-
 @pytest.mark.sqlite_files
 def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(path: Path) -> None:
     with served(path) as (program, http):
@@ -94,34 +72,6 @@ def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(pat
     assert content in load.acknowledged.keys() | load.unanswered
     assert numbers == [(number,) for number in range(revision - 99, revision + 1)]
     assert_sound(path, live=1)
-
-
-@pytest.mark.slow
-@pytest.mark.sqlite_files
-def test_a_service_and_another_program_on_one_file_see_each_other_at_once(path: Path) -> None:
-    with served(path) as (_, http), another(path) as other:
-        load = Load(str(http.base_url), saves=100).start()
-        for number in range(20):
-            mine = http.post("/observations", json=observation(f"mine {number}")).json()
-            assert other.asked(partial(found, mine["id"])) == f"mine {number}"
-            yours = other.save(f"yours {number}")
-            answer = http.get(f"/observations/{yours.id}").json()
-            assert answer["content"] == f"yours {number}"
-        for number in range(100):
-            other.save(f"What save {number} has learned")
-        load.join()
-
-    # Each content was saved twice, once through each: one memory, seen twice.
-    assert load.refused == {}
-    assert rows(
-        path, "SELECT count(*), min(duplicates) FROM memories WHERE content GLOB 'What*'"
-    ) == [(100, 2)]
-    assert_sound(path, live=140)
-
-
-async def found(observation: int, here: LocalService) -> str:
-    """The content of an observation."""
-    return (await here.get(observation)).content
 
 
 @pytest.mark.sqlite_files

@@ -1,7 +1,6 @@
 """Keys: what opens the service and for how long, and whom a request is then taken for."""
 
 import logging
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +12,6 @@ from starlette.datastructures import Headers
 from agentops_memory.errors import (
     Conflict,
     Invalid,
-    NotFound,
     SettingRefused,
     Unauthenticated,
     Unavailable,
@@ -22,7 +20,6 @@ from agentops_memory.http.gate import Identity, is_open_allowed, must_have_keys
 from agentops_memory.memory.access import (
     NOTHING,
     Caller,
-    KeyId,
     Patterns,
     Role,
     TenantId,
@@ -34,7 +31,6 @@ from agentops_memory.memory.keys import (
     KeyRing,
     issued,
     key_name,
-    parsed,
     revoked,
     rotated,
 )
@@ -65,37 +61,6 @@ def opens(key: Key, token: str, after: timedelta = timedelta()) -> bool:
     return ring(key).opened_by(token, START + after) == key
 
 
-def test_a_token_of_an_id_and_43_characters_opens_its_own_key_alone() -> None:
-    key, token = made()
-
-    assert re.fullmatch(r"amk_[a-z0-9]{12}_[A-Za-z0-9_-]{43}", token)
-    assert parsed(token) == (key.id, token.removeprefix(f"amk_{key.id}_"))
-
-    tokens = [parsed(made()[1]) for _ in range(100)]
-
-    assert len({part for token in tokens for part in token or ()}) == 200
-
-    (ours, our_token), (theirs, their_token) = made(), made()
-    their_secret = their_token.rpartition(theirs.id)[2]
-
-    assert opens(ours, our_token)
-    assert not opens(ours, their_token)
-    assert not opens(ours, f"amk_{ours.id}{their_secret}")
-    assert not opens(ours, STRANGER)
-
-
-@for_each(
-    "text",
-    ["", "amk_", "amk__", STRANGER[:-1], f"{STRANGER}B", f" {STRANGER}", f"{STRANGER}\n",
-     STRANGER.replace("amk", "AMK"), STRANGER.replace("aaa", "aAa"), STRANGER.replace("_", "-"),
-     STRANGER.replace("B", "\u0392"), STRANGER.replace("a", "\u0661"), f"{STRANGER[:-1]}=",
-     f"{STRANGER[:-1]}\udc80", "\x00" * 60, "amk_" + "a" * 10_000_000],
-)  # fmt: skip
-def test_what_is_no_token_opens_nothing(text: str) -> None:
-    assert parsed(text) is None
-    assert ring(made()[0]).opened_by(text, START) is None
-
-
 def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
     key, token = made()
 
@@ -103,19 +68,6 @@ def test_a_record_shows_neither_the_secret_nor_what_is_kept_of_it() -> None:
 
     assert token[17:] not in shown
     assert not any(repr(part) in shown for s in key.secrets for part in (s.salt, s.digest))
-
-
-def test_a_rotated_key_has_another_secret_and_the_old_one_its_grace() -> None:
-    key, old = made()
-    new, token = rotated(key, START, timedelta())
-    later, _ = rotated(key, START, HOUR)
-
-    assert replace(new, secrets=key.secrets) == key
-    assert opens(new, token, 1000 * HOUR)
-    assert not opens(new, old)
-    assert [opens(later, old, after) for after in (0 * HOUR, HOUR - INSTANT, HOUR)] == [
-        True, True, False,
-    ]  # fmt: skip
 
 
 def test_a_second_rotation_gives_no_secret_more_time_than_it_had_or_than_it_says() -> None:
@@ -143,19 +95,12 @@ def test_a_key_has_only_so_many_secrets_at_a_time() -> None:
     assert len(rotated(key, START + HOUR, HOUR)[0].secrets) == 2
 
 
-def test_a_revoked_key_opens_nothing_and_stays_revoked() -> None:
+def test_a_revoked_key_opens_nothing_also_with_its_secrets_and_stays_revoked() -> None:
     key, token = made()
+    ended = replace(key, revoked_at=START)
 
-    ended = revoked(key, START)
-
-    assert (ended.secrets, ended.revoked_at) == ((), START)
-    assert not opens(replace(ended, secrets=key.secrets), token)
+    assert not opens(ended, token)
     assert revoked(ended, START + HOUR) == ended
-    with pytest.raises(Conflict, match="revoked"):
-        rotated(ended, START, HOUR)
-    assert KeyRing().with_key(key).with_key(ended) == ring(ended)
-    with pytest.raises(NotFound):
-        ring(key).key(KeyId("unknown"))
 
 
 def test_names_of_tenants_are_safe_as_files_and_those_of_keys_can_be_printed() -> None:

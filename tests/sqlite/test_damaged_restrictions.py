@@ -4,6 +4,7 @@ Each case is asked through the front door before its value is damaged, and after
 doctor name the row.
 """
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -30,7 +31,6 @@ from agentops_memory.sqlite.connection import connect
 
 from ..support import engines
 from ..support.damaged_values import NO_TEXT, is_of_a_restriction
-from ..support.files import put_in_index
 from ..support.openintent_agents import INTENTS, Agent, Team, working
 from ..support.openwop_hosts import Host, ok
 from ..support.openwop_proposals import COMPLETE, moved, proposed
@@ -76,6 +76,12 @@ class Place:
         return team
 
 
+def _posts(agent: Agent, **fields: object) -> Ask:
+    """Another entry each time."""
+    numbers = itertools.count()
+    return lambda: agent.post(**fields, key=f"fruit {next(numbers)}")
+
+
 def _guardrails(place: Place) -> Ask:
     """A write into a namespace that a coordinator denies."""
     team = place.team()
@@ -85,9 +91,8 @@ def _guardrails(place: Place) -> Ask:
         {"id": task["intent_id"]}, denied_semantic_namespaces=["secret"],
         max_episodic_memory_per_agent=1,
     )  # fmt: skip
-    numbers = iter(range(9))
-    bound = {"scope": {"task_id": task["id"]}, "memory_type": "semantic", "namespace": "secret"}
-    return lambda: team.ada.post(**bound, key=f"fruit {next(numbers)}")
+    scope = {"task_id": task["id"]}
+    return _posts(team.ada, scope=scope, memory_type="semantic", namespace="secret")
 
 
 def _coordinates(place: Place) -> Ask:
@@ -109,10 +114,9 @@ def _access(default: str, **allow: str) -> Callable[[Place], Ask]:
     """A write into a namespace that permissions keep an agent out of."""
 
     def made(place: Place) -> Ask:
-        team, numbers = place.team(), iter(range(9))
+        team = place.team()
         team.root.permit("vault", default, **allow)
-        note = {"memory_type": "semantic", "namespace": "vault"}
-        return lambda: team.bob.post(**note, key=f"fruit {next(numbers)}")
+        return _posts(team.bob, memory_type="semantic", namespace="vault")
 
     return made
 
@@ -152,9 +156,7 @@ def _limited(place: Place) -> Ask:
     team = place.team()
     task = team.work(memory_policy={"max_entries": 1})
     working(team.ada, task)
-    numbers = iter(range(9))
-    bound = {"memory_type": "working", "scope": {"task_id": task["id"]}}
-    return lambda: team.ada.post(**bound, key=f"fruit {next(numbers)}")
+    return _posts(team.ada, memory_type="working", scope={"task_id": task["id"]})
 
 
 def _capacity(place: Place) -> Ask:
@@ -162,8 +164,7 @@ def _capacity(place: Place) -> Ask:
     engines.rows(
         place.service.path, "INSERT INTO agents (name, episodic_capacity) VALUES ('ada', 5)"
     )
-    numbers = iter(range(9))
-    return lambda: Agent(place.http).post(key=f"fruit {next(numbers)}")
+    return _posts(Agent(place.http))
 
 
 def _bound(place: Place) -> Ask:
@@ -389,36 +390,6 @@ def test_what_a_damaged_value_guards_is_closed_and_the_row_is_named(
     assert re.search(rf"\b{table} (\S+): {column}\b", found.sentence), found.sentence
     if answer.status_code == 503:
         assert "first " in _detail(place.service)
-
-
-@pytest.mark.slow
-@pytest.mark.sqlite_files
-@pytest.mark.parametrize("value", ["'x'", "1.5", "x'ff'"])
-def test_a_partition_of_another_type_is_refused_as_one_that_is_none(
-    value: str, service: Service
-) -> None:
-    service.save(PEAR)
-    service.save("a plum", project="other", session_id="s2")
-    put_in_index(service.path)
-    with closing(connect(service.path)) as database:
-        database.execute("PRAGMA writable_schema = ON")
-        database.execute("UPDATE sqlite_schema SET sql = replace(sql, ') STRICT', ')')"
-                         " WHERE name = 'spaces'")  # fmt: skip
-        database.execute("PRAGMA writable_schema = RESET")
-        database.execute(f"UPDATE spaces SET partition = {value} WHERE project = 'demo'")
-
-    asked = [
-        service.http.get(f"/search?q={PEAR}&project=demo"),
-        service.http.get(f"/context?query={PEAR}&project=demo"),
-        service.http.post("/observations", json=observation("another")),
-    ]
-
-    named = "This project cannot be served now: row 1 of spaces is damaged (partition). "
-    assert {it.status_code for it in asked} == {503}
-    assert all(it.json()["error"].startswith(named) for it in asked)
-    assert service.http.get("/search?q=plum&project=other").json()
-    assert service.http.get(f"/search?q={PEAR}").json()
-    assert "first spaces 1" in until(lambda: _detail(service))
 
 
 @pytest.mark.slow

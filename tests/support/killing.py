@@ -1,10 +1,6 @@
-"""Processes that store a state and are killed while they do; run in one of its own, which forks.
-
-Each function ends with an error unless the state before or the one after is there, whole.
-"""
+"""Processes that store a state and are killed while they do; run in one of its own, which forks."""
 
 import os
-import random
 import signal
 import sys
 from collections.abc import Callable, Collection
@@ -14,7 +10,6 @@ from typing import Any
 
 from agentops_memory_client.runtime import ChatMessage, WorkingMemory, working_memory
 
-KILLS = 20
 LARGE = "what takes a while to write " * 5_000  # 140 KB
 
 
@@ -48,27 +43,6 @@ def at_each_line(path: Path, *, is_stale: bool) -> None:
         assert [*path.parent.iterdir()] == [path]
 
 
-def at_any_moment(path: Path) -> None:
-    """Kill a process that stores one state after another; what it has told is never lost."""
-    chance, stored = random.Random(7), 0  # noqa: S311 - no secret
-    state(stored).checkpoint(path)
-    for _ in range(KILLS):
-        told, tell = os.pipe()
-        if (pid := os.fork()) == 0:
-            os.close(told)  # so that it ends when nobody hears it
-            _keep_storing(path, stored, tell)
-        for _ in range(chance.randrange(1, 4)):
-            stored = int(os.read(told, 20))
-        for _ in range(chance.randrange(4)):
-            assert turn_at(path) >= stored
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        os.close(told)
-        os.close(tell)
-        assert turn_at(path) >= stored
-        stored = turn_at(path)
-
-
 def ended(work: Callable[[], None]) -> int:
     """How a process ends that does this."""
     if (pid := os.fork()) == 0:
@@ -96,10 +70,3 @@ def die_before(line: int, files: Collection[str | None]) -> None:
 def _store(path: Path, document: bytes, line: int) -> None:
     die_before(line, [working_memory.__file__])
     working_memory.write(path, document)
-
-
-def _keep_storing(path: Path, turn: int, tell: int) -> None:
-    while True:
-        turn += 1
-        state(turn).checkpoint(path)
-        os.write(tell, f"{turn:20}".encode())
