@@ -1,4 +1,4 @@
-"""Backups of a service that is asked meanwhile, ends meanwhile, is killed, or loses its file."""
+"""Backups of a service that is asked meanwhile, ends meanwhile, or is killed."""
 
 import time
 from collections.abc import Iterator
@@ -12,11 +12,10 @@ from benchmarks.seeding import Size, seeded
 
 from agentops_memory.operations.backup import Archive
 
-from ..support.archives import all_rows
 from ..support.files import assert_sound
 from ..support.forks import PROGRAM
 from ..support.losses import Losses
-from ..support.process import ANY_PORT, Load, Program, program, run, served, stored, until
+from ..support.process import Load, Program, program, stored, until
 
 MEMORIES = 3_000
 SAVES = 300
@@ -74,26 +73,6 @@ def test_a_backup_beside_a_load_and_its_end_by_any_signal_loses_nothing(
     lost(
         "a backup beside a load", acknowledged=load.acknowledged, found=stored(path), remark=remark
     )
-    assert_refused_and_brought_back(path, made, live=part.counts.observations)
-
-
-def assert_refused_and_brought_back(path: Path, archive: Path, *, live: int) -> None:
-    """A service refuses the file once it is damaged, and its backup has what it had then."""
-    before, variables = all_rows(path), {"MEMORY_DB_PATH": str(path), **ANY_PORT}
-    with path.open("r+b") as file:
-        file.write(b"no database any more" * 400)
-    damaged = path.read_bytes()
-    refused = run("serve", variables=variables)
-    assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 2)  # and its hint
-    assert str(path) in refused.stderr
-    assert path.read_bytes() == damaged
-    restored = run("restore", str(archive), "--force", variables=variables)
-    assert restored.returncode == 0, restored.stderr
-    for table in ("memories", "revisions"):
-        assert {*all_rows(path)[table]} <= {*before[table]}, table
-    with served(path) as (_, http):
-        assert http.get("/stats").json()["total_observations"] == live
-    assert_sound(path, live=live)
 
 
 @contextmanager

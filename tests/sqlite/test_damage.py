@@ -18,7 +18,6 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, transaction
 from agentops_memory.sqlite.connection import drop_statements
 
-from ..support.callers import calling, made_key
 from ..support.damages import harmed, page_of
 from ..support.engine import opened, save
 from ..support.engines import rows
@@ -197,18 +196,6 @@ def test_a_start_on_a_damaged_database_is_refused_with_what_to_do(tmp_path: Path
         assert str(path) in str(refused.value)
         assert REMEDY in str(refused.value)
         assert path.read_bytes() == before
-
-
-def test_a_tenant_whose_database_is_damaged_has_503_and_a_log_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path, acme = tmp_path / "memory.db", tmp_path / "memory.db.tenants" / "acme.db"
-    acme.parent.mkdir()
-    noise(acme)
-    token = made_key(path, tenant="acme")
-    with serving(path) as service, calling(service, token) as http:
-        assert http.get("/stats").status_code == 503
-    assert REMEDY in "".join(getattr(record, "reason", "") for record in caplog.records)
 
 
 def test_an_index_that_cannot_be_made_anew_leaves_the_writer_as_it_was(path: Path) -> None:
