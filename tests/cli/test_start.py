@@ -391,18 +391,6 @@ def test_a_start_that_is_refused_refuses_what_waits(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_while_it_is_upgraded_everything_but_probes_is_to_be_tried_again(tmp_path: Path) -> None:
-    path = filled(tmp_path / "memory.db")
-    with starting(path, code=PATIENT) as (process, http, lock):
-        with asking(http, POST, STATS, request("GET", "/nowhere")) as clients:
-            assert all(is_to_be_tried_again(client.answer()) for client in clients)
-        lock.close()
-        process.line("serving")
-
-        assert http.post("/observations", content=SAVE).status_code == 201
-
-
-@pytest.mark.slow
 def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
     path = filled(tmp_path / "memory.db")
     with (
@@ -417,13 +405,23 @@ def test_an_upgrade_refuses_what_waits_already(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("older", ["index", "pages"])
-def test_to_make_the_index_or_the_whole_file_anew_is_an_upgrade(older: str, path: Path) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
-        pass
+@pytest.mark.parametrize("older", ["the original", "index", "pages"])
+def test_while_a_file_or_its_index_is_made_anew_everything_but_probes_is_to_be_tried_again(
+    older: str, path: Path
+) -> None:
+    if older == "the original":
+        filled(path)
+    else:
+        with serving(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
+            pass
     if older == "pages":
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("INSERT INTO remains (one) VALUES (1)")
 
-    with starting(path, code=PATIENT) as (_, http, _lock), asking(http, STATS) as (client,):
-        assert is_to_be_tried_again(client.answer())
+    with starting(path, code=PATIENT) as (process, http, lock):
+        with asking(http, POST, STATS, request("GET", "/nowhere")) as clients:
+            assert all(is_to_be_tried_again(client.answer()) for client in clients)
+        lock.close()
+        process.line("serving")
+
+        assert http.post("/observations", content=SAVE).status_code == 201
