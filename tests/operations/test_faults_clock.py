@@ -1,5 +1,6 @@
 """A wall clock that jumps back an hour: what was promised by it still holds."""
 
+import random
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -8,11 +9,17 @@ import httpx
 import pytest
 
 from ..support.callers import calling, made_key, revoke
+from ..support.files import assert_sound
+from ..support.losses import Losses
+from ..support.process import Load
 from ..support.service import START, Clock, Service, observation, serving
+from ..support.vitals import looked_on
 
 Row = dict[str, Any]
 
 SAID = [{"role": "user", "content": "hello"}]
+SAVES = 200
+JUMPS = 8
 
 
 def test_what_was_promised_before_the_clock_jumped_back_holds_and_ids_and_times_go_on_upward(
@@ -84,6 +91,31 @@ def test_a_session_goes_on_and_ends_when_it_is_idle_and_a_revoked_key_opens_noth
                 revoke(path, token)
             assert ends(standing) == {"s1": ended}
             assert caller.get("/stats").status_code == 401
+
+
+@pytest.mark.slow
+def test_a_clock_that_jumps_to_and_fro_under_load_loses_nothing(
+    tmp_path: Path, lost: Losses
+) -> None:
+    path, clock, chance = tmp_path / "memory.db", Clock(), random.Random(7)  # noqa: S311
+    with serving(path, clock=clock) as service, looked_on(service.url) as onlookers:
+        load = Load(service.url, saves=SAVES).start()
+        for number in range(1, JUMPS):
+            load.reach(number * SAVES // JUMPS)
+            clock.advance(hours=chance.choice((-1, -1, 1, 2)))
+        load.join()
+        exported = service.http.get("/export").json()["observations"]
+
+    found = {row["content"]: row["id"] for row in exported}
+    lost(
+        "a clock that jumps back an hour", acknowledged=load.acknowledged.items(),
+        found=found.items(), remark=f"{JUMPS - 1} jumps to and fro; {onlookers.told}",
+    )  # fmt: skip
+    assert not load.refused
+    assert not load.unanswered
+    assert onlookers.statuses.keys() == {200}
+    assert found == load.acknowledged
+    assert_sound(path, live=SAVES)
 
 
 def once(service: Service) -> object:

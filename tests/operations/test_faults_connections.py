@@ -1,6 +1,8 @@
 """Connections without end: the service is afterwards as it was before them."""
 
+import itertools
 import resource
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -10,9 +12,9 @@ import pytest
 
 from ..support.losses import Losses
 from ..support.process import Load, Program, served, stored, until
-from ..support.raw import Wire
+from ..support.raw import HEALTH, Wire, request
 from ..support.service import PLAIN, observation
-from ..support.vitals import open_files
+from ..support.vitals import open_files, resident
 
 pytestmark = pytest.mark.slow
 
@@ -28,8 +30,40 @@ ASKED: tuple[tuple[str, str, object], ...] = (
     ("DELETE", "/projects/gone?hard=true", None),
 )  # fmt: skip
 
+MANY = 10_000
+AT_ONCE = 100  # that are open before any of them is dropped
+GROWTH = 16  # MiB
 SAVES = 200
 ROOM = 40  # files that the service may still open
+BEGUN = (
+    b"", b"GET / HT", HEALTH,
+    request("POST", "/observations", b'{"content": "ha', content_length="99"),
+    request("GET", "/export"),
+)  # fmt: skip
+
+
+@pytest.mark.heavy
+def test_ten_thousand_connections_that_were_dropped_leave_nothing_behind(
+    path: Path, lost: Losses
+) -> None:
+    with served(path) as (program, http):
+        load = Load(str(http.base_url), saves=SAVES).start()
+        drop(str(http.base_url).rstrip("/"), 1000)  # what the first of all kinds take is kept
+        load.join()
+        until(lambda: is_alone(program, http))
+        before, files = resident(program.pid), open_files(program.pid)
+        drop(str(http.base_url).rstrip("/"), MANY)
+        until(lambda: open_files(program.pid) <= files)
+        grown = resident(program.pid) - before
+
+    lost(
+        f"{MANY:,} connections opened and dropped",
+        acknowledged=load.acknowledged.items(),
+        found=stored(path).items(),
+        remark=f"it grew by {grown:.0f} MiB",
+    )
+    assert load.refused == {}
+    assert grown < GROWTH
 
 
 def test_a_service_that_may_open_no_more_files_serves_those_it_has_and_recovers(
@@ -74,6 +108,27 @@ def is_let_in(http: httpx.Client) -> bool:
 def asked(http: httpx.Client, how: str, what: str, body: object) -> int:
     """The status that a request is answered with."""
     return http.request(how, what, json=body).status_code
+
+
+def drop(url: str, count: int) -> None:
+    """Open so many connections, say something on each or nothing, and leave."""
+    host, _, port = url.removeprefix("http://").rpartition(":")
+    kinds = itertools.cycle(BEGUN)
+    for _ in range(count // AT_ONCE):
+        opened = [socket.create_connection((host, int(port)), timeout=30) for _ in range(AT_ONCE)]
+        for number, (connection, begun) in enumerate(zip(opened, kinds, strict=False)):
+            connection.sendall(begun)
+            if number % 2:
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        for connection in opened:
+            connection.close()
+
+
+def is_alone(program: Program, http: httpx.Client) -> bool:
+    """Whether the service has no connection but this client's."""
+    http.get("/health")
+    sockets = (link.readlink() for link in Path(f"/proc/{program.pid}/fd").iterdir())
+    return sum(str(target).startswith("socket:") for target in sockets) < 10
 
 
 @contextmanager

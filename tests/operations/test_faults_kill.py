@@ -57,6 +57,25 @@ def test_kill_9_under_load_again_and_again_loses_nothing_that_was_acknowledged(
     assert sorted(kept) == [(f"deleted {number} false",) for number in range(ROUNDS)]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["-wal", "-shm"])
+def test_a_log_that_is_removed_under_load_and_a_kill_lose_nothing_that_was_acknowledged(
+    path: Path, lost: Losses, kind: str
+) -> None:
+    with served(path) as (program, http):
+        load = Load(str(http.base_url)).start()
+        load.reach(SAVES)
+        path.with_name(f"memory.db{kind}").unlink()
+        program.line("all commits were copied into the database file")
+        program.send(signal.SIGKILL)
+        load.join()
+
+    remark = f"{len(load.refused)} saves were refused"
+    fault = f"memory.db{kind} is removed under load, then kill -9"
+    found_again(lost, fault, path, load.acknowledged, remark)
+    assert set(load.refused.values()) <= {503}
+
+
 @pytest.mark.sqlite_files
 def test_kill_9_amid_changes_of_one_memory_keeps_every_acknowledged_revision(path: Path) -> None:
     with served(path) as (program, http):

@@ -190,17 +190,26 @@ def test_a_primary_that_is_killed_under_load_loses_nothing_to_its_synchronous_st
 def test_a_server_that_is_killed_under_load_and_started_again_has_all_that_it_acknowledged(
     alone: Server, lost: Losses
 ) -> None:
-    with both(alone.url) as (services, load), services[0].client() as http:
-        for end in (alone.kill, alone.kill, alone.stop):
-            end()
-            until(lambda: load.refusals and ready(http)[0] == 503)
-            _, found = ready(http)
-            assert (found["status"], found["checks"]["database"]["status"]) == ("failed", "failed")
-            assert found["error"] == found["checks"]["database"]["detail"]
+    with both(alone.url) as (_, load):
+        for _ in range(3):
+            alone.kill()
+            until(lambda: load.refusals)
             alone.start()
             load.reach(SAVES)
-            until(lambda: ready(http)[0] == 200)
     assert_kept(lost, "the only server is killed and started again", alone.url, load, "3 times")
+
+
+def test_a_server_that_is_restarted_under_load_is_used_again(alone: Server, lost: Losses) -> None:
+    with both(alone.url) as (services, load), services[0].client() as http:
+        alone.stop()
+        until(lambda: ready(http)[0] == 503)
+        _, found = ready(http)
+        assert (found["status"], found["checks"]["database"]["status"]) == ("failed", "failed")
+        assert found["error"] == found["checks"]["database"]["detail"]
+        alone.start()
+        load.reach(SAVES)
+        until(lambda: ready(http)[0] == 200)
+    assert_kept(lost, "the server is restarted", alone.url, load)
 
 
 def test_one_of_two_services_that_is_killed_under_load_loses_nothing(
@@ -215,6 +224,26 @@ def test_one_of_two_services_that_is_killed_under_load_loses_nothing(
         lost, "one of two services is killed", alone.url, load, f"the longest gap was {gap:.1f} s"
     )
     assert load.refusals == []
+
+
+def test_sessions_that_are_ended_under_load_again_and_again_lose_nothing(
+    alone: Server, lost: Losses
+) -> None:
+    with both(alone.url) as (_, load):
+        for _ in range(10):
+            ended(alone.url)
+            load.reach(SAVES // 10)
+    assert_kept(lost, "the server ends all sessions", alone.url, load, "10 times")
+
+
+def ended(url: str) -> None:
+    """End all sessions but this one."""
+    ordered(
+        url,
+        """SELECT pg_terminate_backend(pid)
+             FROM pg_stat_activity
+            WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()""",
+    )
 
 
 def test_a_database_that_has_no_room_refuses_and_goes_on_when_it_has(lost: Losses) -> None:
