@@ -3,12 +3,11 @@
 import asyncio
 import inspect
 import re
-from datetime import datetime, timedelta
 
 import httpx
 import pytest
 
-from agentops_memory_client import AsyncMemoryClient, Conflict, Denied, Invalid, MemoryClient
+from agentops_memory_client import AsyncMemoryClient, Conflict, MemoryClient
 from agentops_memory_client.openwop import (
     AsyncCommitments,
     AsyncEntries,
@@ -19,13 +18,9 @@ from agentops_memory_client.openwop import (
     Commitments,
     Entries,
     MemoryAdapter,
-    MemoryEntry,
     OpenWopMemory,
     Proposals,
-    RefExtent,
     Run,
-    RunEvent,
-    WrittenBy,
 )
 
 from ..docs.test_docs import ROOT
@@ -33,7 +28,7 @@ from ..support.asking import Answering, Road, asking, over
 from ..support.openwop_hosts import REF, Host, Json, ok
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import START, Service
+from ..support.service import Service
 
 VALUE, MARK = "zanzibar-hunter2-quokka", "[REDACTED:stripe-key]"
 UNKNOWN, FOREIGN = "mem://nobody", "tenants/acme/notes"
@@ -43,140 +38,6 @@ MALFORMED = ("", "a/../b", "..", "a\\..", "\x01", "\x7f", "\0", "\ud800", "x" * 
 def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:
     """What a node reads."""
     return [entry.content for entry in memory.list(ref)]
-
-
-@requirement("OW-104")
-def test_what_is_put_is_listed_and_got(memory: OpenWopMemory, service: Service) -> None:
-    ends = START + timedelta(hours=1, milliseconds=5)
-    first = memory.put(REF, "green apples", tags=["fruit", "green"], expires_at=ends)
-    second = memory.put(REF, "red apples", ttl_seconds=60, id="apples/red")
-    third = memory.put(REF, "blue plums")
-
-    assert first == MemoryEntry(
-        id=first.id, content="green apples", tags=("fruit", "green"), created_at=START,
-        expires_at=ends,
-    )  # fmt: skip
-    assert (second.id, second.expires_at) == ("apples/red", START + timedelta(minutes=1))
-    assert (third.tags, third.expires_at) == ((), None)
-    assert memory.list(REF) == (third, second, first)
-    assert memory.list(REF, limit=1) == (third,)
-    assert memory.list(REF, tag="fruit") == (first,)
-    assert memory.list(REF, token_budget=20) == (third, second)
-    assert memory.list(REF, before=third.id) == (second, first)
-    assert [memory.get(REF, it.id) for it in (first, second, third)] == [first, second, third]
-    assert [it["id"] for it in Host(service.http).entries()] == [third.id, second.id, first.id]
-    assert {it.created_at.utcoffset() for it in memory.list(REF)} == {timedelta()}
-    with pytest.raises(AttributeError):
-        first.content = "x"  # type: ignore[misc]
-
-
-@requirement("OW-104")
-def test_what_cannot_be_written_is_refused_with_a_class(memory: OpenWopMemory) -> None:
-    for ref in MALFORMED:
-        with pytest.raises(Invalid) as refusal:
-            memory.put(ref, "text")
-        assert refusal.value.code in ("validation_error", None)
-    with pytest.raises(Denied) as denied:
-        memory.put(FOREIGN, "text")
-    assert denied.value.code == "forbidden"
-    with pytest.raises(Invalid) as invalid:
-        memory.put(REF, " ", tags=["archive"], ttl_seconds=0)
-    for name in ("content", "tags", "ttlSeconds"):
-        assert name in str(invalid.value)
-    with pytest.raises(Invalid, match="expiresAt"):
-        memory.put(REF, "text", expires_at=datetime(2031, 1, 1))  # noqa: DTZ001
-    with pytest.raises(Invalid, match="key"):
-        memory.put(REF, "text", idempotency_key="ä")
-    for asked in ({"tag": "\ud800"}, {"before": "\ud800"}, {"tag": "\0"}, {"limit": -1}):
-        with pytest.raises(Invalid):
-            memory.list(REF, **asked)
-    assert memory.list(REF) == ()
-
-
-@requirement("OW-104")
-def test_what_supersedes_and_whence_it_comes_is_told(client: MemoryClient) -> None:
-    memory = client.openwop
-    older = memory.put(REF, "the door is red")
-    with memory.run("r1", agent_id="ada") as run:
-        newer = run.put(REF, "the door is green", supersedes=[older.id], node_id="paint")
-        other = run.put(REF, "the roof is flat", node_id="build", agent_id="bob")
-
-    assert memory.list(REF) == (other, newer)
-    assert memory.get(REF, older.id) == older
-    with pytest.raises(Conflict) as refusal:
-        memory.put(REF, "text", supersedes=["nothing"])
-    assert refusal.value.code == "memory_changed"
-    found = memory.provenance(REF, older.id)
-    assert found is not None
-    assert (found.written_by, found.superseded_by) == (WrittenBy(), (newer.id,))
-    found = memory.provenance(REF, newer.id)
-    assert found is not None
-    assert found.written_by == WrittenBy(run_id="r1", node_id="paint", agent_id="ada")
-    assert (found.memory_ref, found.memory_id, found.method) == (REF, newer.id, "put")
-    assert (found.derived_from, found.seen, found.last_seen_at) == ((older.id,), 1, START)
-    by_bob = WrittenBy(run_id="r1", node_id="build", agent_id="bob")
-    assert getattr(memory.provenance(REF, other.id), "written_by", None) == by_bob
-
-
-@requirement("OW-104")
-def test_a_search_finds_by_words_best_first(memory: OpenWopMemory) -> None:
-    short = memory.put(REF, "apples", tags=["a"])
-    long = memory.put(REF, "apples, and much else that is told at length", tags=["b"])
-    memory.put("mem://elsewhere", "apples")
-
-    found = memory.search(REF, "apples")
-
-    assert [it.entry for it in found] == [short, long]
-    assert found[0].rank < found[1].rank < 0
-    assert [it.entry for it in memory.search(REF, "apples", tag="b")] == [long]
-    assert [it.entry for it in memory.search(REF, "apples", limit=1)] == [short]
-    assert [it.entry for it in memory.search(REF, "apples", token_budget=10)] == [short]
-    assert memory.search(REF, "apples " + "x" * 100_000)[0].entry == short
-    assert memory.search(REF, "pears") == ()
-    with pytest.raises(Invalid, match="q is required"):
-        memory.search(REF, "")
-
-
-@pytest.mark.slow
-@requirement("OW-104")
-def test_refs_are_listed_in_pages(memory: OpenWopMemory) -> None:
-    for ref in ("c", "a", "b"):
-        memory.put(ref, f"of {ref}")
-
-    page = memory.refs(limit=2)
-    rest = memory.refs(limit=2, after=page.next)
-
-    assert page.refs + rest.refs == tuple(
-        RefExtent(memory_ref=ref, entries=1, bytes=4) for ref in "abc"
-    )
-    assert (page.next, rest.next) == ("b", None)
-
-
-@requirement("OW-104")
-def test_events_of_all_runs_are_followed_by_a_cursor(client: MemoryClient) -> None:
-    memory = client.openwop
-    with memory.run("r1", agent_id="ada") as first, memory.run("r2"):
-        entry = first.put(REF, "text", tags=["a"], node_id="n1")
-        seen: list[RunEvent] = []
-        cursor: str | None = None
-        while (page := memory.events(cursor, limit=2)).events:
-            seen += page.events
-            cursor = page.next
-        assert memory.events(cursor).next == cursor
-        first.delete(REF, entry.id)
-    later = memory.events(cursor).events
-
-    assert [(it.run_id, it.type, it.sequence) for it in seen] == [
-        ("r1", "run.started", 0), ("r2", "run.started", 0), ("r1", "memory.written", 1),
-    ]  # fmt: skip
-    assert seen[-1].payload == {
-        "memoryRef": REF, "memoryId": entry.id, "nodeId": "n1", "agentId": "ada", "tags": ["a"]
-    }  # fmt: skip
-    assert (seen[-1].node_id, seen[-1].timestamp) == ("n1", START)
-    assert [it.type for it in later] == [
-        "agentops-memory.memory.deleted", "run.completed", "run.completed"
-    ]  # fmt: skip
-    assert {it.run_id for it in memory.events(type="memory.written").events} == {"r1"}
 
 
 @requirement("OW-104")

@@ -1,320 +1,261 @@
-"""Passes, forgetting, commitments and proposals through the Python client."""
+"""The nouns of the protocol through the Python client: what is sent, read and refused."""
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import timedelta
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
+import httpx
 import pytest
+from pydantic.alias_generators import to_camel
 
-from agentops_memory_client import Conflict, Denied, Invalid, NotFound
+from agentops_memory_client import Conflict, Denied, Invalid, MemoryClient, NotFound
 from agentops_memory_client.contract.errors import Refused
-from agentops_memory_client.openwop import (
-    ArtifactPage,
-    Commitment,
-    Compaction,
-    Consolidation,
-    Distillation,
-    Forgotten,
-    InstalledArtifact,
-    MemoryEntry,
-    Merge,
-    OpenWopMemory,
-    Proposal,
-    ProposalActivation,
-    ProposalOwner,
-    ProposalProvenance,
-    Undone,
-)
+from agentops_memory_client.openwop import Commitment, MemoryEntry, Merge, OpenWopMemory
 
-from ..support.asking import asking
-from ..support.callers import made_key
-from ..support.openwop_hosts import REF, H
+from ..support.asking import asking, over
+from ..support.openwop_hosts import REF, H, Json, wire
 from ..support.requirements import requirement
 from ..support.service import START, Service
 
-FACTS = ("Checkout timed out behind the proxy.", "The provider needs up to 12 s.")
-FIRST = "2030-01-01"
-
-
-@pytest.fixture
-def facts(memory: OpenWopMemory) -> tuple[MemoryEntry, ...]:
-    return tuple(memory.put(REF, fact) for fact in FACTS)
-
-
-@requirement("OW-104")
-def test_a_compaction_keeps_its_sources_or_takes_their_place(
-    memory: OpenWopMemory, facts: tuple[MemoryEntry, ...]
-) -> None:
-    beside = memory.compact(REF, content="The proxy is too quick.", keep_sources=True)
-
-    assert [it.content for it in memory.list(REF)] == ["The proxy is too quick.", *FACTS[::-1]]
-    found = memory.provenance(REF, beside.output_id)
-    assert found is not None
-    assert (found.method, set(found.derived_from)) == ("host", {it.id for it in facts})
-
-    done = memory.compact(REF)
-
-    archive, _ = memory.list(REF)
-    text = "\n".join(f"- {FIRST}: {fact}" for fact in FACTS)
-    assert (archive.id, archive.content) == (done.output_id, text)
-    assert done == Compaction(
-        run_id=done.run_id, memory_ref=REF, output_id=archive.id,
-        source_ids=tuple(it.id for it in facts), source_count=2, trigger="host-managed",
-        byte_size=len(text.encode()),
-    )  # fmt: skip
-    assert f"compacted-from:{done.run_id}" in archive.tags
-
-
-@requirement("OW-104")
-def test_a_distillation_leaves_its_sources_and_is_made_once(
-    memory: OpenWopMemory, facts: tuple[MemoryEntry, ...]
-) -> None:
-    ends = START + timedelta(days=1)
-
-    done = memory.distill(REF, token_budget=500, expires_at=ends)
-
-    archive = memory.get(REF, done.output_id)
-    assert archive is not None
-    assert (archive.expires_at, "distilled" in archive.tags) == (ends, True)
-    assert {it.content for it in memory.list(REF)} == {archive.content, *FACTS}
-    assert isinstance(done, Distillation)
-    assert (done.source_count, done.source_ids) == (2, tuple(it.id for it in facts))
-    assert (done.token_budget, done.created) == (500, True)
-    assert 0 < done.tokens_used <= 500
-    again = memory.distill(REF, token_budget=500, expires_at=ends)
-    assert (again.created, again.output_id) == (False, archive.id)
-    assert again.archive_checksum == done.archive_checksum
-    text = memory.distill(REF, content="The proxy is too quick.")
-    assert getattr(memory.get(REF, text.output_id), "content", None) == "The proxy is too quick."
-    assert memory.distill(REF, recursive=True).source_count == 4
-    with pytest.raises(Invalid) as refusal:
-        memory.distill(REF, token_budget=3)
-    assert (refusal.value.status, refusal.value.code) == (422, "token_budget_exceeded")
-    assert refusal.value.details["budget"] == 3
-    least = refusal.value.details["minimumRequired"]
-    assert memory.distill(REF, token_budget=least).tokens_used <= least
-
-
-@requirement("OW-104")
-def test_a_consolidation_replaces_what_is_stale_and_what_is_merged(memory: OpenWopMemory) -> None:
-    old, new = (memory.put(REF, f"The timeout is {n} s.", tags=["key:timeout"]) for n in (5, 30))
-    one, two = memory.put(REF, "Red."), memory.put(REF, "Green.")
-
-    done = memory.consolidate(
-        REF, merges=[Merge(ids=(one.id, two.id), content="Red and green.", tags=["colours"])]
-    )
-
-    merged = memory.list(REF, tag="colours")
-    assert [it.content for it in merged] == ["Red and green."]
-    assert set(memory.list(REF)) == {new, *merged}
-    assert done == Consolidation(
-        run_id=done.run_id, memory_ref=REF, input_count=4, output_count=2,
-        merged_ids=done.merged_ids, trigger="on-demand",
-    )  # fmt: skip
-    assert set(done.merged_ids or ()) == {old.id, one.id, two.id}
-    again = memory.consolidate(REF)
-    assert (again.input_count, again.output_count) == (2, 2)
-    empty = memory.consolidate("mem://nobody")
-    assert (empty.input_count, empty.output_count) == (0, 0)
-
-
-@requirement("OW-104")
-def test_a_pass_is_undone_once(memory: OpenWopMemory, facts: tuple[MemoryEntry, ...]) -> None:
-    done = memory.compact(REF)
-
-    assert memory.undo(done.run_id) == Undone(run_id=done.run_id, restored=2, removed=1)
-    assert memory.list(REF) == facts[::-1]
-    with pytest.raises(Conflict) as refusal:
-        memory.undo(done.run_id)
-    assert refusal.value.code == "pass_not_undoable"
-
-
-@requirement("OW-104")
-def test_an_index_lists_archives_and_is_a_document(
-    memory: OpenWopMemory, facts: tuple[MemoryEntry, ...], service: Service
-) -> None:
-    done = memory.distill(REF)
-
-    index = memory.index(REF)
-
-    (archive,) = index.archives
-    assert (archive.memory_ref, archive.memory_id) == (REF, done.output_id)
-    assert (archive.archive_checksum, archive.entry_count) == (done.archive_checksum, 2)
-    assert archive.since <= archive.until == facts[-1].created_at
-    assert (index.version, index.updated_at) == (1, archive.created_at)
-    asked = service.http.get(f"{H}/index", params={"memoryRef": REF})
-    assert json.dumps(index.document) == json.dumps(asked.json())
-    assert memory.index("mem://nobody").archives == ()
-
-
-@requirement("OW-104")
-def test_a_subject_is_forgotten_with_a_receipt(memory: OpenWopMemory) -> None:
-    subject = "user:ada"
-    memory.put(REF, "Ada came at noon.", tags=[f"subject:{subject}"])
-    other = memory.put(REF, "It rained.")
-    memory.put(subject, "of her own ref")
-    memory.compact(REF)
-
-    wouldbe = memory.forget(subject, dry_run=True)
-
-    assert (wouldbe.dry_run, wouldbe.erasure_id) == (True, None)
-    assert len(memory.list(subject)) == 1
-    done = memory.forget(subject)
-    assert done == Forgotten(
-        subject=subject, entries=wouldbe.entries, archives=1, restored=1, commitments=0,
-        erasure_id=done.erasure_id,
-    )  # fmt: skip
-    assert memory.list(subject) == ()
-    assert memory.list(REF) == (other,)
-    assert subject not in repr(done)
-    assert done.erasure_id is not None
-    receipt = memory.erasure(done.erasure_id)
-    assert (receipt.erasure_id, receipt.erased_at) == (done.erasure_id, START)
-    assert receipt.entries == done.entries + done.archives
-    assert receipt.not_reached
-    assert subject not in str(receipt)
-    nobody = memory.forget("nobody")
-    assert (nobody.entries, nobody.erasure_id) == (0, None)
-
-
-@requirement("OW-104")
-def test_a_predicate_fires_by_the_put_that_makes_it_true(memory: OpenWopMemory) -> None:
-    entry = memory.put(REF, "Renew the certificate.")
-
-    armed = memory.commitments.create(REF, entry.id, tag="new-domain")
-
-    assert armed == Commitment(
-        id=armed.id, memory_ref=REF, memory_id=entry.id, condition="predicate", tag="new-domain",
-        state="armed", created_at=START,
-    )  # fmt: skip
-    assert memory.commitments.get(armed.id) == armed
-    memory.put(REF, "shop.example is ours.", tags=["new-domain"])
-    fired = memory.commitments.get(armed.id)
-    assert (fired.state, fired.fired_at) == ("fired", START)
-    (event,) = memory.events(type="commitment.fired").events
-    assert event.payload == {
-        "commitmentId": armed.id, "memoryRef": REF, "memoryId": entry.id, "condition": "predicate"
-    }  # fmt: skip
-    assert memory.commitments.cancel(armed.id) == fired
-
-
-@requirement("OW-104")
-def test_a_time_is_armed_and_cancelled(memory: OpenWopMemory) -> None:
-    due = START + timedelta(hours=1)
-    entry = memory.put(REF, "Call Bob.")
-
-    armed = memory.commitments.create(REF, entry.id, due_at=due)
-
-    assert (armed.condition, armed.due_at, armed.tag) == ("time", due, None)
-    cancelled = memory.commitments.cancel(armed.id)
-    assert (cancelled.id, cancelled.state, cancelled.fired_at) == (armed.id, "cancelled", None)
-
-
-@requirement("OW-104")
-def test_commitments_are_listed_in_pages(memory: OpenWopMemory) -> None:
-    entries = [memory.put(ref, "Call.") for ref in (REF, REF, "mem://other")]
-    made = [
-        memory.commitments.create(it_ref, entry.id, tag="bob")
-        for it_ref, entry in zip((REF, REF, "mem://other"), entries, strict=True)
-    ]
-    memory.commitments.cancel(made[0].id)
-
-    page = memory.commitments.list(limit=2)
-    rest = memory.commitments.list(limit=2, after=page.next)
-
-    assert {it.id for it in page.commitments + rest.commitments} == {it.id for it in made}
-    assert (len(page.commitments), rest.next) == (2, None)
-    assert [it.id for it in memory.commitments.list(REF, state="armed").commitments] == [made[1].id]
-    assert memory.commitments.list("mem://nobody").commitments == ()
-
-
+T = TypeVar("T")
+EMPTY: tuple[object, ...] = (None, (), [], {})
 PROMPT = {"version": "1", "templateId": "triage", "text": "Sort.", "a": [1, {"ü": None}]}
+MALFORMED = ("", "a/../b", "..", "a\\..", "\x01", "\x7f", "\0", "\ud800", "x" * 257, "x" * 70_000)
 
 
-def proposed(memory: OpenWopMemory, **fields: Any) -> Proposal:
-    return memory.proposals.create(
-        fields.pop("kind", "prompt-template"), fields.pop("artifact", PROMPT),
-        source_run_ids=["r1"], **fields,
-    )  # fmt: skip
+def as_json(value: object) -> Any:
+    """A noun by the protocol's names of its fields, without those that say nothing."""
+    if is_dataclass(value) and not isinstance(value, type):
+        names = {"since": "from", "until": "to"}
+        return as_json({
+            names.get(it.name, to_camel(it.name)): getattr(value, it.name)
+            for it in fields(value) if it.name != "document"
+        })  # fmt: skip
+    if isinstance(value, datetime):
+        return wire(value)
+    if isinstance(value, Mapping):
+        shown = {name: as_json(it) for name, it in value.items()}
+        return {name: it for name, it in shown.items() if it is not False and it not in EMPTY}
+    return [as_json(it) for it in value] if isinstance(value, list | tuple) else value
+
+
+def nouns_of(answer: Json) -> Any:
+    """What a method returns of an answer."""
+    if "ranks" in answer:
+        pairs = zip(answer["entries"], answer["ranks"], strict=True)
+        return [{"entry": entry, "rank": rank} for entry, rank in pairs]
+    if "event" in answer:
+        payload = {**answer.pop("event")["payload"]}
+        distillation = payload.pop("distillation", {})
+        distillation.pop("indexUpdated", None)
+        return answer | payload | distillation
+    for name, kind in (
+        ("entry", dict), ("entries", list), ("removed", bool), ("installedArtifactRef", str)
+    ):  # fmt: skip
+        if isinstance(answer.get(name), kind):
+            return answer[name]
+    return answer
+
+
+@dataclass(slots=True)
+class Walk:
+    """The client of a service, and the last request and answer of it."""
+
+    service: Service
+    client: MemoryClient = field(init=False)
+    last: tuple[httpx.Request, httpx.Response] = field(init=False)
+
+    def road(self, request: httpx.Request) -> httpx.Response:
+        self.last = request, over(self.service)(request)
+        return self.last[1]
+
+    def checked(self, result: T, route: str, **sent: object) -> T:
+        """The result of a method that sent just this to the route, and read its whole answer."""
+        request, answer = self.last
+        assert f"{request.method} {request.url.path.removeprefix(H)}" == route
+        if request.method in ("GET", "DELETE"):
+            assert dict(request.url.params) == {name: str(it) for name, it in sent.items()}
+        else:
+            assert json.loads(request.content or "{}") == sent
+        assert as_json(result) == as_json(nouns_of(answer.json()))
+        return result
+
+
+@contextmanager
+def walking(kind: str, service: Service) -> Iterator[Walk]:
+    walk = Walk(service)
+    with asking(kind, road=walk.road) as walk.client:
+        yield walk
 
 
 @requirement("OW-104")
-def test_a_proposal_is_stored_and_revised(memory: OpenWopMemory) -> None:
-    draft = proposed(memory, title="Triage", rationale="It is slow.", synthesizer_model="m-1")
-
-    assert draft == Proposal(
-        id=draft.id, kind="prompt-template", state="draft", title="Triage",
-        rationale="It is slow.", artifact=PROMPT,
-        provenance=ProposalProvenance(source_run_ids=("r1",), synthesizer_model="m-1"),
-        owner=ProposalOwner(tenant="default", principal=draft.owner.principal),
-        created_at=START, updated_at=START,
-    )  # fmt: skip
-    assert memory.proposals.get(draft.id) == draft
-    newer = {**PROMPT, "version": "2"}
-    revised = memory.proposals.revise(draft.id, title="Sorting", artifact=newer)
-    assert revised == replace(draft, state="revised", title="Sorting", artifact=newer)
-    assert memory.proposals.artifacts().artifacts == ()
+def test_entries_and_what_is_known_of_them_are_read_as_they_are_answered(
+    kind: str, service: Service
+) -> None:
+    ends, of_ref = START + timedelta(hours=1, milliseconds=5), {"memoryRef": REF}
+    with walking(kind, service) as walk:
+        memory, checked = walk.client.openwop, walk.checked
+        put: Json = {**of_ref, "content": "green apples"}
+        first = checked(
+            memory.put(REF, "green apples", tags=["fruit", "green"], expires_at=ends),
+            "POST /memory", **put, tags=["fruit", "green"], expiresAt=ends.isoformat(),
+        )  # fmt: skip
+        assert first == MemoryEntry(
+            id=first.id, content="green apples", tags=("fruit", "green"), created_at=START,
+            expires_at=ends,
+        )  # fmt: skip
+        with pytest.raises(AttributeError):
+            first.content = "x"  # type: ignore[misc]
+        second = checked(
+            memory.put(REF, "red apples", ttl_seconds=60, id="apples/red"), "POST /memory",
+            **of_ref, content="red apples", ttlSeconds=60, id="apples/red",
+        )  # fmt: skip
+        with memory.run("r1", agent_id="ada") as run:
+            newer = run.put(REF, "apples, and more", supersedes=[first.id], node_id="paint")
+            of_run = {"runId": "r1", "nodeId": "paint", "agentId": "ada"}
+            checked(newer, "POST /memory", **of_ref, content="apples, and more",
+                    supersedes=[first.id], **of_run)  # fmt: skip
+            run.put(REF, "blue plums", node_id="build", agent_id="bob")
+            assert json.loads(walk.last[0].content)["agentId"] == "bob"
+        assert len(checked(memory.list(REF), "GET /memory", **of_ref)) == 3
+        portion: Json = {"limit": 1, "tag": "fruit", "before": second.id}
+        checked(memory.list(REF, token_budget=20, **portion), "GET /memory", **of_ref, **portion,
+                tokenBudget=20)  # fmt: skip
+        assert checked(memory.get(REF, second.id), f"GET /memory/{second.id}", **of_ref) == second
+        found = checked(
+            memory.search(REF, "apples", tag="", limit=5, token_budget=100), "GET /search",
+            **of_ref, q="apples", tag="", limit=5, tokenBudget=100,
+        )  # fmt: skip
+        assert len(found) == 2
+        assert memory.search(REF, "apples " + "x" * 100_000)[0] == found[0]
+        for entry in (first, newer):
+            checked(memory.provenance(REF, entry.id), f"GET /provenance/{entry.id}", **of_ref)
+        assert memory.provenance(REF, "nothing") is None
+        memory.put("mem://b", "é")
+        page = checked(memory.refs(limit=1), "GET /refs", limit=1)
+        checked(memory.refs(after=page.next), "GET /refs", after=page.next)
+        events = checked(memory.events(limit=2), "GET /events", limit=2)
+        checked(memory.events(events.next, type="memory.written"), "GET /events",
+                after=events.next, type="memory.written")  # fmt: skip
+        assert checked(memory.delete(REF, second.id), f"DELETE /memory/{second.id}", **of_ref)
+        assert memory.delete(REF, second.id) is False
 
 
 @requirement("OW-104")
-def test_an_applied_artifact_is_given_out_byte_for_byte(memory: OpenWopMemory) -> None:
-    draft = proposed(memory)
-
-    ref = memory.proposals.apply(draft.id)
-
-    assert memory.proposals.apply(draft.id) == ref
-    activation = ProposalActivation(installed_artifact_ref=ref)
-    applied = memory.proposals.get(draft.id)
-    assert applied == replace(draft, state="applied", activation=activation)
-    installed = InstalledArtifact(
-        installed_artifact_ref=ref, kind="prompt-template", proposal_id=draft.id
-    )
-    page = ArtifactPage(artifacts=(installed,))
-    assert memory.proposals.artifacts() == page
-    assert memory.proposals.artifacts(kind="prompt-template", limit=1) == page
-    assert memory.proposals.artifacts(after=ref).artifacts == ()
-    assert memory.proposals.artifacts(kind="automation").artifacts == ()
-    given = memory.proposals.artifact(ref)
-    assert isinstance(given, bytes)
-    assert list(json.loads(given).items()) == list(PROMPT.items())
-    assert proposed(memory).duplicate_of in (draft.id, ref)
-    with pytest.raises(Conflict) as refusal:
-        memory.proposals.reject(draft.id)
-    assert refusal.value.code == "proposal_state_conflict"
-    assert memory.proposals.archive(draft.id).state == "archived"
-    with pytest.raises(NotFound):
-        memory.proposals.artifact(ref)
+def test_passes_and_forgetting_are_asked_for_and_read_as_they_are_answered(
+    kind: str, service: Service
+) -> None:
+    ends, of_ref = START + timedelta(days=1), {"memoryRef": REF}
+    with walking(kind, service) as walk:
+        memory, checked = walk.client.openwop, walk.checked
+        ids = [memory.put(REF, it, tags=["subject:ada"]).id for it in ("It waits.", "It ends.")]
+        done = checked(
+            memory.compact(REF, content="All of it.", keep_sources=True), "POST /compact",
+            **of_ref, content="All of it.", keepSources=True,
+        )  # fmt: skip
+        checked(memory.undo(done.run_id), f"POST /passes/{done.run_id}/undo")
+        distilled = checked(
+            memory.distill(REF, token_budget=500, expires_at=ends, recursive=True),
+            "POST /distill", **of_ref, tokenBudget=500, expiresAt=ends.isoformat(), recursive=True,
+        )  # fmt: skip
+        assert (distilled.created, memory.distill(REF, token_budget=500).created) == (True, False)
+        text = memory.distill(REF, content="Quick.")
+        checked(text, "POST /distill", **of_ref, content="Quick.")
+        index = checked(memory.index(REF), "GET /index", **of_ref)
+        assert index.document == walk.last[1].json()
+        merge = Merge(ids=ids, content="Both.", tags=["subject:ada"])
+        checked(memory.consolidate(REF, merges=[merge]), "POST /consolidate", **of_ref,
+                merges=[{"ids": ids, "content": "Both.", "tags": ["subject:ada"]}])  # fmt: skip
+        would = checked(memory.forget("ada", dry_run=True), "POST /forget", subject="ada",
+                        dryRun=True)  # fmt: skip
+        forgotten = checked(memory.forget("ada"), "POST /forget", subject="ada")
+        assert (would.dry_run, would.erasure_id, forgotten.dry_run) == (True, None, False)
+        assert "ada" not in repr(forgotten)
+        erasure = forgotten.erasure_id or ""
+        assert checked(memory.erasure(erasure), f"GET /erasures/{erasure}").not_reached
 
 
 @requirement("OW-104")
-def test_proposals_are_rejected_archived_and_listed_in_pages(memory: OpenWopMemory) -> None:
-    kept = proposed(memory)
-    rejected = memory.proposals.reject(proposed(memory, kind="automation", artifact={}).id)
-    archived = memory.proposals.archive(proposed(memory, kind="automation", artifact={"a": 1}).id)
+def test_commitments_are_armed_listed_and_cancelled(kind: str, service: Service) -> None:
+    due = START + timedelta(hours=1)
+    with walking(kind, service) as walk:
+        memory, checked = walk.client.openwop, walk.checked
+        armed: list[Commitment] = []
+        asks: list[tuple[Json, Json]] = [
+            ({"tag": "rain"}, {"condition": "predicate", "tag": "rain"}),
+            ({"due_at": due}, {"condition": "time", "dueAt": due.isoformat()}),
+        ]
+        for condition, sent in asks:
+            made = memory.commitments.create(REF, memory.put(REF, "Call Bob.").id, **condition)
+            armed.append(checked(made, "POST /commitments", memoryRef=REF,
+                                 memoryId=made.memory_id, **sent))  # fmt: skip
+        memory.put(REF, "It rains.", tags=["rain"])
+        for it, state in zip(armed, ("fired", "cancelled"), strict=True):
+            path = f"/commitments/{it.id}"
+            assert checked(memory.commitments.cancel(it.id), f"DELETE {path}").state == state
+            checked(memory.commitments.get(it.id), f"GET {path}")
+        page = checked(memory.commitments.list(limit=1), "GET /commitments", limit=1)
+        checked(memory.commitments.list(REF, state="fired", after=page.next), "GET /commitments",
+                memoryRef=REF, state="fired", after=page.next)  # fmt: skip
 
-    page = memory.proposals.list(limit=2)
-    rest = memory.proposals.list(limit=2, after=page.next)
 
-    assert (rejected.state, archived.state) == ("rejected", "archived")
-    assert {it.id for it in page.proposals + rest.proposals} == {kept.id, rejected.id, archived.id}
-    assert (len(page.proposals), rest.next) == (2, None)
-    assert memory.proposals.list(kind="automation", state="rejected").proposals == (rejected,)
-    assert memory.proposals.list(state="applied").proposals == ()
+@requirement("OW-104")
+def test_proposals_are_made_revised_applied_and_withdrawn(kind: str, service: Service) -> None:
+    body: Json = {"kind": "prompt-template", "artifact": PROMPT}
+    with walking(kind, service) as walk:
+        proposals, checked = walk.client.openwop.proposals, walk.checked
+        more: Json = {"title": "Triage", "rationale": "It is slow."}
+        draft = checked(
+            proposals.create(**body, **more, source_run_ids=["r1"], synthesizer_model="m-1"),
+            "POST /proposals", **body, **more,
+            provenance={"sourceRunIds": ["r1"], "synthesizerModel": "m-1"},
+        )  # fmt: skip
+        path = f"/proposals/{draft.id}"
+        newer = {**PROMPT, "version": "2"}
+        checked(proposals.revise(draft.id, title="Sorting", artifact=newer), f"PATCH {path}",
+                title="Sorting", artifact=newer)  # fmt: skip
+        checked(proposals.revise(draft.id, rationale="So."), f"PATCH {path}", rationale="So.")
+        ref = checked(proposals.apply(draft.id), f"POST {path}/apply")
+        assert checked(proposals.get(draft.id), f"GET {path}").activation is not None
+        assert list(json.loads(proposals.artifact(ref)).items()) == list(newer.items())
+        assert isinstance(proposals.artifact(ref), bytes)
+        of_kind: Json = {"kind": "prompt-template", "limit": 1}
+        checked(proposals.artifacts(**of_kind), "GET /artifacts", **of_kind)
+        assert checked(proposals.artifacts(after=ref), "GET /artifacts", after=ref).artifacts == ()
+        other = proposals.create("automation", {}, source_run_ids=[]).id
+        checked(proposals.reject(other), f"POST /proposals/{other}/reject")
+        checked(proposals.archive(draft.id), f"DELETE {path}")
+        page = checked(proposals.list(limit=1), "GET /proposals", limit=1)
+        filters: Json = {"kind": "automation", "state": "rejected", "after": page.next}
+        assert len(checked(proposals.list(**filters), "GET /proposals", **filters).proposals) == 1
 
 
 @requirement("OW-104")
 def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) -> None:
     entry, proposals, commitments = memory.put(REF, "alone"), memory.proposals, memory.commitments
-    incomplete = proposed(memory, artifact={"version": "1"})
+    propose = partial(proposals.create, "prompt-template", source_run_ids=["r1"])
+    incomplete = propose({"version": "1"})
     due = START + timedelta(days=1)
     merges = [Merge(ids=["a", "b"], content="Both.")]
     refusals: list[tuple[type[Refused], str | None, Callable[[], object]]] = [
         (Conflict, "nothing_to_compact", lambda: memory.compact(REF)),
         (Conflict, "nothing_to_distill", lambda: memory.distill("mem://nobody")),
         (Conflict, "memory_changed", lambda: memory.consolidate(REF, merges=merges)),
+        (Conflict, "memory_changed", lambda: memory.put(REF, "text", supersedes=["nothing"])),
+        (Conflict, "pass_not_undoable", partial(_undo_twice, memory)),
+        (Denied, "forbidden", lambda: memory.put("tenants/acme/notes", "text")),
+        (Invalid, None, lambda: memory.put(REF, " ", expires_at=datetime(2031, 1, 1))),  # noqa: DTZ001
+        (Invalid, None, lambda: memory.put(REF, "text", idempotency_key="ä")),
+        *((Invalid, None, partial(memory.put, ref, "text")) for ref in MALFORMED),
+        *(
+            (Invalid, None, partial(memory.list, REF, **query))
+            for query in ({"tag": "\ud800"}, {"before": "\ud800"}, {"tag": "\0"}, {"limit": -1})
+        ),
+        (Invalid, None, lambda: memory.search(REF, "")),
         (Invalid, None, lambda: memory.consolidate(REF, merges=[{"ids": ["a"]}])),  # type: ignore[list-item]
         *((Invalid, None, partial(memory.forget, it)) for it in ("", "x" * 257)),
         *(
@@ -325,14 +266,12 @@ def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) ->
         (Invalid, None, lambda: commitments.create(REF, entry.id)),
         (Invalid, None, lambda: commitments.create(REF, entry.id, due_at=START)),
         (Invalid, None, lambda: commitments.create(REF, entry.id, tag="")),
-        (Invalid, None,
-         lambda: commitments.create(REF, entry.id, due_at=due, tag="bob")),
+        (Invalid, None, lambda: commitments.create(REF, entry.id, due_at=due, tag="bob")),
         (NotFound, "not_found", lambda: commitments.create(REF, "unknown", tag="bob")),
         (Invalid, None, lambda: commitments.list(state="odd")),  # type: ignore[arg-type]
-        *(
-            (Invalid, None, partial(proposed, memory, **fields))
-            for fields in ({"kind": "rule"}, {"artifact": "text"}, {"title": "x" * 257})
-        ),
+        (Invalid, None, lambda: proposals.create("rule", PROMPT, source_run_ids=[])),  # type: ignore[arg-type]
+        (Invalid, None, lambda: propose("text")),  # type: ignore[arg-type]
+        (Invalid, None, lambda: propose(PROMPT, title="x" * 257)),
         (Invalid, "artifact_invalid", lambda: proposals.apply(incomplete.id)),
         *(
             (NotFound, None, partial(ask, id_))
@@ -349,18 +288,15 @@ def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) ->
             ask()
         assert type(refusal.value) is error
         assert code in (None, refusal.value.code)
+    with pytest.raises(Invalid) as invalid:
+        memory.put(REF, " ", tags=["archive"], ttl_seconds=0)
+    for name in ("content", "tags", "ttlSeconds"):
+        assert name in str(invalid.value)
     assert memory.list(REF) == (entry,)
     assert (commitments.list().commitments, proposals.get(incomplete.id)) == ((), incomplete)
 
 
-@requirement("OW-104")
-def test_who_is_no_admin_neither_applies_nor_forgets(kind: str, service: Service) -> None:
-    key = made_key(service.path, role="writer")
-    with asking(kind, service.url, key=key) as client:
-        memory = client.openwop
-        draft = proposed(memory)
-        for ask in (lambda: memory.proposals.apply(draft.id), lambda: memory.forget("user:ada")):
-            with pytest.raises(Denied) as refusal:
-                ask()
-            assert refusal.value.code == "forbidden"
-        assert memory.proposals.get(draft.id) == draft
+def _undo_twice(memory: OpenWopMemory) -> None:
+    run = memory.distill(REF).run_id
+    memory.undo(run)
+    memory.undo(run)
