@@ -179,18 +179,22 @@ def test_the_oldest_sources_that_fit_into_memory_are_taken(
     assert ids(host.entries()) == [payload["outputId"], *ids(made[:7:-1])]
 
 
-@requirement("OW-66")
+@requirement("OW-66", "OW-53")
 def test_an_archive_ends_when_the_first_of_its_sources_does(service: Service, host: Host) -> None:
     end = service.clock.now + timedelta(seconds=60)
     kept = host.put("herons wade")
     host.put("storks nest", ttlSeconds=600), host.put("egrets fly", expiresAt=wire(end))
+    before = host.in_run("before")
 
     archive = archived(host, host.compact())
 
+    after = host.in_run("after")
+    assert after.entries() == [archive]
     assert archive["expiresAt"] == wire(end)
     service.clock.now = end
-    assert kept in host.entries()
-    assert sorted(host.contents()) == ["herons wade", "storks nest"]
+    for at in (host, before, after):
+        assert kept in at.entries()
+        assert sorted(at.contents()) == ["herons wade", "storks nest"]
     assert refused(host.get(archive["id"])) == (404, "not_found")
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -10,7 +9,7 @@ import pytest
 
 from ..support.engines import rows
 from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused, wire
-from ..support.openwop_passes import archived, ids, passed
+from ..support.openwop_passes import ids, passed
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
@@ -217,53 +216,8 @@ def test_nothing_stands_in_for_what_has_ended_or_is_erased_since(
     assert forked(host.in_run("r3", memoryRefs=[REF])).contents() == ["after", "own"]
 
 
-WORDS = ["Herons wade. Storks nest.", "herons wade", "Storks nest."]
-
-
-def filled(host: Host) -> list[Json]:
-    """Entries of which the first says all, newest first."""
-    return [host.put(it) for it in WORDS][::-1]
-
-
-def merge(host: Host) -> Json:
-    return {"ids": ids(host.entries()[:2]), "content": "birds"}
-
-
-PASSES: dict[str, Callable[[Host], object]] = {
-    "compaction": lambda it: it.compact(), "consolidation": lambda it: it.consolidate(),
-    "distillation": lambda it: it.distill(), "merge": lambda it: it.consolidate(merge(it)),
-}  # fmt: skip
-
-
 def run_of(answer: object) -> str:
     return str(ok(answer)["runId"])  # type: ignore[arg-type]
-
-
-@pytest.mark.representative(1)
-@pytest.mark.slow
-@pytest.mark.parametrize("name", PASSES)
-@requirement("OW-51", "OW-66", "OW-71")
-def test_a_run_sees_passes_before_it_and_none_since(
-    service: Service, host: Host, name: str
-) -> None:
-    sources = filled(host)
-    before = host.in_run("before")
-    service.clock.advance(seconds=1)
-    run = run_of(PASSES[name](host))
-    listed = host.entries()
-    after = host.in_run("after")
-    assert listed != sources
-    assert (before.entries(), after.entries()) == (sources, listed)
-
-    service.clock.advance(seconds=1)
-    ok(host.undo(run))
-
-    assert (before.entries(), after.entries()) == (sources, listed)
-    assert host.entries() == host.in_run("undone").entries() == sources
-    for entry in listed:
-        assert ok(after.get(entry["id"]))["entry"] == entry
-    for entry in sources:
-        assert ok(before.get(entry["id"]))["entry"] == entry
 
 
 @pytest.mark.slow
@@ -291,24 +245,6 @@ def test_a_branch_sees_what_was_there_at_its_event(host: Host) -> None:
     assert run.entries() == []
 
 
-@pytest.mark.slow
-@requirement("OW-53", "OW-66")
-def test_an_archive_that_ends_is_gone_from_runs_and_its_sources_are_back(
-    service: Service, host: Host
-) -> None:
-    kept = host.put("herons wade")
-    end = service.clock.now + timedelta(seconds=60)
-    host.put("egrets fly", expiresAt=wire(end))
-    before = host.in_run("before")
-    archive = archived(host, host.compact())
-    after = host.in_run("after")
-    assert after.entries() == [archive]
-
-    service.clock.now = end
-
-    assert before.entries() == after.entries() == host.entries() == [kept]
-
-
 @requirement("OW-55", "OW-57", "OW-60")
 def test_a_pass_tells_nothing_in_the_runs_of_hosts_and_is_replayed_as_told(host: Host) -> None:
     run = host.in_run("r1")
@@ -331,7 +267,7 @@ def test_a_pass_tells_nothing_in_the_runs_of_hosts_and_is_replayed_as_told(host:
 
 @requirement("OW-54", "OW-66")
 def test_nothing_is_put_in_the_run_of_a_pass(host: Host) -> None:
-    filled(host)
+    host.put("herons wade"), host.put("egrets fly")
     answer = host.compact()
     inside = replace(host, run=run_of(answer))
 

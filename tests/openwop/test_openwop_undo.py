@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ..support.openwop_hosts import Host, ok, refused
+from ..support.openwop_hosts import REF, Host, ok, refused
 from ..support.openwop_passes import (
     NOT_UNDOABLE,
     UNDONE,
@@ -29,12 +29,13 @@ MADE = [
 ]  # fmt: skip
 
 
-@pytest.fixture
-def host(service: Service) -> Host:
-    made = Host(service.http)
+def filled(service: Service, ref: str = REF) -> Host:
+    """A host whose ref has entries, a second between each."""
+    host = Host(service.http, ref)
     for text, tags in MADE:
-        made.put(text, tags=tags)
-    return made
+        host.put(text, tags=tags)
+        service.clock.advance(seconds=1)
+    return host
 
 
 def merge(host: Host) -> httpx.Response:
@@ -63,70 +64,45 @@ def raw(host: Host) -> bytes:
 def known(host: Host) -> list[Any]:
     """The list as it is, its counts, and how often each entry was seen."""
     told = [about(host, it["id"]) for it in host.entries()]
-    return [raw(host), counted(host), [(it["seen"], it.get("supersededBy")) for it in told]]
+    seen = [(it["seen"], it["lastSeenAt"], it.get("supersededBy")) for it in told]
+    return [raw(host), counted(host), seen]
 
 
 @pytest.mark.slow
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("name", PASSES)
-@requirement("OW-71", "OW-29", "OW-80")
-def test_an_undo_brings_all_back_and_takes_the_output_away(
-    service: Service, host: Host, name: str
+@for_each("name", PASSES)
+@requirement("OW-71", "OW-29", "OW-80", "OW-51", "OW-57", "OW-66")
+def test_an_undo_brings_all_back_but_in_runs_that_have_seen_the_pass(
+    service: Service, name: str
 ) -> None:
     work, restored, removed = PASSES[name]
-    before = known(host)
+    host = filled(service, f"of {name}")
+    before, sources = known(host), host.entries()
+    early = host.in_run(f"before {name}")
     service.clock.advance(seconds=60)
     run = ok(work(host))["runId"]
-    assert raw(host) != before[0]
-    new = [it for it in ids(host.entries()) if it.encode() not in before[0]]
+    left = host.entries()
+    assert left != sources
+    late = host.in_run(f"after {name}")
+    new, held = [it for it in ids(left) if it not in ids(sources)], len(events(host))
     service.clock.advance(seconds=60)
 
-    undone = ok(host.undo(run))
+    assert ok(host.undo(run)) == {"runId": run, "restored": restored, "removed": removed}
 
-    assert undone.keys() == {"runId", "restored", "removed"}
-    assert (undone["restored"], undone["removed"]) == (restored, removed)
-    assert known(host) == before
-    assert len(new) == removed
+    log = events(host)[held:]
+    assert [(it["type"], it["sequence"]) for it in log] == [
+        ("run.started", 0), (UNDONE, 1), ("run.completed", 2)
+    ]  # fmt: skip
+    assert log[1]["payload"] == {"runId": run}
+    (own,) = {it["runId"] for it in log}
+    assert ok(host.ask("GET", f"/runs/{own}"))["kind"] == "pass"
+    assert refused(host.undo(own)) in [(404, "not_found"), NOT_UNDOABLE]
+    assert (known(host), len(host.told(run)), len(new)) == (before, 3, removed)
+    assert [seen for seen, *_ in before[2]] == [1] * len(sources)
     for it in new:
         assert host.get(it).content == host.get(NEVER).content
-    assert [about(host, it)["seen"] for it in ids(host.entries())] == [1] * 6
-
-
-@requirement("OW-71", "OW-80")
-def test_what_is_seen_no_more_was_last_seen_when_it_was_put(service: Service) -> None:
-    host = Host(service.http)
-    host.put("Herons wade. Storks nest.")
-    service.clock.advance(seconds=60)
-    host.put("herons wade")
-    before = [about(host, it) for it in ids(host.entries())]
-    run = ok(host.consolidate())["runId"]
-    assert about(host, before[1]["memoryId"])["lastSeenAt"] == "2030-01-01T12:01:00.000Z"
-
-    ok(host.undo(run))
-
-    after = [about(host, it) for it in ids(host.entries())]
-    assert [it["lastSeenAt"] for it in after] == [it["lastSeenAt"] for it in before]
-
-
-@pytest.mark.slow
-@requirement("OW-71", "OW-57")
-def test_an_undo_is_a_run_of_its_own_which_tells_of_what(host: Host) -> None:
-    run = ok(host.compact())["runId"]
-    held = len(events(host))
-
-    assert ok(host.undo(run))["runId"] == run
-
-    told = events(host)[held:]
-    assert [it["type"] for it in told] == ["run.started", UNDONE, "run.completed"]
-    assert [it["sequence"] for it in told] == [0, 1, 2]
-    (own,) = {it["runId"] for it in told}
-    assert own != run
-    assert told[1]["payload"] == {"runId": run}
-    assert ok(host.ask("GET", f"/runs/{own}"))["kind"] == "pass"
-    assert len(host.told(run)) == 3
-    before = known(host)
-    assert refused(host.undo(own)) in [(404, "not_found"), NOT_UNDOABLE]
-    assert known(host) == before
+    for at, entries in ((early, sources), (late, left), (host.in_run(name), sources)):
+        assert at.entries() == entries
+        assert [ok(at.get(it["id"]))["entry"] for it in entries] == entries
 
 
 def _undo_pass(host: Host, output: str) -> None:
@@ -172,9 +148,9 @@ def test_what_has_ended_since_makes_an_undo_impossible(service: Service) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("host")
 @requirement("OW-32", "OW-33", "OW-71")
 def test_a_pass_of_another_tenant_is_as_none(service: Service) -> None:
+    filled(service)
     with keyed(service) as ours, keyed(service, "admin", "acme") as theirs:
         run = ok(ours.compact())["runId"]
         before = raw(ours)
