@@ -116,6 +116,8 @@ def test_each_field_at_fault_is_named_and_nothing_is_done(host: Host) -> None:
         every = {field: values[0] for field, values in wrongs.items()}
         if path not in ("/memory", "/commitments"):  # where one says what the other may be
             assert named(host, path, body | every) == {*wrongs}, path
+    of_entry = {"content": " ", "tags": ["a", 7], "id": "", "ttlSeconds": 0, "supersedes": [7]}
+    assert named(host, "/memory", of_entry | {"memoryRef": "a/.."}) == {*of_entry, "memoryRef"}
     assert everything(host) == before
 
     draft = ok(host.ask("POST", "/proposals", BODIES["/proposals"][0]), 201)["id"]

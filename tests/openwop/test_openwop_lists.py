@@ -126,6 +126,7 @@ def test_a_walk_goes_on_from_what_is_gone_and_not_from_what_never_was_of_the_ref
 def test_a_tag_is_compared_exactly_and_whole(host: Host) -> None:
     for number, tags in enumerate([["a"], ["A"], ["ab", "b"], ["a", "b"], [], ["\u00e9"], ["a b"]]):
         host.put(str(number), tags=tags)
+    anew(host).put("of another ref", tags=["a", "b"])
 
     for tag, found in [
         ("a", ["3", "0"]), ("A", ["1"]), ("b", ["3", "2"]), ("ab", ["2"]), ("%", []), ("_", []),
@@ -280,6 +281,7 @@ def test_words_find_entries_of_the_ref_alone_the_best_first(service: Service, ho
 def test_a_search_has_ten_entries_unless_it_is_told_and_may_ask_for_a_tag(host: Host) -> None:
     for number in range(15):
         host.put(f"A heron, {number}.", tags=["odd"] if number % 2 else [])
+    anew(host).put("A heron of another ref.", tags=["odd"])
 
     assert len(found(host, "heron")["entries"]) == 10
     assert len(found(host, "heron", limit=12)["entries"]) == 12

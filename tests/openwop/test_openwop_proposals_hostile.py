@@ -77,20 +77,6 @@ def test_what_is_no_exact_json_is_refused(service: Service, host: Host, artifact
     assert listed(host) == []
 
 
-@requirement("OW-11")
-def test_bytes_that_are_no_text_and_bodies_that_are_too_long_are_refused(service: Service) -> None:
-    for content, status in (
-        (START.encode() + b'{"a":"\xff"}}', 400),
-        (START.encode() + b'{"a":"' + b"x" * 1024 * 1024 + b'"}}', 413),
-    ):
-        assert service.http.post(f"{H}/proposals", content=content).status_code == status
-    id_ = proposed(Host(service.http))["id"]
-    for path, body in (("apply", b"{"), ("reject", b"[]"), ("apply", b"x" * 1024 * 1025)):
-        answer = service.http.post(f"{H}/proposals/{id_}/{path}", content=body)
-        assert answer.status_code in (400, 413)
-    assert service.http.post(f"{H}/proposals/{id_}/reject").status_code == 200
-
-
 @pytest.mark.slow
 @for_each("sign", SIGNS)
 @requirement("OW-89")

@@ -114,11 +114,14 @@ def test_what_is_no_body_is_refused_by_every_route_that_has_one(walked: Walk) ->
 
 def wrong_bodies(body: bytes) -> Iterator[bytes]:
     """Bodies that are too long, no exact JSON, no object, or have a text that none may be."""
-    yield from (b" " * 2_000_000, body[:-1], b"[]", b"7", b"\xff" + body, body + b"}")
+    yield from (b" " * 2_000_000, body[:-1], b"[]", b"7", b"\xff" + body, body + b"}", b"null")
+    yield from (b"nul", b'"a"', b"\0", body[:-1] + b",", body + b",", b'{"a":' + b"[" * 9_000)
+    yield from (body.decode().encode("utf-16"), body[:-1] + b',"a":"\xed\xa0\x80"}')
     fields = json.loads(body)
+    yield json.dumps({**fields, "more": float("nan")}).encode()
     for name, value in fields.items():
         if isinstance(value, str):
-            for text in ("a\0b", "\ud800"):
+            for text in ("a\0b", "\ud800", "\udc00x"):
                 yield json.dumps({**fields, name: text}).encode()
 
 

@@ -9,7 +9,6 @@ import pytest
 from ..support.engines import rows
 from ..support.openwop_hosts import Host, faults, ok, refused
 from ..support.openwop_tenants import keyed
-from ..support.pods import pods
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 
@@ -102,20 +101,3 @@ def test_a_value_that_alone_is_larger_than_the_bound_is_400(path: Path) -> None:
             assert large not in answer.text
         assert ok(asked(run, 0))["registered"] is True
         assert run.put("plain")["content"] == "plain"
-
-
-@pytest.mark.heavy
-@requirement("OW-107")
-def test_each_pod_has_its_own_bound_and_a_run_that_another_ended_makes_room(
-    path: Path, blank_database: str
-) -> None:
-    with pods(path, blank_database, MEMORY_MAX_RUN_SECRETS=str(BOUND)) as two:
-        first, second = (Host(it.http) for it in two.services)
-        fit = filled(first.in_run("r1"))
-        assert filled(Host(second.http, run="r1")) == fit
-        second.in_run("r2")
-        assert asked(Host(first.http, run="r2"), 0).status_code == 429
-
-        Host(second.http, run="r1").end()
-
-        assert filled(Host(first.http, run="r2")) == fit
