@@ -1,13 +1,12 @@
-"""Where a play happens: two services, chance, words, and the time."""
+"""Where a play happens: who is asked, chance, words, and the time."""
 
 import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlencode
 
 from ..support.service import START
-from .pair import Pair
 from .steps import RESTART, Answer, Headers
 from .words import Words
 
@@ -17,14 +16,24 @@ T = TypeVar("T")
 PASSES = [1, 1, 1, 30, 60, 600, 1_000, 3_600, 90_000, 86_400 * 3, 86_400 * 8]
 
 
-class Place:
-    """Requests to both services, some of which are sent twice or in another's name."""
+class Asking(Protocol):
+    """Who is asked."""
 
-    def __init__(self, pair: Pair, seed: int) -> None:
+    def ask(
+        self, method: str, path: str, body: object = None, headers: Headers | None = None
+    ) -> Answer: ...
+
+    def do(self, **step: Any) -> Answer: ...
+
+
+class Place:
+    """Requests, some of which are sent twice or in another's name."""
+
+    def __init__(self, asking: Asking, seed: int) -> None:
         self.chance = random.Random(seed)  # noqa: S311 - the same each time
         self.words = Words(self.chance)
         self.now = START
-        self.ask, self._do = pair.ask, pair.do
+        self.ask, self._do = asking.ask, asking.do
         self._keys: list[str] = []
 
     def look(self, path: str, **query: object) -> Answer:

@@ -31,19 +31,24 @@ OFTEN = {
 def play(pair: Pair, seed: int, requests: int) -> None:
     """Ask both services so many requests, the same for a seed as long as answers are the same."""
     place = Place(pair, seed)
-    memory = AgentOps(place)
-    stores = Stores(place, memory.stores)
-    agents = Agents(place)
-    parts = (memory, Tools(place, memory), stores, agents, Hosts(place), Hostile(place))
-    deeds = [deed for part in parts for deed in deeds_of(part)] + [place.wait] * 4 + [place.restart]
-    for beginning in (memory, stores, agents):
-        beginning.begin()
-    for _ in range(15):
-        memory.save()
+    deeds = [*begun(place), *[place.wait] * 4, place.restart]
     for side in pair.sides:
         side.analyze()
     while len(pair.statuses) < requests:
         place.choice(deeds)()
+
+
+def begun(place: Place) -> list[Callable[[], None]]:
+    """The deeds of all parts, once there is something of each."""
+    memory = AgentOps(place)
+    stores = Stores(place, memory.stores)
+    agents = Agents(place)
+    parts = (memory, Tools(place, memory), stores, agents, Hosts(place), Hostile(place))
+    for beginning in (memory, stores, agents):
+        beginning.begin()
+    for _ in range(15):
+        memory.save()
+    return [deed for part in parts for deed in deeds_of(part)]
 
 
 def deeds_of(part: object) -> Iterator[Callable[[], None]]:

@@ -5,21 +5,29 @@ describes itself, or if a route was never reached, a file is damaged, or memory 
 """
 
 import argparse
+import re
 import signal
 import sys
 import tempfile
 import time
-from collections.abc import Collection, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections import Counter
+from collections.abc import Collection, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+import httpx
+
+from agentops_memory.sqlite.connection import connect
+
 from ..support.callers import made_key
-from ..support.process import Program, served
+from ..support.files import assert_index_is_whole
+from ..support.process import served
 from ..support.vitals import resident
-from .report import Report, counted, faults, routes
-from .tally import Tally, together
-from .worker import Order, work
+from .asker import FAILURES, MOST, Faults, no_faults
+from .worker import work
 
 # Kind and tenant of each worker. The keys of one tenant meet each other's rows.
 WORKERS = (
@@ -32,6 +40,39 @@ SETTINGS = {
     "MEMORY_TOOLS": "all", "MEMORY_DRAIN": "0s", "MEMORY_METRICS": "open",
 }  # fmt: skip
 WARM = 60.0  # seconds after which memory is first looked at; a short run looks earlier
+GROWTH = 64  # MiB that a service may hold more after ten minutes of this than after a few seconds
+COUNTED = re.compile(
+    r'^memory_requests_total\{method="(\w+)",route="([^"]*)",status="(\d+)"\} (\S+)', re.MULTILINE
+)
+ROUTES_OF_AGENTS = {
+    (how, path) for how in ("POST", "DELETE") for path in ("/mcp", "/mcp/{project}")
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What was asked and answered, and what was wrong with it or with what is left behind."""
+
+    summary: str
+    counted: Counter[tuple[str, str, str]]  # by method, route and status, as the service counts
+    faults: Faults
+
+    @property
+    def is_good(self) -> bool:
+        return not any(self.faults.values())
+
+    def lines(self) -> Iterator[str]:
+        """A table, and below it how to do again what went wrong."""
+        yield f"{self.counted.total():,} requests {self.summary}"
+        statuses = Counter[str]()
+        for (_, _, status), count in self.counted.items():
+            statuses[status if status in ("503", "507") else f"{status[0]}xx"] += count
+        for name, count in sorted(statuses.items()):
+            yield f"  {name:<24} {count:,}"
+        for kind, found in self.faults.items():
+            yield f"{kind:<26} {len(found)}"
+        for found in self.faults.values():
+            yield from found
 
 
 def main() -> int:
@@ -49,43 +90,69 @@ def main() -> int:
 
 def fuzzed(folder: Path, seconds: float, seed: int, kinds: Collection[str] = KINDS) -> Report:
     """What so many seconds of requests have shown."""
-    path, began = folder / "memory.db", time.monotonic()
+    path, faults = folder / "memory.db", no_faults()
     keys = {tenant: made_key(path, tenant=tenant) for tenant in ("default", "ada", "bob")}
-    with served(path, **SETTINGS) as (program, http):
+    chosen = [(place, *it) for place, it in enumerate(WORKERS) if it[0] in kinds]
+    with (
+        served(path, **SETTINGS) as (program, http),
+        ProcessPoolExecutor(len(chosen), mp_context=get_context("spawn")) as workers,
+    ):
         http.headers["Authorization"] = f"Bearer {keys['default']}"
-        every = routes(http)
-        url = str(http.base_url).rstrip("/")
-        asked = [
-            Order(kind=kind, url=url, key=keys[tenant], seed=seed + place, seconds=seconds)
-            for place, (kind, tenant) in enumerate(WORKERS)
-            if kind in kinds
+        every, url = routes(http), str(http.base_url).rstrip("/")
+        working = [
+            workers.submit(work, kind, url, keys[tenant], seed + place, seconds)
+            for place, kind, tenant in chosen
         ]
-        tally, start = _driven(program, asked)
+        time.sleep(min(WARM, seconds / 2))
+        start = resident(program.pid)
+        for done in working:
+            if error := done.exception():
+                faults[FAILURES].append(f"a worker ended: {error!r}")
+                continue
+            for kind, found in done.result().items():
+                faults[kind] += found
         counts, end = counted(http), resident(program.pid)
         program.send(signal.SIGTERM)
         code = program.wait()
-        errors = [line for line in program.lines if '"level": "ERROR"' in line]
-    tally.failures += errors[: max(0, 20 - len(tally.failures))]
-    return Report(
-        seconds=time.monotonic() - began, seed=seed, tally=tally, counted=counts, routes=every,
-        memory=(start, end), exit_code=code, faults=list(faults(path)),
-    )  # fmt: skip
+    faults[FAILURES] += [line for line in program.lines if '"level": "ERROR"' in line][:MOST]
+    faults["routes never reached"] = [
+        " ".join(it) for it in sorted(every - {(how, route) for how, route, _ in counts})
+    ]
+    faults["files"] = list(damage(path))
+    faults["memory"] = [f"it has grown to {end:.0f} MiB"] if end - start >= GROWTH else []
+    faults["exit code"] = [f"the service ended with {code}"] if code else []
+    held = f"{start:.0f} MiB at the start, {end:.0f} at the end"
+    summary = f"to {len(every)} routes in {seconds:.0f} s, seed {seed}; {held}"
+    return Report(summary=summary, counted=counts, faults=faults)
 
 
-def _driven(program: Program, orders: Sequence[Order]) -> tuple[Tally, float]:
-    """What the workers have seen, and the memory of the service once it was warm."""
-    with ProcessPoolExecutor(len(orders), mp_context=get_context("spawn")) as workers:
-        working = [workers.submit(work, order) for order in orders]
-        time.sleep(min(WARM, orders[0].seconds / 2))
-        start = resident(program.pid)
-        return together(_seen(done) for done in working), start
+def counted(http: httpx.Client) -> Counter[tuple[str, str, str]]:
+    """The requests that the service has answered."""
+    counts = Counter[tuple[str, str, str]]()
+    for method, route, status, count in COUNTED.findall(http.get("/metrics").text):
+        counts[method, route, status] += int(float(count))
+    return counts
 
 
-def _seen(done: "Future[Tally]") -> Tally:
-    """What a worker has seen; its own end is a failure, too."""
-    if error := done.exception():
-        return Tally(failures=[f"a worker ended: {error!r}"])
-    return done.result()
+def routes(http: httpx.Client) -> set[tuple[str, str]]:
+    """Every route, by method and template."""
+    paths = http.get("/openapi.json").json()["paths"]
+    described = {(how.upper(), path) for path, methods in paths.items() for how in methods}
+    return described | ROUTES_OF_AGENTS
+
+
+def damage(database: Path) -> Iterator[str]:
+    """What is wrong with the file of each tenant."""
+    for path in (database, *sorted(Path(f"{database}.tenants").glob("*.db"))):
+        with closing(connect(path)) as opened:
+            for check in ("integrity_check", "foreign_key_check"):
+                found = opened.execute(f"PRAGMA {check}").fetchall()
+                if found not in ([], [("ok",)]):
+                    yield f"{path.name}: {check}: {found[:3]}"
+        try:
+            assert_index_is_whole(path)
+        except AssertionError as error:
+            yield f"{path.name}: the index is not exact: {error}"
 
 
 if __name__ == "__main__":

@@ -5,9 +5,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from ..differential.agentops import PROJECTS, SESSIONS
+from ..differential.words import JOINED, SECRETS, STRANGE
 from ..http.test_any_input import mangled, value
 from .asker import Asker
-from .honest import content, projects, sessions, words
 
 METHODS = (
     "initialize", "ping", "tools/list", "tools/call", "resources/list", "server/discover",
@@ -59,10 +60,10 @@ params = st.fixed_dictionaries(
         "clientInfo": st.just({"name": "fuzz", "version": "1"}),
     }
 )
+words = st.lists(st.sampled_from([*JOINED, *SECRETS, *STRANGE]), min_size=1).map(" ".join)
 _NAMED: dict[str, st.SearchStrategy[object]] = {
-    "project": projects, "session_id": sessions, "content": content, "title": words,
-    "query": words, "limit": st.integers(-1, 300), "id": st.integers(-1, 200),
-    "memory_id": st.integers(-1, 200),
+    "project": st.sampled_from(PROJECTS), "session_id": st.sampled_from(SESSIONS),
+    "limit": st.integers(-1, 300), "id": st.integers(-1, 200), "memory_id": st.integers(-1, 200),
 }  # fmt: skip
 
 

@@ -1,16 +1,26 @@
 """Sends the requests of one worker, each of which must be answered, and well."""
 
+import shlex
 from dataclasses import dataclass, field
 from typing import Any
 
 import requests
 
-from .tally import Tally, shown
-
 TIMEOUT = 60.0  # seconds; a write waits five for its place, and a read is stopped after five
 REFUSALS = (503, 507)  # the service is short of something, and says so
+MOST = 20  # reproductions of a kind that are kept
+LONGEST = 4000  # characters of a body that are shown
+FAILURES, HANGS, LOST, UNTRUE = FAULTS = (
+    "500s", "hangs", "connections lost", "answers not as described",
+)  # fmt: skip
 
 Headers = dict[str, str]
+Faults = dict[str, list[str]]
+"""What was wrong, by its kind: how to send it again."""
+
+
+def no_faults() -> Faults:
+    return {kind: [] for kind in FAULTS}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -19,7 +29,7 @@ class Asker:
 
     url: str
     key: str
-    tally: Tally = field(default_factory=Tally)
+    faults: Faults = field(default_factory=no_faults)
     session: requests.Session = field(default_factory=requests.Session)
 
     def ask(
@@ -38,27 +48,34 @@ class Asker:
             prepared = self.session.prepare_request(requests.Request(**request))
         except (ValueError, TypeError):  # such as a line break in a header
             return None
-        command = shown(
-            str(prepared.method), str(prepared.url),
-            [(name, str(value)) for name, value in prepared.headers.items()], _bytes(prepared.body),
-        )  # fmt: skip
         try:
             answer = self.session.send(prepared, timeout=TIMEOUT, allow_redirects=False)
         except requests.Timeout:
-            self.tally.add(self.tally.hangs, command)
+            self.note(HANGS, command(prepared))
             return None
         except (UnicodeError, ValueError):  # refused while it was sent: nothing was asked
             return None
         except requests.RequestException as error:
-            self.tally.add(self.tally.lost, f"{command}  # {error!r}")
+            self.note(LOST, f"{command(prepared)}  # {error!r}")
             return None
         if answer.status_code >= 500 and answer.status_code not in REFUSALS:
-            said = answer.text[:200]
-            self.tally.add(self.tally.failures, f"{command}  # {answer.status_code} {said}")
+            said = f"{answer.status_code} {answer.text[:200]}"
+            self.note(FAILURES, f"{command(prepared)}  # {said}")
         return answer
 
+    def note(self, kind: str, what: str) -> None:
+        """Keep one of a kind, unless there are many."""
+        if len(self.faults[kind]) < MOST:
+            self.faults[kind].append(what)
 
-def _bytes(body: object) -> bytes:
-    if isinstance(body, str):
-        return body.encode("utf-8", "surrogatepass")
-    return body if isinstance(body, bytes) else b""
+
+def command(request: requests.PreparedRequest) -> str:
+    """A request as a command; the key is the reader's own."""
+    words = ["curl", "-X", str(request.method), str(request.url)]
+    for name, value in request.headers.items():
+        secret = "Bearer $KEY" if name == "Authorization" else value
+        words += ["-H", f"{name}: {secret!s}"]
+    if body := request.body:
+        text = body.decode("utf-8", "backslashreplace") if isinstance(body, bytes) else str(body)
+        words += ["--data-binary", text[:LONGEST]]
+    return shlex.join(words)

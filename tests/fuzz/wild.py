@@ -7,7 +7,7 @@ from contextlib import suppress
 from hypothesis import strategies as st
 
 from ..support.raw import request, wire
-from .asker import TIMEOUT, Asker
+from .asker import FAILURES, HANGS, TIMEOUT, Asker
 
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS", "TRACE", "\u00fcber")
 TARGETS = (
@@ -75,9 +75,9 @@ class Wild:
                         connection.socket.shutdown(socket.SHUT_WR)
                 answered = connection.rest()
             except TimeoutError:
-                self._asker.tally.add(self._asker.tally.hangs, repr(told[:300]))
+                self._asker.note(HANGS, repr(told[:300]))
                 return
             except OSError:  # it is closed already
                 return
         if answered.startswith(b"HTTP/1.1 500"):
-            self._asker.tally.add(self._asker.tally.failures, repr(told[:3000]))
+            self._asker.note(FAILURES, repr(told[:3000]))

@@ -1,25 +1,32 @@
 """One worker: requests of its kind until the time is over, the same ones for the same seed."""
 
 import itertools
+import os
+import subprocess
+import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
-from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from hypothesis.errors import Flaky, Unsatisfiable
 
 from .agents import Agents
-from .asker import Asker
-from .described import described
+from .asker import UNTRUE, Asker, Faults
 from .known import Known
-from .tally import Tally
 from .wild import Wild
 
 AT_ONCE = 50  # requests of one turn; each has a seed of its own
 TURNS = 100_000  # that a worker can take until it comes to the seeds of the next
+CHECKS = (
+    "not_a_server_error", "status_code_conformance", "content_type_conformance",
+    "response_schema_conformance",
+)  # fmt: skip
+QUICKEST = 5  # seconds that Schemathesis takes at least
 
 
 class Kind(Protocol):
@@ -31,33 +38,23 @@ class Kind(Protocol):
 KINDS: dict[str, Callable[[Asker], Kind]] = {"known": Known, "agents": Agents, "wild": Wild}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """What a worker is to do."""
-
-    kind: str
-    url: str
-    key: str
-    seed: int
-    seconds: float
-
-
-def work(order: Order) -> Tally:
+def work(kind: str, url: str, key: str, seed: int, seconds: float) -> Faults:
     """What one worker sees in this time."""
     warnings.simplefilter("ignore")  # in a process of its own
-    if order.kind not in KINDS:
-        return described(order.url, order.key, seed=order.seed, seconds=order.seconds)
-    asker = Asker(url=order.url, key=order.key)
-    maker, end = KINDS[order.kind](asker), time.monotonic() + order.seconds
-    for turn in itertools.count(order.seed * TURNS):
+    asker, end = Asker(url=url, key=key), time.monotonic() + seconds
+    if kind not in KINDS:
+        _describe(asker, seed, seconds)
+        return asker.faults
+    maker = KINDS[kind](asker)
+    for turn in itertools.count(seed * TURNS):
         if time.monotonic() >= end:
             break
         _turn(maker, turn)
-    return asker.tally
+    return asker.faults
 
 
 def _turn(maker: Kind, number: int) -> None:
-    @seed(number)
+    @seeded(number)
     @settings(
         max_examples=AT_ONCE, deadline=None, database=None, phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
@@ -70,3 +67,22 @@ def _turn(maker: Kind, number: int) -> None:
         step()
     except (Unsatisfiable, Flaky):  # what is drawn follows what the service has answered
         return
+
+
+def _describe(asker: Asker, seed: int, seconds: float) -> None:
+    """Schemathesis's own run: examples, edges, anything, and what follows, held against answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        run = subprocess.run(
+            [
+                sys.executable, "-m", "schemathesis.cli", "run", f"{asker.url}/openapi.json",
+                "--header", f"Authorization: Bearer {asker.key}",
+                "--phases", "examples,coverage,fuzzing,stateful", "--mode", "all",
+                "--checks", ",".join(CHECKS), "--warnings", "off", "--continue-on-failure",
+                "--suppress-health-check", "all", "--request-timeout", "20", "--no-color",
+                "--seed", str(seed), "--max-time", str(max(QUICKEST, int(seconds))),
+            ],
+            cwd=folder, capture_output=True, text=True, check=False, env=os.environ,
+        )  # fmt: skip
+    if run.returncode != 0:
+        failures = run.stdout.partition("FAILURES")[2] or run.stdout + run.stderr
+        asker.note(UNTRUE, failures.replace(asker.key, "$KEY"))
