@@ -4,11 +4,12 @@ Refs are a tenant's: of its own tenant a caller sees all, so each has a ref that
 What is another tenant's is to it as what never was, under the same ref and the same id.
 """
 
+from types import SimpleNamespace
 from urllib.parse import quote
 
 import httpx
 
-from .crossing import Body, Party, Place, same
+from .crossing import Body, Party, Place
 from .openwop_hosts import DISCOVERY, H
 
 DRIVEN = {
@@ -102,52 +103,51 @@ def _propose(me: Party, keeper: Party) -> None:
     me.installed.append(applied)
 
 
+REACHES: list[tuple[str, str, Body | None]] = [
+    *(
+        (method, path, None)
+        for method in ("GET", "DELETE")
+        for path in ("/memory/plan?{it.where}", f"/memory/{NOBODYS}?{{it.where}}")
+    ),
+    ("GET", "/provenance/plan?{it.where}", None), ("GET", "/runs/{it.run}", None),
+    ("GET", "/runs/{it.run}/events", None),
+    ("POST", "/runs/{it.run}/end", {"status": "completed"}),
+    ("POST", "/commitments", {
+        "memoryRef": "{it.ref}", "memoryId": "plan", "condition": "predicate", "tag": "harvest",
+    }),
+    ("GET", "/proposals/{it.proposal}", None), ("PATCH", "/proposals/{it.proposal}", {}),
+    ("DELETE", "/proposals/{it.proposal}", {}), ("POST", "/proposals/{it.proposal}/reject", {}),
+    ("GET", "/proposals?after={it.proposal}", None), ("GET", "/artifacts/{it.artifact}", None),
+]  # fmt: skip
+
+
 def reach_as_a_host(place: Place, me: Party) -> None:
     """What is another tenant's, by its own names, is what there is nowhere."""
     for other in place.others(me):
         if other.tenant == me.tenant:
             continue
-        theirs, nowhere = f"mem://of-{other.number}", "mem://nobodys"
-        for path in ("/memory/plan?{}", f"/memory/{NOBODYS}?{{}}", "/provenance/plan?{}"):
-            answers = [me.work("GET", H + path.format(_in(ref))) for ref in (theirs, nowhere)]
-            same(*answers)
-            assert answers[0].status_code == 404
-            same(*(me.work("DELETE", H + path.format(_in(it))) for it in (theirs, nowhere)))
-        for run, never in ((f"run-{other.number}", "run-nobodys"),):
-            for path in ("/runs/{}", "/runs/{}/events"):
-                same(*(me.work("GET", H + path.format(it)) for it in (run, never)))
-            ended = {"status": "completed"}
-            same(*(me.work("POST", f"{H}/runs/{it}/end", ended) for it in (run, never)))
-            put = {"memoryRef": theirs, "content": "x", "runId": run}
-            same(*(me.work("POST", f"{H}/memory", put | {"runId": it}) for it in (run, never)))
-        wait = {"memoryId": "plan", "condition": "predicate", "tag": "harvest"}
-        same(
-            *(
-                me.work("POST", f"{H}/commitments", wait | {"memoryRef": it})
-                for it in (theirs, nowhere)
-            )
+        ref, (proposal,), (artifact,) = f"mem://of-{other.number}", other.proposals, other.installed
+        theirs = SimpleNamespace(
+            ref=ref, where=_in(ref), run=f"run-{other.number}", proposal=proposal, artifact=artifact
         )
-        awaited = me.work("GET", f"{H}/commitments?{_in(theirs)}").json()
+        nobodys = SimpleNamespace(
+            ref="mem://nobodys", where=_in("mem://nobodys"), run="run-nobodys",
+            proposal=NO_PROPOSAL, artifact=artifact.replace(proposal, NO_PROPOSAL),
+        )  # fmt: skip
+        put = {"memoryRef": ref, "content": "x", "runId": "{it.run}"}
+        for method, path, body in [*REACHES, ("POST", "/memory", put)]:
+            status = me.alike(method, H + path, theirs, nobodys, body)
+            assert status == (400 if "after=" in path else 404), path
+        awaited = me.work("GET", f"{H}/commitments?{_in(ref)}").json()
         assert awaited == {"commitments": []}
-        listed = me.work("GET", f"{H}/memory?{_in(theirs)}").json()
-        assert listed == {"entries": [], "memoryRef": theirs}
+        listed = me.work("GET", f"{H}/memory?{_in(ref)}").json()
+        assert listed == {"entries": [], "memoryRef": ref}
         foreign = {"memoryRef": f"tenants/{other.tenant}/x", "content": "x"}
         assert me.work("POST", f"{H}/memory", foreign).status_code == 403
         told = me.work("GET", f"{H}/events?limit=1000").text
         assert f'"run-{me.number}"' in told
         assert f'"run-{other.number}"' not in told
-        for proposal in other.proposals:
-            for method, path in (
-                ("GET", "/proposals/{}"), ("PATCH", "/proposals/{}"), ("DELETE", "/proposals/{}"),
-                ("POST", "/proposals/{}/reject"), ("GET", "/proposals?after={}"),
-            ):  # fmt: skip
-                said: Body | None = None if method == "GET" else {}
-                same(*(me.work(method, H + path.format(it), said)
-                       for it in (proposal, NO_PROPOSAL)))  # fmt: skip
-        for ref in other.installed:
-            never = ref.replace(other.proposals[0], NO_PROPOSAL)
-            same(*(me.work("GET", f"{H}/artifacts/{it}") for it in (ref, never)))
-            assert ref not in me.work("GET", f"{H}/artifacts?limit=1000").text
+        assert artifact not in me.work("GET", f"{H}/artifacts?limit=1000").text
     refs = me.work("GET", f"{H}/refs?limit=1000").json()["refs"]
     numbers = {it.number for it in place.parties if it.tenant == me.tenant}
     assert {it["memoryRef"] for it in refs} <= {f"mem://of-{number}" for number in numbers}

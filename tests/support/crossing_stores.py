@@ -8,7 +8,7 @@ import httpx
 from .anthropic_sdk import STORES
 from .callers import calling, made_key
 from .service import Service
-from .store_dialects import UNKNOWN, every_request
+from .store_dialects import DIALECTS, UNKNOWN, every_request
 
 WORD = "storecanaryword"  # what no caller with some projects may see
 
@@ -31,7 +31,9 @@ def knock(ask: Ask, ids: tuple[str, str, str]) -> set[str]:
 
     Answers the names of the operations that were asked for.
     """
-    there, nowhere = every_request(*ids), every_request(*UNKNOWN)
+    there, nowhere = (
+        [it for dialect in DIALECTS for it in every_request(*of, dialect)] for of in (ids, UNKNOWN)
+    )
     for one, other in zip(there, nowhere, strict=True):
         answers = [ask(asked.method, asked.path, asked.body) for asked in (one, other)]
         assert [answer.status_code for answer in answers] == [403, 403]

@@ -1,7 +1,8 @@
 """Values of what was planted that nobody can read, for a while."""
 
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -9,6 +10,17 @@ from agentops_memory.memory.rows import micros
 from agentops_memory.sqlite.connection import connect
 
 from .planted import MARK, text
+
+# Rows that the service takes away by itself; a session may have ended since it was sent.
+PUT_BACK = {
+    "transcripts": """SELECT number, 1, 1, 0, :said, :said, :now
+                        FROM sessions WHERE id = :mark || '-0'""",
+    "pending_archives": "VALUES (1000000000, :mark, 1, :mark, 1, 1, 1)",
+    "met_tags": "SELECT NULL, id, :mark, 0, NULL FROM spaces LIMIT 1",
+    "memory_stems": "SELECT id, :mark FROM memories LIMIT 1",
+    "area_stems": "SELECT area, 0, :mark FROM spaces LIMIT 1",
+    "agents": "VALUES (:mark, 9)",
+}
 
 
 def columns(path: Path) -> list[tuple[str, str]]:
@@ -22,58 +34,33 @@ def columns(path: Path) -> list[tuple[str, str]]:
 
 
 def broken(path: Path, table: str, column: str) -> int:
-    """How many values of a column have a byte at their end that is no UTF-8 from now on.
-
-    Rows that the service takes away by itself are put there in the same transaction.
-    """
-    with closing(connect(path)) as database:
-        database.execute("PRAGMA foreign_keys = OFF")
-        database.execute("PRAGMA ignore_check_constraints = ON")
-        database.execute("BEGIN IMMEDIATE")
-        if table == "transcripts":
-            _hear(database)
-        if table == "pending_archives":
-            row = (10**9, MARK, 1, MARK, 1, 1, 1)
-            database.execute(f"INSERT OR IGNORE INTO {table} VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        if table == "met_tags":
-            database.execute(
-                "INSERT INTO met_tags (space_id, tag, newest) SELECT id, ?, 0 FROM spaces LIMIT 1",
-                (MARK,),
-            )
-        if table == "memory_stems":
-            database.execute(
-                "INSERT OR IGNORE INTO memory_stems SELECT id, ? FROM memories LIMIT 1", (MARK,)
-            )
-        if table == "area_stems":
-            database.execute(
-                "INSERT OR IGNORE INTO area_stems SELECT area, 0, ? FROM spaces LIMIT 1", (MARK,)
-            )
-        if table == "agents":
-            database.execute("INSERT OR IGNORE INTO agents VALUES (?, 9)", (MARK,))
-        count = database.execute(
+    """How many values of a column have a byte at their end that is no UTF-8 from now on."""
+    with _changing(path) as database:
+        if rows := PUT_BACK.get(table):
+            values = {"mark": MARK, "said": text("said"), "now": micros(datetime.now(UTC))}
+            database.execute(f"INSERT OR IGNORE INTO {table} {rows}", values)
+        return database.execute(
             f"UPDATE {table} SET {column} = CAST(CAST({column} AS BLOB) || x'ff' AS TEXT)"
         ).rowcount
-        database.execute("COMMIT")
-        return count
-
-
-def _hear(database: sqlite3.Connection) -> None:
-    """A transcript of a session that may have been idle, and ended, since it was sent."""
-    database.execute(
-        """INSERT OR IGNORE INTO transcripts
-           SELECT number, 1, 1, 0, :said, :said, :now FROM sessions WHERE id = :session""",
-        {"said": text("said"), "now": micros(datetime.now(UTC)), "session": f"{MARK}-0"},
-    )
 
 
 def mended(path: Path, table: str, column: str) -> None:
     """Take that byte away again."""
     bare = f"CAST({column} AS BLOB)"
-    with closing(connect(path)) as database:
-        database.execute("PRAGMA foreign_keys = OFF")
-        database.execute("PRAGMA ignore_check_constraints = ON")
+    with _changing(path) as database:
         database.execute(
             f"""UPDATE OR IGNORE {table}
                    SET {column} = CAST(substr({bare}, 1, length({bare}) - 1) AS TEXT)
                  WHERE substr({bare}, -1) = x'ff'"""
         )
+
+
+@contextmanager
+def _changing(path: Path) -> Iterator[sqlite3.Connection]:
+    """One transaction that no rule of the schema stops."""
+    with closing(connect(path)) as database:
+        database.execute("PRAGMA foreign_keys = OFF")
+        database.execute("PRAGMA ignore_check_constraints = ON")
+        database.execute("BEGIN IMMEDIATE")
+        yield database
+        database.execute("COMMIT")
