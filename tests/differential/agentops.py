@@ -2,9 +2,8 @@
 
 import json
 from typing import Any
-from urllib.parse import quote
 
-from .place import Place
+from .place import Place, part
 from .words import TAGS, TYPES
 
 # More than lie in one group, begun one after another.
@@ -169,7 +168,7 @@ class AgentOps:
 
     def erase_project(self) -> None:
         dry = "&dry_run=true" if self._place.is_rare(0.6) else ""
-        name = quote(self._place.choice(PROJECTS[5:]), safe="")
+        name = part(self._place.choice(PROJECTS[5:]))
         answer = self._place.ask("DELETE", f"/projects/{name}?hard=true{dry}")
         if answer.is_success and "id" in answer.json():
             self._erasures.append(answer.json()["id"])
@@ -230,7 +229,7 @@ class AgentOps:
         ]
 
     def _session(self) -> str:
-        return f"/sessions/{quote(self._place.choice([*SESSIONS, 'new']), safe='')}"
+        return f"/sessions/{part(self._place.choice([*SESSIONS, 'new']))}"
 
     def _project(self) -> str:
         return self._place.choice([*PROJECTS[:3] * 4, *PROJECTS, " Shop", "CAFÉ"])

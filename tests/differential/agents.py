@@ -1,9 +1,9 @@
 """Agents of OpenIntent: their entries, and the intents, tasks and rights that these hang on."""
 
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
-from .place import Place
+from .place import Place, part
 
 MEMORY, NAMESPACES = "/api/v1/memory", "/api/v1/memory/namespaces"
 AGENTS = ["ada", "bob", "lead"]
@@ -72,7 +72,7 @@ class Agents:
 
     def put_by_key(self) -> None:
         place, agent = self._place, self._place.choice(AGENTS)
-        path = self._own(agent, f"{_part(place.choice(SPACES))}/{_part(place.choice(KEYS))}")
+        path = self._own(agent, f"{part(place.choice(SPACES))}/{part(place.choice(KEYS))}")
         if place.is_rare(0.4):
             self._ask("GET", path, None, agent)
             return
@@ -109,7 +109,7 @@ class Agents:
         self._ask("GET", f"{MEMORY}/search?{query}")
 
     def look_at_namespaces(self) -> None:
-        place, space = self._place, _part(self._place.choice(SPACES))
+        place, space = self._place, part(self._place.choice(SPACES))
         if place.is_rare(0.5):
             self._ask("GET", place.choice([NAMESPACES, f"{NAMESPACES}/{space}"]))
             return
@@ -153,11 +153,11 @@ class Agents:
         )  # fmt: skip
         match = {"If-Match": f'"{self._tasks.get(task, {}).get("version", 1)}"'}
         agent = place.choice([*AGENTS, "lead", "lead"])
-        self._learn_task(self._ask("PATCH", f"/api/v1/tasks/{_part(task)}", body, agent, match))
+        self._learn_task(self._ask("PATCH", f"/api/v1/tasks/{part(task)}", body, agent, match))
 
     def look_at_an_intent(self) -> None:
-        place, task = self._place, _part(self._task())
-        intent = f"/api/v1/intents/{_part(self._intent())}"
+        place, task = self._place, part(self._task())
+        intent = f"/api/v1/intents/{part(self._intent())}"
         path = place.choice([
             intent, f"{intent}/tasks", f"{intent}/tasks?status=running&limit=2", f"{intent}/acl",
             f"{intent}/coordinators", f"{intent}/{self._events()}", f"{intent}/events",
@@ -167,7 +167,7 @@ class Agents:
 
     def log(self) -> None:
         body = {"event_type": "comment", "payload": {"text": self._place.words.text()}}
-        self._ask("POST", f"/api/v1/intents/{_part(self._intent())}/events", body)
+        self._ask("POST", f"/api/v1/intents/{part(self._intent())}/events", body)
 
     def coordinate(self) -> None:
         place = self._place
@@ -193,7 +193,7 @@ class Agents:
             intent, grant = place.choice(self._grants)
             self._ask("DELETE", f"/api/v1/intents/{intent}/acl/entries/{grant}", None, "lead")
             return
-        intent = _part(self._intent())
+        intent = part(self._intent())
         body: dict[str, object] = {"principal_id": place.choice(AGENTS)} | place.maybe(
             0.3, expires_at=place.soon()
         )
@@ -259,7 +259,3 @@ class Agents:
 
     def _query(self, **given: object) -> str:
         return urlencode({name: it for name, it in given.items() if it is not None})
-
-
-def _part(text: str) -> str:
-    return quote(text, safe="")

@@ -1,10 +1,9 @@
 """Hosts of OpenWOP: entries of refs, runs and what these see, passes, commitments, proposals."""
 
 from typing import Any
-from urllib.parse import quote
 
 from ..support.openwop_hosts import H
-from .place import Place
+from .place import Place, part
 
 REFS = ["mem://a", "mem://a", "mem://b", "user:42", "tenant-memory", "数据"]
 BAD_REFS = ["tenants/acme/x", "a/../b", "x" * 300, "nobody's"]
@@ -55,11 +54,11 @@ class Hosts:
 
     def delete(self) -> None:
         ref = self._ref()
-        self._write("DELETE", f"/memory/{_part(self._entry(ref))}?{_in(ref)}{self._bound()}")
+        self._write("DELETE", f"/memory/{part(self._entry(ref))}?{_in(ref)}{self._bound()}")
 
     def read(self) -> None:
         ref, place = self._ref(), self._place
-        entry, kind = _part(self._entry(ref)), place.choice(["memory", "memory", "provenance"])
+        entry, kind = part(self._entry(ref)), place.choice(["memory", "memory", "provenance"])
         place.ask(
             "GET", f"{H}/{kind}/{entry}?{_in(ref)}{self._bound() if kind == 'memory' else ''}"
         )
@@ -104,7 +103,7 @@ class Hosts:
 
     def end(self) -> None:
         run, status = self._run(), self._place.choice(ENDS)
-        if self._write("POST", f"/runs/{_part(run)}/end", {"status": status}).is_success:
+        if self._write("POST", f"/runs/{part(run)}/end", {"status": status}).is_success:
             self._open = [it for it in self._open if it != run]
 
     def register(self) -> None:
@@ -112,17 +111,17 @@ class Hosts:
             "secretId": "crm",
             "value": self._place.choice(["production", "short", "connections"]),
         }
-        self._place.ask("POST", f"{H}/runs/{_part(self._run())}/secrets", body)
+        self._place.ask("POST", f"{H}/runs/{part(self._run())}/secrets", body)
 
     def fork(self) -> None:
         place = self._place
         body = {"mode": place.choice(["replay", "branch", "branch"])} | place.maybe(
             0.8, fromSeq=place.choice([0, 1, 1, 2, 3, 99])
         )
-        self._learn_run(self._write("POST", f"/runs/{_part(self._run())}/fork", body))
+        self._learn_run(self._write("POST", f"/runs/{part(self._run())}/fork", body))
 
     def look_at_a_run(self) -> None:
-        run = _part(self._run())
+        run = part(self._run())
         after = self._place.choice(["", "?after=0", "?after=1&limit=1"])
         self._place.ask("GET", f"{H}/runs/{run}{self._place.choice(['', f'/events{after}'])}")
 
@@ -204,7 +203,7 @@ class Hosts:
         if path.endswith("apply"):
             self._artifacts += answer.made("installedArtifactRef")
         if self._artifacts and place.is_rare(0.4):
-            place.ask("GET", f"{H}/artifacts/{_part(place.choice(self._artifacts[-3:]))}")
+            place.ask("GET", f"{H}/artifacts/{part(place.choice(self._artifacts[-3:]))}")
 
     def _pass(self, path: str, body: dict[str, Any]) -> None:
         answer = self._write("POST", path, {"memoryRef": self._ref(), **body})
@@ -227,7 +226,7 @@ class Hosts:
                 self._open = [*self._open[-4:], run]
 
     def _bound(self) -> str:
-        return f"&runId={_part(self._run())}" if self._place.is_rare(0.3) else ""
+        return f"&runId={part(self._run())}" if self._place.is_rare(0.3) else ""
 
     def _run(self) -> str:
         return self._place.choice([*self._open * 4, *self._runs[-8:], "nobody's"])
@@ -239,9 +238,5 @@ class Hosts:
         return self._place.late(self._entries.get(ref, []), NOBODY)
 
 
-def _part(text: str) -> str:
-    return quote(text, safe="")
-
-
 def _in(ref: str) -> str:
-    return f"memoryRef={_part(ref)}"
+    return f"memoryRef={part(ref)}"

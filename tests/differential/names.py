@@ -41,21 +41,16 @@ class Names:
     def __init__(self) -> None:
         self._names: dict[tuple[str, str], int] = {}
         self._real: dict[tuple[str, int], str] = {}
+        self._next = 0
 
     def naming(self, step: int) -> Callable[[str], str]:
         """What gives texts of one answer names for what was generated, new ones by the step."""
-        return _New(self, step)
+        self._next = step * STEP
+        return self._named
 
     def real(self, text: str) -> str:
         """The text as the service understands it; a name of nothing stays."""
         return _NAME.sub(self._resolved, text)
-
-    def name(self, kind: str, real: str, new: int) -> tuple[int, bool]:
-        """The name of what is generated, and whether it is new."""
-        held = self._names.setdefault((kind, real), new)
-        if held == new:
-            self._real[kind, new] = real
-        return held, held == new
 
     def _resolved(self, found: re.Match[str]) -> str:
         kind = str(found.lastgroup)
@@ -69,19 +64,11 @@ class Names:
         real = self._real.get(("digits", digits))
         return found[0] if real is None else _dashed(real)
 
+    def _named(self, text: str) -> str:
+        text = _GENERATED.sub(self._generated, text)
+        return _IDS.sub(lambda found: _NUMBER.sub(self._number, found[0]), text)
 
-class _New:
-    """The names that an answer gives."""
-
-    def __init__(self, names: Names, step: int) -> None:
-        self._names = names
-        self._next = step * STEP
-
-    def __call__(self, text: str) -> str:
-        text = _GENERATED.sub(self.generated, text)
-        return _IDS.sub(lambda found: _NUMBER.sub(self.number, found[0]), text)
-
-    def generated(self, found: re.Match[str]) -> str:
+    def _generated(self, found: re.Match[str]) -> str:
         kind, text = str(found.lastgroup), found[0]
         if _NAME.fullmatch(text):
             return text
@@ -94,14 +81,16 @@ class _New:
         name = f"{'f' * 20}{self._name('digits', text.replace('-', '')):012}"
         return _dashed(name) if kind == "uid" else name
 
-    def number(self, found: re.Match[str]) -> str:
+    def _number(self, found: re.Match[str]) -> str:
         if int(found[0]) == 0 or int(found[0]) >= NUMBERS:
             return found[0]
         return f"{NUMBERS + self._name('memory', found[0])}"
 
     def _name(self, kind: str, real: str) -> int:
-        name, is_new = self._names.name(kind, real, self._next)
-        self._next += is_new
+        name = self._names.setdefault((kind, real), self._next)
+        if name == self._next:
+            self._real[kind, name] = real
+            self._next += 1
         return name
 
 

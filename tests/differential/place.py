@@ -4,7 +4,7 @@ import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from ..support.service import START
 from .steps import RESTART, Answer, Headers
@@ -99,3 +99,8 @@ class Place:
 
 def rendered(at: datetime) -> str:
     return at.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def part(text: str) -> str:
+    """A part of a path or of a query."""
+    return quote(text, safe="")

@@ -1,9 +1,7 @@
 """An agent that uses its memory through MCP, over HTTP."""
 
-from urllib.parse import quote
-
 from .agentops import NOBODY, PROJECTS, SESSIONS, AgentOps
-from .place import Place
+from .place import Place, part
 from .words import TAGS, TYPES
 
 
@@ -34,4 +32,4 @@ class Tools:
         params = {"name": tool, "arguments": arguments}
         message = {"jsonrpc": "2.0", "id": "m", "method": "tools/call", "params": params}
         session = {"Mcp-Session-Id": "0123456789abcdef"} if place.is_rare(0.7) else {}
-        place.ask("POST", f"/mcp/{quote(place.choice(PROJECTS[:6]), safe='')}", message, session)
+        place.ask("POST", f"/mcp/{part(place.choice(PROJECTS[:6]))}", message, session)
