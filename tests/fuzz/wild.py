@@ -1,7 +1,6 @@
 """What no library would send: broken, slow and huge, and clients that leave."""
 
 import socket
-import threading
 from contextlib import suppress
 
 from hypothesis import strategies as st
@@ -60,9 +59,7 @@ class Wild:
     def _dribble(self, told: bytes) -> None:
         """A little at a time, and then gone."""
         with wire(self._asker.url) as connection, suppress(OSError):
-            for at in range(0, min(len(told), 120), 20):
-                connection.send(told[at : at + 20])
-                threading.Event().wait(0.005)
+            connection.dribble(told[:10], 0.003)
 
     def _wait(self, told: bytes, *, is_whole: bool) -> None:
         """An answer, or the end of the connection: no silence."""

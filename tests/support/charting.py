@@ -43,22 +43,18 @@ class Command:
     """`helm install` or `helm upgrade`, as a document has it."""
 
     text: str
-
-    @property
-    def arguments(self) -> list[str]:
-        """What `helm template` renders in its place."""
-        return [word for word in self._words if word not in NOT_RENDERED]
+    words: list[str]  # behind these two
 
     @property
     def is_of_the_chart(self) -> bool:
         """Whether the chart is named where Helm looks for it: after the release."""
-        words = [word for word in self._words if word not in SWITCHES]
+        words = [word for word in self.words if word not in SWITCHES]
         return words[1] == str(CHART.relative_to(ROOT))
 
     @property
     def values(self) -> Values:
         """What `--set` and the files say."""
-        words = iter(self._words)
+        words = iter(self.words)
         parts: list[Values] = []
         for word in words:
             if word == "--set":
@@ -67,21 +63,19 @@ class Command:
                 parts.append(yaml.safe_load((ROOT / Path(next(words))).read_text("utf-8")))
         return merged(*parts)
 
-    @property
-    def _words(self) -> list[str]:
-        return shlex.split(self.text)[2:]
-
 
 def commands() -> list[Command]:
     """All of them."""
-    # A variable of the shell is a name of the operator's.
-    texts = [
-        re.sub(r"\$(\w+)", lambda found: found[1].lower(), step.command)
-        for document in DOCUMENTS
-        for block in blocks(document, "console-cluster")
-        for step in steps(block)
-    ]
-    return [Command(text=text) for text in texts if shlex.split(text)[:2] in INSTALLING]
+    found = []
+    for document in DOCUMENTS:
+        for block in blocks(document, "console-cluster"):
+            for step in steps(block):
+                # A variable of the shell is a name of the operator's.
+                text = re.sub(r"\$(\w+)", lambda found: found[1].lower(), step.command)
+                words = shlex.split(text)
+                if words[:2] in INSTALLING:
+                    found.append(Command(text=text, words=words[2:]))
+    return found
 
 
 def _value(assignment: str) -> dict[str, Any]:
@@ -229,7 +223,8 @@ def _refuse(helms: list[str]) -> None:
 def _run_the_documents(helms: list[str]) -> None:
     for helm in helms:
         for command in (found := commands()):
-            _output(helm, "template", *command.arguments, "--skip-tests")
+            words = [word for word in command.words if word not in NOT_RENDERED]
+            _output(helm, "template", *words, "--skip-tests")
     print(f"{len(found)} commands of the documents")
 
 

@@ -45,18 +45,16 @@ def running(*statements: str) -> Damage:
     return damage
 
 
-def overwriting(name: str, *, at: int = 0, by: bytes = b"\xff") -> Damage:
+def overwriting(name: str) -> Damage:
     """Garbage on the first page of a table or an index."""
 
     def damage(path: Path) -> None:
-        with closing(sqlite3.connect(path)) as database:
+        page = page_of(path, name)
+        with closing(connect(path)) as database:
             ((size,),) = database.execute("PRAGMA page_size")
-            ((page,),) = database.execute(
-                "SELECT rootpage FROM sqlite_schema WHERE name = ?", (name,)
-            )
         with path.open("r+b") as file:
-            file.seek((page - 1) * size + at)
-            file.write(by * (size - at))
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * size)
 
     return damage
 
@@ -369,7 +367,7 @@ CASES: dict[str, Case] = {
 
 
 def page_of(path: Path, table: str) -> int:
-    """The first page of a table."""
+    """The first page of a table or an index."""
     with closing(connect(path)) as database:
         ((page,),) = database.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
     return int(page)

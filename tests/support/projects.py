@@ -20,8 +20,6 @@ from .service import Clock, Service
 
 T = TypeVar("T")
 
-TABLES = ("memories", "revisions", "sessions", "spaces", "erasures", "erased")
-
 
 @dataclass(frozen=True)
 class Said:
@@ -63,11 +61,6 @@ def changed(path: Path, said: list[Said], work: Callable[[Projects], Awaitable[T
 
     run(path, test, clock)
     return answers[0]
-
-
-def everything(path: Path) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of the tables that are ours."""
-    return {table: sorted(rows(path, f"SELECT * FROM {table}"), key=repr) for table in TABLES}
 
 
 def texts(path: Path) -> set[str]:

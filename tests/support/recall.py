@@ -6,22 +6,25 @@ from typing import Any
 import httpx
 import pytest
 
-from .service import Service, observation
+from .service import Service
 
 
 def search(service: Service, text: str, **asked: Any) -> list[dict[str, Any]]:
     """The hits of a search."""
-    answer = service.http.get("/search", params={"q": text, **asked})
-    assert answer.status_code == 200, answer.text
-    hits: list[dict[str, Any]] = answer.json()
+    hits: list[dict[str, Any]] = _answer(service, "/search", q=text, **asked)
     return hits
 
 
 def context(service: Service, text: str, **asked: Any) -> list[str]:
     """The titles that a prompt is reminded of."""
-    answer = service.http.get("/context", params={"query": text, "project": "demo", **asked})
+    answer = _answer(service, "/context", query=text, **({"project": "demo"} | asked))
+    return [found["title"] for found in answer["recent_observations"]]
+
+
+def _answer(service: Service, path: str, **asked: Any) -> Any:
+    answer = service.http.get(path, params=asked)
     assert answer.status_code == 200, answer.text
-    return [found["title"] for found in answer.json()["recent_observations"]]
+    return answer.json()
 
 
 def titles(hits: list[dict[str, Any]]) -> list[str]:
@@ -30,9 +33,7 @@ def titles(hits: list[dict[str, Any]]) -> list[str]:
 
 def saved(service: Service, content: str, **fields: object) -> int:
     """The id of a memory that was saved with these fields."""
-    answer = service.http.post("/observations", json=observation(content, **fields))
-    assert answer.status_code == 201, answer.text
-    return int(answer.json()["id"])
+    return int(str(service.save(content, **fields)["id"]))
 
 
 def changed(service: Service, memory: int, **fields: object) -> httpx.Response:
@@ -40,9 +41,7 @@ def changed(service: Service, memory: int, **fields: object) -> httpx.Response:
 
 
 def read(service: Service, memory: int) -> dict[str, object]:
-    answer = service.http.get(f"/observations/{memory}")
-    assert answer.status_code == 200, answer.text
-    told: dict[str, object] = answer.json()
+    told: dict[str, object] = _answer(service, f"/observations/{memory}")
     return told
 
 
@@ -52,8 +51,7 @@ def found(service: Service, words: str, **more: str) -> list[int]:
 
 
 def listed(service: Service) -> list[int]:
-    answer = service.http.get("/observations/recent", params={"project": "demo"})
-    return [each["id"] for each in answer.json()]
+    return [each["id"] for each in _answer(service, "/observations/recent", project="demo")]
 
 
 def ended(service: Service, id_: str, said: str, project: str = "demo") -> None:
@@ -65,9 +63,7 @@ def ended(service: Service, id_: str, said: str, project: str = "demo") -> None:
 
 def explained(service: Service, path: str, **asked: Any) -> dict[str, Any]:
     """An explained answer."""
-    answer = service.http.get(path, params={"explain": "true", **asked})
-    assert answer.status_code == 200, answer.text
-    found: dict[str, Any] = answer.json()
+    found: dict[str, Any] = _answer(service, path, explain="true", **asked)
     return found
 
 

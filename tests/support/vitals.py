@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
@@ -32,17 +33,13 @@ def open_files(pid: int) -> int:
 PATHS = ("/context?project=demo&prompt=what+was+learned", "/search?q=learned", "/health")
 
 
+@dataclass(slots=True)
 class Onlookers:
     """What they were answered: by status, and in which times."""
 
-    def __init__(self, url: str, paths: Sequence[str], count: int) -> None:
-        self._url = url
-        self._paths = paths
-        self._is_over = threading.Event()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(count)]
-        self.statuses: Counter[int] = Counter()
-        self.times: list[float] = []
-        self.unanswered = 0
+    statuses: Counter[int] = field(default_factory=Counter)
+    times: list[float] = field(default_factory=list)
+    unanswered: int = 0
 
     @property
     def told(self) -> str:
@@ -50,38 +47,35 @@ class Onlookers:
         middle, most = statistics.median(self.times) * 1000, max(self.times) * 1000
         return f"{len(self.times):,} reads beside it, {middle:.0f} ms, at most {most:.0f}"
 
-    def start(self) -> None:
-        for thread in self._threads:
-            thread.start()
-
-    def end(self) -> None:
-        self._is_over.set()
-        for thread in self._threads:
-            thread.join(DEADLINE)
-            assert not thread.is_alive()
-
-    def _ask(self) -> None:
-        paths = itertools.cycle(self._paths)
-        with httpx.Client(base_url=self._url, timeout=DEADLINE, verify=PLAIN) as http:
-            while not self._is_over.is_set():
-                began = time.perf_counter()
-                try:
-                    answer = http.get(next(paths))
-                except httpx.TransportError:
-                    self.unanswered += 1
-                    return
-                self.times.append(time.perf_counter() - began)
-                self.statuses[answer.status_code] += 1
-
 
 @contextmanager
 def looked_on(
     url: httpx.URL | str, paths: Sequence[str] = PATHS, *, count: int = 2
 ) -> Iterator[Onlookers]:
     """Inside, so many clients read; each until it gets no answer."""
-    onlookers = Onlookers(str(url), paths, count)
-    onlookers.start()
+    onlookers, is_over = Onlookers(), threading.Event()
+
+    def ask() -> None:
+        with httpx.Client(base_url=url, timeout=DEADLINE, verify=PLAIN) as http:
+            for path in itertools.cycle(paths):
+                if is_over.is_set():
+                    return
+                began = time.perf_counter()
+                try:
+                    answer = http.get(path)
+                except httpx.TransportError:
+                    onlookers.unanswered += 1
+                    return
+                onlookers.times.append(time.perf_counter() - began)
+                onlookers.statuses[answer.status_code] += 1
+
+    threads = [threading.Thread(target=ask) for _ in range(count)]
+    for thread in threads:
+        thread.start()
     try:
         yield onlookers
     finally:
-        onlookers.end()
+        is_over.set()
+        for thread in threads:
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
