@@ -158,21 +158,5 @@ def test_a_reader_of_the_file_elsewhere_delays_the_end_little_and_the_log_says_s
     assert stored(path) == {"kept": 1}
 
 
-@pytest.mark.heavy
-def test_nothing_is_left_undone_that_python_or_asyncio_would_complain_about(path: Path) -> None:
-    strict = {"PYTHONASYNCIODEBUG": "1", "PYTHONDEVMODE": "1", "PYTHONWARNINGS": "default"}
-    with served(path, **strict) as (process, http):
-        load = Load(str(http.base_url), saves=100).start()
-        load.join()
-        http.get("/export")
-        process.send(signal.SIGTERM)
-
-        assert process.wait() == 0
-
-    assert process.errors == ""
-    assert [line for line in process.lines if '"asyncio"' in line and "took" not in line] == []
-    assert [line for line in process.lines if '"ERROR"' in line] == []
-
-
 def is_draining(http: httpx.Client) -> bool:
     return http.get("/health").status_code == 503

@@ -1,8 +1,6 @@
 """Projects as a unit: renamed, merged and erased, with an index that stays exact."""
 
-import socket
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,16 +9,15 @@ from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
 from agentops_memory.jobs.retention import scrub, scrub_all
 from agentops_memory.memory.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.memory.erasure import Erasure, ErasureId
-from agentops_memory.memory.projects import BATCH, Projects, erase_some
+from agentops_memory.memory.projects import Projects, erase_some
 from agentops_memory.memory.space import MOST_PROJECTS, Project
 
 from ..support.callers import audit, calling, made_key
 from ..support.engines import rows
 from ..support.erasing import gone, remains
-from ..support.files import assert_index_is_whole, imported
-from ..support.process import until
+from ..support.files import assert_index_is_whole
 from ..support.projects import Said, changed, erased, of_project, texts
-from ..support.service import Service, observation, serving
+from ..support.service import Service, serving
 from ..support.terminal import Terminal
 
 A, B, C = Project("a"), Project("b"), Project("c")
@@ -117,19 +114,6 @@ def test_a_repeated_erasure_has_the_same_receipt_and_one_of_nothing_is_not_found
         assert service.http.delete(path).status_code == 400
     assert service.http.get("/stats").json()["total_observations"] == 1
     assert erased(service, "a").json()["id"] != first["id"]
-
-
-@pytest.mark.heavy
-def test_an_erasure_goes_on_when_the_client_leaves(service: Service) -> None:
-    imported(service, (observation(f"apple {n}", project="a") for n in range(3 * BATCH)))
-    address = urlsplit(service.url)
-
-    with socket.create_connection((address.hostname, address.port)) as leaving:
-        leaving.sendall(b"DELETE /projects/a?hard=true HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        until(lambda: rows(service.path, "SELECT 1 FROM erasures"))
-
-    until(lambda: rows(service.path, "SELECT 1 FROM erasures WHERE NOT goes_on"))
-    assert rows(service.path, "SELECT count(*) FROM memories") == [(0,)]
 
 
 def test_an_interrupted_erasure_goes_on_where_it_was(path: Path) -> None:

@@ -182,21 +182,6 @@ def test_an_agent_with_nothing_but_a_key_can_be_erased(team: Service) -> None:
     assert at(team.path).json("agents", "list")[0]["agent"] == "ada"
 
 
-@pytest.mark.heavy
-@requirement("OI-90")
-def test_an_agent_with_much_goes_in_many_steps(team: Service) -> None:
-    bob = Agent(team.http, "bob")
-    at(team.path).say("agents", "set", "bob", "--episodic-capacity", "1000")
-    for batch in range(3):
-        items = [bob.body(key=f"{batch}-{n}", value={"a": "x" * 9000}) for n in range(90)]
-        ok(bob.ask("POST", f"{MEMORY}/batch", {"entries": items}))
-
-    done = at(team.path).json("agents", "erase", "bob", "--yes")
-
-    assert (done["episodic"], done["events"]) == (271, 272)
-    assert remains(team.path.parent, "x" * 9000) == set()
-
-
 @pytest.mark.slow
 @requirement("OI-90")
 @for_each(

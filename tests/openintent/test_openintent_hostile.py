@@ -32,11 +32,9 @@ from ..support.openintent_agents import (
     faults,
     ok,
     refused,
-    time_passes,
 )
-from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import Clock, Service, serving
+from ..support.service import Clock, Service
 from ..support.terminal import Terminal
 
 TOKEN = "ghp_" + "a1B2" * 9
@@ -67,14 +65,6 @@ async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scr
 
 def pending(tx: Transaction) -> list[ErasureId]:
     return list(tx[ReceiptTable].pending())
-
-
-@pytest.mark.heavy
-@requirement("OI-84")
-def test_of_what_agents_remove_no_receipt_stays(service: Service, ada: Agent) -> None:
-    for _ in range(3):
-        ok(ada.delete(ada.make()))
-    until(lambda: rows(service.path, "SELECT * FROM erasures") == [])
 
 
 @pytest.mark.slow
@@ -175,34 +165,6 @@ def test_no_agents_id_with_a_secret_is_stored(service: Service, ada: Agent) -> N
     assert remains(service.path.parent, TOKEN) == set()
 
 
-@pytest.mark.heavy
-@requirement("OI-48", "OI-64")
-def test_a_capacity_that_was_lowered_is_reached_step_by_step(path: Path) -> None:
-    with serving(path) as service:
-        ada = Agent(service.http)
-        for start in (0, 100, 200):
-            many = [ada.body(key=str(number)) for number in range(start, start + 100)]
-            ok(ada.ask("POST", BATCH, {"entries": many}))
-    with serving(path, MEMORY_EPISODIC_CAPACITY="10") as service:
-        ada = Agent(service.http)
-        ok(ada.ask("POST", BATCH, {"entries": [ada.body(key=key) for key in "abc"]}))
-        assert ada.query()["total"] == 203
-        ada.make(key="d")
-        assert ada.query()["total"] == 104
-
-
-@pytest.mark.heavy
-@requirement("OI-87", "OI-22")
-def test_a_value_without_its_secrets_keeps_its_members_and_its_limit(ada: Agent) -> None:
-    other = TOKEN.replace("a", "c")
-    entry = ada.make(value={TOKEN: 1, other: 2})
-    name = "[REDACTED:github-token]"
-    assert entry["value"] == {name: 1, f"{name} (2)": 2}
-    long = {f"password{number}": {"password": "hunter2x"} for number in range(1500)}
-    assert refused(ada.post(key="b", value=long)) == (400, "INVALID_REQUEST")
-    assert ada.found() == ["apple"]
-
-
 @requirement("OI-9", "OI-64")
 def test_faults_are_named_by_item_and_field(ada: Agent) -> None:
     large = {"text": "x" * 70_000}
@@ -240,20 +202,6 @@ def test_another_version_is_another_request(service: Service, ada: Agent) -> Non
     assert ok(once.patch(entry, pinned=True))["pinned"] is True  # as it was answered
 
 
-@pytest.mark.heavy
-@requirement("OI-12")
-@pytest.mark.parametrize("text", ['{"a":"\\ud800"}', "[" * 2_000, '{"a":' * 970 + "1" + "}" * 970])
-def test_one_damaged_row_breaks_no_list(service: Service, ada: Agent, text: str) -> None:
-    entry = ada.make()
-    rows(service.path, "UPDATE memories SET content = :text", text=text)
-    rows(service.path, "UPDATE events SET payload = :text", text=text)
-    other = ada.make(key="other")
-    assert refused(ada.get(entry)) == (503, "UNAVAILABLE")
-    assert ada.query()["entries"] == [other]
-    assert refused(ada.post()) == (503, "UNAVAILABLE")  # at the same place
-    assert [it["payload"]["key"] for it in ada.events()] == ["other"]
-
-
 @pytest.mark.slow
 @requirement("OI-87")
 def test_a_scan_takes_secrets_out_of_entries(service: Service, ada: Agent) -> None:
@@ -261,20 +209,3 @@ def test_a_scan_takes_secrets_out_of_entries(service: Service, ada: Agent) -> No
     rows(service.path, "UPDATE memories SET content = :text", text=f'{{"t":"{TOKEN}"}}')
     assert "1 secret" in Terminal(storage_at(service.path)).say("scan", "--redact")
     assert ada.get(entry).json()["value"] == {"t": "[REDACTED:github-token]"}
-
-
-@pytest.mark.heavy
-@requirement("OI-84", "OI-89")
-def test_names_of_what_is_gone_go_with_the_events(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with serving(path, MEMORY_SWEEP_EVERY="50ms", MEMORY_KEEP_EVENTS="1d") as service:
-        ada = Agent(service.http)
-        kept = ada.make(key="kept")
-        ok(ada.delete(ada.make(namespace="xylographer", key="xylotomist", tags=["xylophagan"])))
-        service.clock.advance(days=2)
-        time_passes(service)
-        until(lambda: ada.events() == [])
-        until(lambda: rows(path, "SELECT namespace FROM agent_spaces") == [("notes",)])
-        until(lambda: not remains(tmp_path, "xylographer", "xylotomist", "xylophagan"))
-        assert ada.get(kept).json() == kept
-        assert ada.make(namespace="xylographer")["version"] == 1

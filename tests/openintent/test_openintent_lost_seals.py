@@ -12,7 +12,7 @@ from agentops_memory.operations.files.seals import SealFile
 from ..secrets.test_redaction import GITHUB
 from ..support.archives import at
 from ..support.engines import rows
-from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused
+from ..support.openintent_agents import BATCH, Agent, Json, ok, refused
 from ..support.requirements import requirement
 from ..support.samples import sampled
 from ..support.service import START, serving
@@ -46,45 +46,6 @@ LOSSES: dict[str, Callable[[Path], None]] = {
     "it is a folder": _bury,
 }  # fmt: skip
 KEYS_AWAY = ("it is gone", "it is another one")  # so that others can be made
-
-
-@pytest.mark.heavy
-@requirement("OI-86")
-@pytest.mark.parametrize("loss", LOSSES)
-def test_without_its_key_an_entry_keeps_all_but_its_value(path: Path, loss: str) -> None:
-    with serving(path) as service:
-        ada, once = Agent(service.http), {"Idempotency-Key": "one"}
-        body = ada.body(value=VALUE, sensitivity="confidential", tags=["a"])
-        entry = ok(ada.ask("POST", MEMORY, body, headers=once), 201)
-        plain = ada.make(key="plain")
-        kept, sealed, size = seal_file(path).read_bytes(), seals(path), _sizes(path)
-
-        LOSSES[loss](seal_file(path))
-
-        assert refused(ada.get(entry)) == UNOPENED
-        assert "seal file" in ada.get(entry).json()["message"]
-        assert refused(ada.ask("GET", KEYED)) == UNOPENED
-        lost = entry | {"value": {}, "unreadable": True}
-        assert ada.query(key="apple")["entries"] == [lost]
-        assert ok(ada.ask("POST", MEMORY, body, headers=once), 201) == lost
-        for taken in (ada.post(), ada.patch(entry, at=7, value={})):
-            assert refused(taken) == (409, "VERSION_MISMATCH")
-            assert (taken.json()["current_value"], taken.json()["current"]) == ({}, lost)
-        other = ok(ada.patch(entry, tags=["b"], sensitivity="restricted", pinned=True))
-        assert (other["value"], other["unreadable"], other["tags"]) == ({}, True, ["b"])
-        assert refused(ada.patch(other, sensitivity=None)) == UNOPENED
-        assert (seals(path), _sizes(path)) == (sealed, size)
-        ok(ada.patch(plain, tags=["b"]))
-        assert service.http.get("/health/ready").status_code == 200
-
-        _remove(seal_file(path))
-        seal_file(path).write_bytes(kept)
-        again = ok(ada.get(entry))
-        assert (again["value"], again["tags"], again["sensitivity"]) == (VALUE, ["b"], "restricted")
-
-
-def _sizes(path: Path) -> object:
-    return rows(path, "SELECT memory_id, size FROM agent_memories ORDER BY memory_id")
 
 
 NEW: Json = {"new": "xylem"}

@@ -363,23 +363,6 @@ def test_a_change_moves_no_entry_to_another_page(service: Service) -> None:
     assert seen == ["5", "4", "3", "2", "1", "0"]
 
 
-@pytest.mark.heavy
-@requirement("OI-63")
-def test_a_long_list_comes_piece_by_piece(service: Service) -> None:
-    ada = Agent(service.http)
-    value = {"text": "x" * 60_000}
-    for number in range(40):
-        ada.make(key=str(number), value=value)
-
-    answer = ada.ask("GET", f"{MEMORY}?limit=1000")
-
-    assert answer.headers["transfer-encoding"] == "chunked"
-    page = ok(answer)
-    assert [it["key"] for it in page["entries"]] == [str(n) for n in range(39, -1, -1)]
-    assert all(it["value"] == value for it in page["entries"])
-    assert (page["total"], page["limit"]) == (40, 1000)
-
-
 @requirement("OI-67")
 def test_the_summary_is_the_agents_own(service: Service) -> None:
     ada, bob = Agent(service.http), Agent(service.http, "bob")

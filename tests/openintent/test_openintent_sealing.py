@@ -4,7 +4,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import pytest
 
 from ..support.archives import at
@@ -13,7 +12,6 @@ from ..support.erasing import remains
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, ok, refused, time_passes
 from ..support.process import served, until
 from ..support.requirements import requirement
-from ..support.samples import for_each
 from ..support.service import Service, serving
 from ..telemetry.test_tracing import traced
 from .test_openintent_context import context
@@ -93,38 +91,6 @@ def test_what_is_gone_takes_its_sealed_bytes_with_it(tmp_path: Path) -> None:
 
 def _lies(folder: Path, part: bytes) -> bool:
     return any(part in file.read_bytes() for file in folder.glob("memory.db*"))
-
-
-@pytest.mark.heavy
-@requirement("OI-85")
-@for_each("way", ["PATCH", "batch"])
-def test_the_mark_is_set_and_taken_away(service: Service, way: str) -> None:
-    ada = Agent(service.http)
-
-    def mark(held: Json, to: str) -> httpx.Response:
-        if way == "PATCH":
-            return ada.patch(held, sensitivity=to)
-        named = ("agent_id", "namespace", "key", "value", "memory_type", "version")
-        again = {it: held[it] for it in named} | {"sensitivity": to}
-        return ada.ask("POST", BATCH, {"entries": [again]})
-
-    ok(ada.ask("DELETE", f"{BATCH}?agent_id=ada"))
-    entry = ada.make(value=VALUE)
-    for number in range(21):  # so that its words lie in an older part of the index
-        ada.make(key=f"{number}", value={"n": number})
-    assert _found(ada, WORD) == [VALUE]
-    assert remains(service.path.parent, WORD)
-
-    ok(mark(entry, "restricted"))
-
-    assert _found(ada, WORD) == []
-    until(lambda: not remains(service.path.parent, WORD))
-    held = ok(ada.get(entry))
-    assert (held["value"], held["sensitivity"], held["version"]) == (VALUE, "restricted", 2)
-    ok(mark(held, "internal"))
-    assert ok(ada.get(entry))["value"] == VALUE
-    assert _found(ada, WORD) == [VALUE]
-    assert seals(service.path) == []
 
 
 def _found(ada: Agent, word: str) -> list[Json]:

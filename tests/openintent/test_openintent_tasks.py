@@ -195,24 +195,6 @@ def test_the_end_of_a_task_archives_and_clears_its_working_memory(team: Team, st
     assert working(team.ada, team.work(), "progress")["version"] == 1  # the key is free
 
 
-@pytest.mark.heavy
-@requirement("OI-18", "OI-34", "OI-84")
-def test_many_entries_that_live_as_long_as_a_task_end_with_it_at_once(team: Team) -> None:
-    task = team.work()
-    team.root.permit("notes", "write")
-    fields = {"memory_type": "semantic", "ttl": "task_lifetime", "scope": {"task_id": task["id"]}}
-    for first in range(0, 300, 100):
-        entries = [team.ada.body(key=str(it), **fields) for it in range(first, first + 100)]
-        ok(team.ada.ask("POST", f"{MEMORY}/batch", {"entries": entries}))
-    ok(report(team.ada, task, status="completed"))
-
-    assert team.ada.query()["total"] == 0
-    assert ok(team.ada.ask("GET", f"{MEMORY}/search?q=green"))["entries"] == []
-    assert team.ada.make(memory_type="semantic", key="250")["version"] == 1
-    ends = [it["payload"] for it in team.log(task) if it["type"] == "memory.expired"]
-    assert (len(ends), {it["reason"] for it in ends}) == (201, {"task_ended"})
-
-
 @requirement("OI-37")
 def test_without_an_archive_the_entries_leave_their_ends_alone(team: Team) -> None:
     intent = team.intent()

@@ -9,24 +9,14 @@ from agentops_memory.sqlite.connection import connect
 
 from ..support.callers import made_key
 from ..support.engines import rows
-from ..support.fast_reads import LONG_WAY, Counted, counted, held
+from ..support.fast_reads import counted
 from ..support.files import assert_index_is_whole, gather_stems
 from ..support.histories import KEYS, History, Question
-from ..support.process import run, until
 from ..support.service import Service, serving
 
 __all__ = ["counted"]
 
 SEARCH, CONTEXT = "/search?project=heron&q=rollback", "/context?project=heron&query=rollback"
-TAMPERED = {
-    "of another text": "UPDATE memory_stems SET stems = '1 stork' WHERE memory_id = 1",
-    "a number beyond all": "UPDATE memory_stems SET stems = '" + "f" * 90 + " rollback'",
-    "only separators": "UPDATE memory_stems SET stems = char(10) || '   ' || char(10)",
-    "gathered of another text": "INSERT INTO area_stems SELECT area, 3, ' zzz ' FROM spaces",
-    "gathered and no UTF-8": "INSERT INTO area_stems SELECT area, 3, CAST(x'20ff20' AS TEXT)"
-    " FROM spaces",
-    "no UTF-8": "UPDATE memory_stems SET stems = CAST(x'31206fff' AS TEXT)",
-}
 
 
 @pytest.fixture
@@ -42,33 +32,6 @@ def path(tmp_path: Path) -> Path:
 def changed(path: Path, statement: str) -> None:
     with closing(connect(path)) as database:
         database.execute(statement)
-
-
-@pytest.mark.heavy
-@pytest.mark.parametrize("name", TAMPERED)
-def test_stems_that_were_tampered_with_cause_no_error_and_are_mended(
-    path: Path, counted: Counted, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
-        for _ in range(30):  # until they are loaded, and stored
-            truth = [service.http.get(it).content for it in (SEARCH, CONTEXT)]
-        until(lambda: len(rows(path, "SELECT * FROM memory_stems")) == 3)
-    changed(path, TAMPERED[name])
-
-    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
-        for _ in range(30):
-            for it in (SEARCH, CONTEXT):
-                assert service.http.get(it).status_code == 200
-    assert [it for it in caplog.records if it.exc_info] == []
-
-    found = run("doctor", "--thorough", "--db", str(path))
-    assert "has words that differ from those of the memories" in found.stdout
-    run("doctor", "--thorough", "--fix", "--db", str(path))
-    assert "has words that differ" not in run("doctor", "--thorough", "--db", str(path)).stdout
-    with serving(path) as service:
-        for it, answer in zip((SEARCH, CONTEXT), truth, strict=True):
-            assert held(service, counted, it).content == answer
-            assert service.http.get(it, headers=LONG_WAY).content == answer
 
 
 @pytest.mark.slow

@@ -1,15 +1,14 @@
 """What is redacted or deleted in a memory store leaves no byte in any file, and stays readable."""
 
-import signal
 from pathlib import Path
 
 import pytest
 
-from ..memory.test_erasing import held_open, held_open_later
+from ..memory.test_erasing import held_open
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import remains
 from ..support.files import assert_index_is_whole
-from ..support.process import served, until
+from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service
 from ..support.store_dialects import CLOUD, Dialect, in_both
@@ -132,30 +131,6 @@ def test_a_deleted_store_leaves_no_byte(service: Service, home: Object) -> None:
     for table, count in zip(tables, (1, 1, 1, 1, 1), strict=True):
         assert rows(service.path, f"SELECT count(*) FROM {table}") == [(count,)], table
     assert_index_is_whole(service.path)
-
-
-@pytest.mark.heavy
-@requirement("stores:delete:everything")
-def test_a_deletion_goes_on_after_a_crash_in_the_middle(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    with served(path) as (program, http), held_open_later(path) as hold:
-        gone, kept = store(http, "Gone"), store(http, "Kept")
-        for number in range(300):
-            entry(http, gone, f"p{number}", f"{HIDDEN} {number}")
-        made = entry(http, kept, "a")
-        hold()
-        delete(http, at(gone))
-        program.send(signal.SIGKILL)
-        program.wait()
-        assert remains(tmp_path, "xylograph")
-
-    with served(path) as (_, http):
-        assert http.get(at(gone)).status_code == 404
-        assert ok(http.get(entry_at(kept, made))) == made
-        scrubbed(path)
-        assert remains(tmp_path, *WORDS) == set()
-        assert rows(path, "SELECT count(*) FROM memories") == [(1,)]
-    assert_index_is_whole(path)
 
 
 @pytest.mark.slow
