@@ -19,9 +19,10 @@ from agentops_memory.memory.keys import issued
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key
 from ..support.engines import broken, rows
 from ..support.erasing import gone, remains
-from ..support.process import served
 from ..support.raw import Wire, request
+from ..support.requirements import requirement
 from ..support.service import PLAIN, START, Service, observation, serving
+from ..support.stores import STORES
 from ..telemetry.test_tracing import traced
 
 KEY = "5b1d7e0c-order-17"
@@ -158,20 +159,6 @@ def test_a_request_is_done_once_and_its_key_stands_for_no_other_and_shows_no_mor
     assert told(denied) == told(holder.http.request(method, path, json=body))
     if narrowed == 403:
         assert denied.json() == {"error": NOT_YOUR_PROJECT}
-
-
-@pytest.mark.slow
-def test_every_route_that_is_described_with_a_key_is_tested_here(service: Service) -> None:
-    described = service.http.get("/openapi.json").json()["paths"]
-
-    takes = {
-        operation["operationId"]
-        for path, operations in described.items()
-        for operation in operations.values()
-        if not path.startswith(("/api/", "/anthropic/", "/v1/"))  # these have tests of their own
-        if "Idempotency-Key" in {it["name"] for it in operation["parameters"]}
-    }
-    assert takes == {route.split(",")[0] for route in ROUTES}
 
 
 LONG = {"messages": [{"role": "user", "content": "x" * (2 * 1024 * 1024)}]}
@@ -349,16 +336,6 @@ def test_a_tenant_that_is_more_than_full_takes_no_record(
 # Where it holds
 
 
-@pytest.mark.slow
-def test_it_holds_when_the_process_was_killed(path: Path) -> None:
-    with served(path) as (program, http):
-        first = saving(http, "a pear")
-        program.end()
-
-    with served(path) as (_, http):
-        assert told(saving(http, "a pear")) == told(first)
-
-
 @pytest.mark.parametrize("is_one", [True, False])
 def test_of_many_at_once_one_is_done_and_the_others_are_told_of_it(
     service: Service, is_one: bool
@@ -387,16 +364,19 @@ def test_of_many_at_once_one_is_done_and_the_others_are_told_of_it(
 # Whose it is
 
 
+@requirement("stores:idempotency:holder")
 def test_each_holder_has_keys_of_its_own(service: Service) -> None:
     tokens = [made_key(service.path), made_key(service.path), made_key(service.path, tenant="acme")]
 
-    ids = []
+    ids, stores = [], set()
     for token in tokens:
         with calling(service, token) as http:
             answers = [saving(http, f"a pear of {token[4:16]}") for _ in range(2)]
+            stores.add(ask(http, "POST", STORES, {"name": "Mine"}, "store").json()["id"])
         assert [is_replay(answer) for answer in answers] == [False, True]
         ids.append(answers[1].json()["id"])
     assert ids == [1, 2, 1]
+    assert len(stores) == 3
 
 
 @pytest.mark.slow

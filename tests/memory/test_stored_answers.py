@@ -9,23 +9,37 @@ from ..support.answers import AGENTS, HOSTS, REST, STORES, Writer, described, ev
 from ..support.engines import rows
 from ..support.erasing import remains
 from ..support.process import until
+from ..support.requirements import requirement
 from ..support.service import Clock, Service, observation, serving
 
 LOST = "This was done, but its response is no longer known."
 
 
-@pytest.mark.heavy
+@pytest.mark.slow
+@requirement("stores:idempotency:again", "anthropic:once")
 def test_every_write_is_answered_again_as_before_after_a_restart(path: Path) -> None:
     clock = Clock()
-    with serving(path, clock=clock) as service:
+    with serving(path, clock=clock, MEMORY_SWEEP_EVERY="0") as service:
         write = Writer(service.http)
         every_write(write)
         assert {name.split(",")[0] for name in write.sent} == described(service.http)
+        stored = content_of(path)
         write.assert_same(service.http)
+        assert content_of(path) == stored  # nothing is done again
     clock.advance(hours=23)
 
-    with serving(path, clock=clock) as service:
+    with serving(path, clock=clock, MEMORY_SWEEP_EVERY="0") as service:
         write.assert_same(service.http)
+
+
+def content_of(path: Path) -> list[list[tuple[object, ...]]]:
+    """What writes leave in the tables that every protocol's writes go through."""
+    return [
+        sorted(rows(path, f"SELECT * FROM {table}"), key=repr)
+        for table in ("memories", "revisions", "versions", "sessions", "transcripts", "stores",
+                      "events", "tasks", "intents", "coordinators", "grants", "proposals", "runs",
+                      "passes", "commitments", "done")
+    ]  # fmt: skip
 
 
 # What is erased or redacted

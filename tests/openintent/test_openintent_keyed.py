@@ -137,20 +137,6 @@ def test_nobody_puts_or_gets_what_is_another_s(ada: Agent, service: Service) -> 
     assert ok(ada.ask("GET", APPLE))["value"] == {"value": "mine"}
 
 
-@requirement("OI-72", "OI-88")
-def test_a_put_is_done_once_under_its_key(ada: Agent) -> None:
-    def once(key: str, value: object) -> httpx.Response:
-        return ada.ask("PUT", APPLE, {"value": value}, headers={"Idempotency-Key": key})
-
-    first, changed, again = once("a", 1), once("b", 2), once("a", 1)
-
-    assert (first.status_code, changed.status_code) == (201, 200)
-    assert (again.status_code, again.headers["idempotent-replayed"]) == (201, "true")
-    assert again.content == first.content
-    assert once("b", 2).status_code == 200
-    assert refused(once("b", 3)) == (409, "IDEMPOTENCY_KEY_REUSED")
-
-
 @requirement("OI-72", "OI-87")
 def test_what_is_secret_is_taken_out_and_the_place_is_found_again(ada: Agent) -> None:
     secret = "sk-ant-api03-" + "a1B2" * 12
