@@ -19,7 +19,6 @@ import pytest
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.logs import JsonFormatter
 
-from ..support import crossing_stores
 from ..support.callers import calling, made_key
 from ..support.crossing import (
     NEVER,
@@ -197,12 +196,6 @@ def describe(_: Place, me: Party) -> None:
     me.ask("GET", f"/erasures/{NEVER}")
 
 
-def knock_at_stores(place: Place, me: Party) -> None:
-    """Stores are for callers with every project: their own tenant's are refused too."""
-    ids = place.chance.choice(me.foreign_stores)
-    place.driven |= crossing_stores.knock(me.ask, ids)
-
-
 ChangeKind = Callable[[Place, Party], None]
 
 DEEDS: dict[ChangeKind, set[str]] = {
@@ -220,7 +213,6 @@ DEEDS: dict[ChangeKind, set[str]] = {
     import_foreign: {"import"},
     erase_project: {"delete_project"},
     describe: {"openapi", "docs", "health", "live", "ready", "startup", "metrics", "get_erasure"},
-    knock_at_stores: set(),  # its routes are in a table
     work_as_an_agent: set(),  # what MCP takes is not described with the routes
     reach_as_an_agent: set(),
 }
@@ -268,10 +260,7 @@ def test_nothing_crosses(
         ExitStack() as stack,
         caplog.at_level(logging.DEBUG, logger="agentops_memory"),
     ):
-        stores = [crossing_stores.stock(service, tenant) for tenant in ("default", "acme")]
         everyone = [party_of(service, number, stack, heard) for number in range(len(CALLERS))]
-        for party in everyone:
-            party.foreign_stores = stores
         parties, keepers = everyone[:4], everyone[4:]
         going_on = Place(parties=parties, keepers=keepers, chance=chance)
         for party in parties * 2:
@@ -286,7 +275,6 @@ def test_nothing_crosses(
             store_deed(going_on, chance.choice(keepers))
             going_on.driven |= DEEDS[deed] | STORE_DEEDS[store_deed]
         for party in parties:
-            knock_at_stores(going_on, party)
             work_with_entries(going_on, party)
             work_on_intents(going_on, party)
             work_as_a_host(going_on, party)
@@ -330,7 +318,6 @@ def _in_turn(deeds: Collection[ChangeKind], chance: random.Random) -> Iterator[C
 def _assert_silent(parties: list[Party], heard: Heard) -> None:
     own = {party.number: 0 for party in parties}
     for party, text in heard:
-        assert not party.prefix or crossing_stores.WORD not in text, (party, text)
         own[party.number] += party.word in text
         for other in parties:
             assert other is party or other.word not in text, (party, text)

@@ -14,7 +14,6 @@ from ..support.openintent_agents import (
     BATCH,
     COORDINATORS,
     INTENTS,
-    MEMORY,
     TASKS,
     Agent,
     Json,
@@ -266,27 +265,6 @@ def _multiply(path: Path, table: str, count: int) -> None:
             SELECT id || '-' || number, {columns} FROM {table} CROSS JOIN numbers""",
         count=count - 1,
     )
-
-
-@pytest.mark.slow
-@requirement("OI-11", "OI-56")
-def test_what_is_hidden_is_answered_as_what_there_is_not(team: Team) -> None:
-    intent = team.intent()
-    task = team.task(intent)
-    part, entry, own = team.coordinate(intent), working(team.ada, task), team.ada.make(key="own")
-    eve, of_intent = team.agent("eve"), f"{INTENTS}/{{}}"
-
-    for path, id_ in (
-        (of_intent, intent["id"]), (f"{of_intent}/tasks", intent["id"]),
-        (f"{of_intent}/events", intent["id"]), (f"{of_intent}/acl", intent["id"]),
-        (f"{of_intent}/coordinators", intent["id"]), (f"{TASKS}/{{}}", task["id"]),
-        (f"{COORDINATORS}/{{}}", part["id"]), (f"{MEMORY}/{{}}", entry["id"]),
-    ):  # fmt: skip
-        hidden, none = (eve.ask("GET", path.format(it)) for it in (id_, id_[:-12] + "0" * 12))
-        assert (hidden.status_code, hidden.content) == (404, none.content), path
-    for it in (entry, own):  # from an administrator, too
-        assert refused(team.root.get(it)) == (404, "ENTRY_NOT_FOUND")
-    assert team.root.query()["total"] == 0
 
 
 @pytest.mark.slow

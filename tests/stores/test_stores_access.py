@@ -1,6 +1,5 @@
 """Who may use memory stores in either dialect; nothing else of the service sees into them."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -36,33 +35,10 @@ from ..support.stores import (
 
 WORD = "xylographer"
 ROLES = ("reader", "writer", "admin")
-READS = {"get_store", "list_stores", "get_version", "list_versions"}
-
-
-@pytest.fixture
-def closed(tmp_path: Path) -> Iterator[Service]:
-    with serving(tmp_path / "memory.db") as service:
-        yield service
 
 
 def client(service: Service, role: str, *projects: str, tenant: str = "default") -> httpx.Client:
     return calling(service, made_key(service.path, role, tenant, projects or ("*",)))
-
-
-@in_both
-def test_every_operation_has_a_request_and_a_role(dialect: Dialect) -> None:
-    every = every_request(*UNKNOWN, dialect)
-    of = {
-        role: {it.name.removeprefix("anthropic_") for it in every if it.role == role}
-        for role in ROLES
-    }
-
-    assert len(every) == 14
-    assert of["admin"] == {"delete_store", "redact_version"}
-    assert of["reader"] == READS | (
-        {"get_memory", "list_memories"} if dialect is ANTHROPIC
-        else {"get_entry", "list_entries", "search_store"}
-    )  # fmt: skip
 
 
 @requirement("stores:roles", "stores:error:403", "anthropic:keys:roles")
@@ -110,27 +86,6 @@ def test_without_a_key_that_works_nothing_is_done(service: Service, dialect: Dia
             for answer in (*(it.send(http) for it in every), *strange):
                 assert dialect.fault(answer) == (401, "authentication_error")
                 assert answer.headers["www-authenticate"] == "Bearer"
-
-
-@pytest.mark.slow
-@in_both
-def test_no_store_crosses_tenants(closed: Service, dialect: Dialect) -> None:
-    ada, bob = (client(closed, "admin", tenant=tenant) for tenant in ("ada", "bob"))
-    with ada, bob:
-        hers = stocked(ada, "canary")
-        asked = every_request(*hers, dialect), every_request(*UNKNOWN, dialect)
-
-        theirs, nobodys = ([it.send(bob) for it in each] for each in asked)
-
-        for it, one, other in zip(asked[0], theirs, nobodys, strict=True):
-            assert one.status_code == other.status_code == (
-                it.status if it.name.endswith(("create_store", "list_stores")) else 404
-            )  # fmt: skip
-            assert "canary" not in one.text
-            if one.is_error and dialect is ANTHROPIC:  # the other names the id
-                assert one.json()["error"] == other.json()["error"]
-        found = ada.get(f"{ANTHROPIC.stores}/{hers[0]}/memories?view=full").json()["data"]
-        assert [(it["path"], it["content"]) for it in found] == [("/a", "second")]
 
 
 # What is done for good is noted once, and only when it is done.
@@ -242,27 +197,6 @@ def test_no_list_of_agentops_shows_an_entry(beside: tuple[Service, Object, Objec
     assert http.delete("/projects/%20?hard=true").status_code in (400, 404)
     assert http.delete("/projects/?hard=true").status_code in (400, 404)
     assert len(ids(http.get(at(home, "memories")))) == 1
-
-
-@requirement("stores:apart")
-def test_a_key_for_some_projects_reads_on_beside_stores(closed: Service) -> None:
-    with client(closed, "admin") as whole, client(closed, "admin", "demo*") as part:
-        closed_home = store(whole)
-        entry(whole, closed_home, "notes/a", f"The {WORD} of a store.")
-        body = observation(f"The {WORD} of a project.", topic_key="notes/a")
-        assert part.post("/observations", json=body).status_code == 201
-        for path in [
-            f"/search?q={WORD}", f"/search?q={WORD}&explain=true&why_not=1", "/search?q=notes/a",
-            f"/context?query={WORD}", "/observations/recent", "/observations/recent?scope=project",
-            f"/observations/recent?scope={closed_home['id']}", "/stats", "/export",
-            "/sessions/recent", "/timeline?observation_id=2", "/observations/2",
-        ]:  # fmt: skip
-            answer = part.get(path)
-            assert answer.status_code == 200, path
-            assert "of a store" not in answer.text, path
-        assert part.get("/stats").json()["projects"] == ["demo"]
-        for path in ("/observations/1", "/observations/1/history", "/timeline?observation_id=1"):
-            assert part.get(path).status_code == 404
 
 
 @requirement("stores:apart", "anthropic:separate")

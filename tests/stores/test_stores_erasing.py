@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from ..memory.test_erasing import held_open
 from ..support.engines import is_postgresql, rows
 from ..support.erasing import remains
 from ..support.files import assert_index_is_whole
@@ -131,21 +130,6 @@ def test_a_deleted_store_leaves_no_byte(service: Service, home: Object) -> None:
     for table, count in zip(tables, (1, 1, 1, 1, 1), strict=True):
         assert rows(service.path, f"SELECT count(*) FROM {table}") == [(count,)], table
     assert_index_is_whole(service.path)
-
-
-@pytest.mark.slow
-@pytest.mark.sqlite_files
-def test_a_reader_of_an_older_state_holds_the_bytes_back_and_writes_go_on(
-    service: Service, home: Object
-) -> None:
-    made = entry(service.http, home, "a", HIDDEN)
-    update(service.http, home, made, "Something else.")
-    with held_open(service.path):
-        redact(service.http, home, oldest(service, home, made))
-        entry(service.http, home, "b")
-        assert remains(service.path.parent, "xylograph")
-
-    assert left(service) == set()
 
 
 @requirement("stores:secrets")

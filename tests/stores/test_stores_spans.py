@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, every_request, in_both, stocked
-from ..support.stores import STORES, at, entry, entry_at, store
+from ..support.stores import at, entry, store
 from ..telemetry.test_tracing import traced
 
 STORE, ENTRY, VERSION = "memory.store.id", "memory.entry.id", "memory.version.id"
@@ -78,25 +78,3 @@ def test_a_search_tells_its_hits_by_their_paths_and_its_words_to_itself_alone(
     assert hit.attributes["memory.entry.id"] == made["id"]
     assert hit.attributes["memory.entry.path"] == "notes/a"
     assert "whales" not in repr([span for span in collector.spans if span is not search])
-
-
-def test_a_refusal_is_a_failed_span_with_its_type(tmp_path: Path) -> None:
-    with traced(tmp_path) as (service, received):
-        home = store(service.http)
-        made = entry(service.http, home, "a")
-        for method, path, body, status in [
-            ("POST", at(home, "memories"), {"path": "a", "content": "x"}, 409),
-            ("PUT", entry_at(home, made), {"content": "x", "version": 7}, 409),
-            ("GET", at(home, "versions", "x"), None, 404), ("GET", f"{STORES}?limit=0", None, 400),
-            ("GET", f"{ANTHROPIC.stores}/x", None, 404),
-        ]:  # fmt: skip
-            assert service.http.request(method, path, json=body).status_code == status
-        collector = received()
-
-    for name, error in [
-        ("create_entry", "constraint_violation"), ("update_entry", "constraint_violation"),
-        ("get_version", "not_found"), ("list_stores", "invalid_input"),
-        ("anthropic_get_store", "not_found"),
-    ]:  # fmt: skip
-        span = collector.all(f"memory.{name}")[-1]
-        assert (span.failed, span.attributes["error.type"]) == (True, error)

@@ -9,7 +9,7 @@ from itertools import count
 import httpx
 
 from .openintent_agents import BATCH, COORDINATORS, INTENTS, MEMORY, NAMESPACES, TASKS, Json
-from .store_dialects import CLOUD, UNKNOWN, every_request
+from .store_dialects import DIALECTS, UNKNOWN, Request, every_request
 from .stores import STORES, ok
 
 NEVER = 987_654_321  # an id that was never given
@@ -44,7 +44,6 @@ class Party:
     works: list[Work] = field(default_factory=list)  # its own
     proposals: list[str] = field(default_factory=list)  # their ids
     installed: list[str] = field(default_factory=list)  # what is applied of them
-    foreign_stores: list[tuple[str, str, str]] = field(default_factory=list)  # in each tenant
 
     @property
     def word(self) -> str:
@@ -383,6 +382,7 @@ def _filled(body: Body | None, of: object) -> Body | None:
     }
 
 
+_REQUEST_ID = re.compile(r"\breq_\w+")  # one of its own for each request
 NOBODYS = dict(zip(("store", "memory", "version"), UNKNOWN, strict=True))
 
 
@@ -426,8 +426,7 @@ def _done(me: Party, method: str, path: str, body: Body | None = None) -> None:
 def look_into_stores(_: Place, me: Party) -> None:
     """Every list holds just what is its own."""
     listed = ok(me.ask("GET", f"{STORES}?include_archived=true&limit=100"))["data"]
-    stocked = {ids[0] for ids in me.foreign_stores}  # before anybody came
-    assert sorted({each["id"] for each in listed} - stocked) == sorted(me.stores)
+    assert sorted(each["id"] for each in listed) == sorted(me.stores)
     for store in me.stores:
         told = ok(me.ask("GET", f"{STORES}/{store}"))
         entries = _ids(me, f"{store}/memories")
@@ -446,7 +445,7 @@ def touch_foreign_stores(place: Place, me: Party) -> None:
         if other is not me:
             theirs = _names(place, other)
             for mine in [{}, *({"store": store} for store in me.stores[:1])]:
-                _all_the_same(me, theirs | mine, NOBODYS | mine)
+                place.driven |= _all_the_same(me, theirs | mine, NOBODYS | mine)
             for cursor in ("after_id", "before_id"):
                 me.ask("GET", f"{STORES}?{cursor}={theirs['store']}")
 
@@ -465,24 +464,27 @@ STORE_DEEDS: dict[Callable[[Place, Party], None], set[str]] = {
 }  # fmt: skip
 
 
-def _all_the_same(party: Party, theirs: dict[str, str], nobodys: dict[str, str]) -> None:
+def _all_the_same(me: Party, theirs: dict[str, str], nobodys: dict[str, str]) -> set[str]:
+    """The names of the operations that were asked for, in both dialects."""
     for it, like in zip(_requests(theirs), _requests(nobodys), strict=True):
-        if it == like:
+        if it.path == like.path:
             continue  # it names nothing of theirs
-        one, other = (party.ask(*each) for each in (it, like))
-        text = one.text
+        one, other = (me.ask(each.method, each.path, each.body) for each in (it, like))
+        one_text, other_text = (_REQUEST_ID.sub("", each.text) for each in (one, other))
         for kind, id_ in theirs.items():
-            text = text.replace(id_, nobodys[kind])
-        assert (one.status_code, text) == (other.status_code, other.text)
-        is_filter = "entry_id=" in it[1] and theirs["store"] == nobodys["store"]
+            one_text = one_text.replace(id_, nobodys[kind])
+        assert (one.status_code, one_text) == (other.status_code, other_text)
+        is_filter = "entry_id=" in it.path and theirs["store"] == nobodys["store"]
         assert one.status_code == (200 if is_filter else 404), (it, one.text)
+    return {it.name for it in _requests(theirs)}
 
 
-def _requests(ids: dict[str, str]) -> list[tuple[str, str, Body | None]]:
+def _requests(ids: dict[str, str]) -> list[Request]:
     """Every way to name a store, or what is in one."""
-    every = every_request(ids["store"], ids["memory"], ids["version"], CLOUD)
-    versions = f"{STORES}/{ids['store']}/versions?entry_id={ids['memory']}"
-    return [*((it.method, it.path, it.body) for it in every), ("GET", versions, None)]
+    named = ids["store"], ids["memory"], ids["version"]
+    found = [it for dialect in DIALECTS for it in every_request(*named, dialect)]
+    versions = next(it for it in found if it.name == "list_versions")
+    return [*found, versions._replace(path=f"{versions.path}?entry_id={ids['memory']}")]
 
 
 def _names(place: Place, me: Party) -> dict[str, str]:
