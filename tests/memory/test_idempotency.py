@@ -222,17 +222,6 @@ CHANGED: dict[str, tuple[Ask, list[Ask], object]] = {
         [("POST", "/observations", observation("an apple", topic_key="fruit")),
          ("DELETE", "/observations/3", None)], None,
     ),
-    "a change before another": (
-        NEWER, [("PATCH", "/observations/1", {"content": "Newest.", "tags": []})], None,
-    ),
-    "an opened session that was ended": (
-        ("POST", "/sessions", {"id": "s1", "project": "demo"}),
-        [("POST", "/sessions/s1/end", OTHER_TRANSCRIPT)], None,
-    ),
-    "an ended session that was ended anew": (
-        ("POST", "/sessions/s1/end", TRANSCRIPT),
-        [("POST", "/sessions/s1/end", OTHER_TRANSCRIPT)], None,
-    ),
     "a save that was erased": (
         PEAR, [("DELETE", "/observations/3?hard=true", None)], (404, ERASED),
     ),
@@ -377,23 +366,6 @@ def test_each_holder_has_keys_of_its_own(service: Service) -> None:
         ids.append(answers[1].json()["id"])
     assert ids == [1, 2, 1]
     assert len(stores) == 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("route", ["add_observation", "delete_observation"])
-def test_a_narrowed_key_is_not_told_of_a_global_memory(
-    service: Service, holder: Holder, route: str
-) -> None:
-    method, path, body, *_ = ROUTES[route]
-    rows(service.path, "UPDATE spaces SET scope = 'global', area = 0")
-    if route == "add_observation":
-        body = observation("blue whales sing", scope="global")
-    assert ask(holder.http, method, path, body).is_success
-    if route == "delete_observation":
-        holder.http.post("/observations/1/restore", json={"revision": 1})
-    holder.narrow("demo")
-
-    assert ask(holder.http, method, path, body).status_code == 403
 
 
 def test_a_narrowed_key_is_told_of_nothing_that_it_could_not_do_any_more(

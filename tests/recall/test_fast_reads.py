@@ -24,7 +24,6 @@ from ..support.fast_reads import LONG_WAY, Counted, both, counted, held, without
 from ..support.files import imported, put_in_index
 from ..support.histories import KEYS, History, Question
 from ..support.otlp import http_collector
-from ..support.process import run
 from ..support.raw import wire
 from ..support.service import PLAIN, Clock, Service, observation, serving
 
@@ -48,26 +47,6 @@ def test_a_word_counts_once_among_the_most_that_are_looked_for(
         found = {it["content"] for it in answer.json()["recent_observations"]}
         assert found == {"zebra", words[0]}
         assert len({*both(service, path)}) == 1
-
-
-@pytest.mark.slow
-def test_a_key_of_some_projects_is_answered_for_those(path: Path, counted: Counted) -> None:
-    with serving(path) as service:
-        own, admin = made_key(path, "reader", projects=("heron",)), made_key(path)
-        service.http.headers["Authorization"] = f"Bearer {admin}"
-        service.save("rollback worker", project="heron")
-        service.save("rollback queue", project="stork", session_id="s2")
-        service.save("rollback everywhere", project="stork", scope="global", session_id="s2")
-        held(service, counted, "/context?project=heron&query=rollback")
-        service.http.headers["Authorization"] = f"Bearer {own}"
-        for project in ("heron", "stork", "none"):
-            one, other = both(service, f"/context?project={project}&query=rollback&limit=9")
-            assert one == other
-            assert b"rollback queue" not in one
-        service.http.headers.pop("Authorization")
-        one, other = both(service, "/context?project=heron&query=rollback")
-        assert one == other
-        assert one.startswith(b"401")
 
 
 @pytest.fixture
@@ -182,41 +161,6 @@ def test_a_key_has_as_many_held_reads_as_its_rate(tmp_path: Path, counted: Count
 
 
 ZEBRAS, SEARCH = "/context?project=heron&query=zebra&limit=40", "/search?project=heron&q=zebra"
-
-
-@pytest.mark.slow
-def test_the_next_answer_is_of_what_a_command_has_made_of_the_projects(
-    tmp_path: Path, counted: Counted
-) -> None:
-    path = tmp_path / "memory.db"
-    elsewhere = ZEBRAS.replace("heron", "stork")
-
-    def command(*arguments: str) -> None:
-        done = run(*arguments, "--db", str(path), "--json")
-        assert done.returncode == 0, done.stderr
-
-    def titles(path: str) -> set[str]:
-        one, other = both(service, path)
-        assert one == other
-        answer = service.http.get(path).json()
-        return {it["title"] for it in answer["recent_observations"]}
-
-    with serving(path) as service:
-        service.save("zebra one", project="heron", title="one")
-        service.save("zebra two", project="stork", title="two", session_id="s2")
-        held(service, counted, ZEBRAS)
-        command("save", "three", "zebra three", "--project", "heron", "--pinned")
-        assert titles(ZEBRAS) == {"one", "three"}
-        for each in (ZEBRAS, elsewhere):
-            held(service, counted, each)
-        command("projects", "merge", "heron", "stork", "--yes")
-        assert (titles(ZEBRAS), titles(elsewhere)) == (set(), {"one", "two", "three"})
-        held(service, counted, elsewhere)
-        command("projects", "rename", "stork", "heron")
-        assert (titles(elsewhere), titles(ZEBRAS)) == (set(), {"one", "two", "three"})
-        held(service, counted, ZEBRAS)
-        command("projects", "erase", "heron", "--yes")
-        assert titles(ZEBRAS) == set()
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,7 +22,6 @@ from agentops_memory.memory.memory import Change, Draft, LifecycleChange, Memory
 from agentops_memory.memory.search import Filter, Totals
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall import area, cache, group
-from agentops_memory.recall import visibility as document
 from agentops_memory.recall.area import Row, drafted
 from agentops_memory.recall.cache import DatabaseIndex, IndexCache, LoadPlan
 from agentops_memory.recall.recall import Recall
@@ -33,7 +32,6 @@ from ..support.chart import CHECKS
 from ..support.engine import Work, raising, save, statement, together
 from ..support.fast_reads import counted
 from ..support.process import until
-from ..support.recall import SAID, mistyped
 from ..support.samples import for_each
 from ..support.service import Clock
 from .test_index import small_partitions
@@ -86,16 +84,6 @@ class Sides:
             if self.cache.size:
                 return
         raise AssertionError("It was never read into memory.")
-
-    async def corrected(self, words: list[str], project: str) -> Mapping[str, tuple[str, ...]]:
-        """What both make of misspelt words, which is the same."""
-        filter_ = Filter(project=Project(project), global_too=True)
-        corrections = [
-            await engine.read(OPERATOR, lambda tx: tx.search.corrections(words, filter_))
-            for engine in (self.engine, self.stored)
-        ]
-        assert corrections[0] == corrections[1], words
-        return corrections[0]
 
 
 def side_by_side(
@@ -317,29 +305,6 @@ async def test_stems_that_are_not_those_of_the_texts_are_found_and_made_anew(pat
         assert not await engine.maintenance.is_exact(OPERATOR, 0)
         await engine.maintenance.rebuild(OPERATOR, 0)
         assert await engine.maintenance.is_exact(OPERATOR, 0)
-
-
-@pytest.mark.slow
-def test_memory_and_fts5_correct_alike(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document, "MOST_PROJECTS", 2)
-    chance, corrected = random.Random(0), 0  # noqa: S311 - the same each time
-    names = ("heron", "stork", "crane", "global")
-
-    async def play(sides: Sides) -> None:
-        nonlocal corrected
-        for number in range(60):
-            name = chance.choice(names)
-            place = ("heron", "global") if name == "global" else (name, "project")
-            text = " ".join(chance.choices(SAID, k=chance.randint(1, 6)))
-            await sides.save(text, place[0], scope=place[1], session=f"s{number % 5}")
-        for name in names[:3]:
-            await sides.hold("worker", name)
-            for _ in range(80):
-                words = [mistyped(it, chance) for it in chance.sample(SAID, 6)]
-                corrected += len(await sides.corrected(words, name))
-
-    side_by_side(path, play)
-    assert corrected > 100
 
 
 @pytest.mark.slow

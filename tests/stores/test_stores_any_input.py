@@ -19,7 +19,6 @@ from ..support.store_dialects import (
     DIALECTS,
     UNKNOWN,
     Dialect,
-    in_both,
     stocked,
 )
 from ..support.stores import entry, entry_at, ok, refusal, store, update
@@ -117,15 +116,6 @@ def test_any_parameter_gets_a_documented_answer(
 
     if answer.status_code not in (404, 405):  # an id such as `.` makes another path
         assert_documented(dialect, answer, operation)
-
-
-@in_both
-@EXAMPLES
-@given(id_=st.binary(min_size=1, max_size=40).map(lambda it: quote_from_bytes(it, safe="")))
-def test_any_id_is_unknown(service: Service, dialect: Dialect, id_: str) -> None:
-    for method in ("GET", "POST", "DELETE"):
-        answer = service.http.request(method, f"{dialect.stores}/{id_}")
-        assert answer.status_code in (404, 405)  # an id such as `.` makes another path
 
 
 @pytest.mark.slow
