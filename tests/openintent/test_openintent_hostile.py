@@ -22,7 +22,6 @@ from agentops_memory.openintent.tasks import TaskBody, Tasks
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit
-from ..support.engines import rows, storage_at
 from ..support.erasing import remains
 from ..support.openintent_agents import (
     BATCH,
@@ -35,7 +34,6 @@ from ..support.openintent_agents import (
 )
 from ..support.requirements import requirement
 from ..support.service import Clock, Service
-from ..support.terminal import Terminal
 
 TOKEN = "ghp_" + "a1B2" * 9
 ADA, BOB = Viewer(agent=AgentId("ada")), Viewer(agent=AgentId("bob"))
@@ -200,12 +198,3 @@ def test_another_version_is_another_request(service: Service, ada: Agent) -> Non
     assert ok(ada.patch(entry, 2, pinned=False))["version"] == 3
     assert refused(once.patch(entry, 3, pinned=True)) == (409, "IDEMPOTENCY_KEY_REUSED")
     assert ok(once.patch(entry, pinned=True))["pinned"] is True  # as it was answered
-
-
-@pytest.mark.slow
-@requirement("OI-87")
-def test_a_scan_takes_secrets_out_of_entries(service: Service, ada: Agent) -> None:
-    entry = ada.make()
-    rows(service.path, "UPDATE memories SET content = :text", text=f'{{"t":"{TOKEN}"}}')
-    assert "1 secret" in Terminal(storage_at(service.path)).say("scan", "--redact")
-    assert ada.get(entry).json()["value"] == {"t": "[REDACTED:github-token]"}

@@ -12,17 +12,16 @@ from hypothesis import strategies as st
 
 from agentops_memory.memory.memory import Memory, MemoryId, Text
 from agentops_memory.memory.search import Hit, Method
-from agentops_memory.memory.space import Project, Space, project_name
+from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall.query import (
     MAX_TERMS,
     Piece,
-    Query,
     Sentence,
     Term,
     understood,
 )
 from agentops_memory.recall.recall import fused
-from agentops_memory.recall.text import clean, content_hash, cut, indexed, joined_forms, parts
+from agentops_memory.recall.text import indexed
 
 from ..support.samples import examples, for_each
 from ..support.service import START
@@ -72,10 +71,6 @@ def test_a_sentence_weighs_by_its_words_and_more_when_it_asks() -> None:
     assert weights("why is the pool exhausted on staging?") == [1]
 
 
-def test_repeated_words_take_no_room() -> None:
-    assert terms("pool " * 90 + "timeout") == ["pool timeout"]
-
-
 def test_a_word_must_occur_and_an_identifier_in_its_parts_or_joined() -> None:
     assert understood("the max_connections limit").every == (
         Piece(
@@ -88,18 +83,6 @@ def test_a_word_must_occur_and_an_identifier_in_its_parts_or_joined() -> None:
     assert understood("is_not").every == (Piece(parts=(), joined=(Term(text="isnot"),)),)
 
     assert understood("池").sentences == (Sentence((Term(text="池", starts=True),)),)
-
-
-def test_a_slash_may_name_a_topic_key() -> None:
-    assert understood(" db/pool ").path == "db/pool"
-    assert understood("db pool").path is None
-    assert understood("/") == Query(path="/")
-
-
-def test_a_prompt_without_words_asks_for_nothing() -> None:
-    assert not understood("")
-    assert not understood("?! “…” \u2014")
-    assert understood("word")
 
 
 def test_no_prompt_has_more_terms_than_fit() -> None:
@@ -130,36 +113,6 @@ def test_any_text_is_understood_and_no_term_is_syntax(prompt: str) -> None:
 
 anything = st.text(st.characters(codec="utf-8"))
 
-PARTS = {
-    "max_connections": ["max", "connections"], "parseHTMLDoc": ["parse", "HTML", "Doc"],
-    "OAuth2Client": ["O", "Auth2", "Client"], "getURLs": ["get", "URLs"],
-    "app-v1.2": ["app", "1", "2"], "v2-api": ["v2", "api"],
-}  # fmt: skip
-
-# Text, and the words that the index reads in it.
-READ = {
-    "v1.2.3": "v1.2.3 1 2 3 123", "lib/foo-bar.so": "lib/foo-bar.so libfoobarso foobar",
-    "--flag @user #tag": "--flag @user #tag", "snake_case_": "snake_case snakecase _",
-    "用SQLite存": "用 sqlite sq lite 存", "ﾃﾞｰﾀ": "デー ータ タ", "ล่ม": "ล่ ่ม ม",
-    "x-हिन्दी": "x-हिन्दी xहिन्दी", "wasn’t — “so”…": "wasn t so ...",
-}  # fmt: skip
-
-
-@for_each("identifier, words", PARTS.items())
-def test_an_identifier_has_these_parts(identifier: str, words: list[str]) -> None:
-    assert parts(identifier) == words
-
-
-@for_each("text, words", READ.items())
-def test_the_index_reads_these_words(text: str, words: str) -> None:
-    assert indexed(text).split() == words.split()
-
-
-def test_an_identifier_is_joined_whole_and_name_by_name() -> None:
-    assert joined_forms("a/foo-bar/baz_qux.py") == ["afoobarbazquxpy", "foobar", "bazqux"]
-    assert joined_forms("HTTPServer") == ["HTTPServer"]
-    assert joined_forms("v1.2") == ["12"]
-
 
 @EXAMPLES
 @given(anything)
@@ -188,24 +141,6 @@ def test_piled_up_marks_are_dropped_before_they_are_sorted() -> None:
     zalgo = "a" + "\u0301" * 25_000 + "\u0316" * 25_000 + "b"
 
     assert len(indexed(zalgo)) < 50
-
-
-def test_a_project_has_one_name_and_what_cannot_be_one_is_left_alone() -> None:
-    names = ["Café", " café ", "CAFE\u0301", "\u2003cafe\u0301\n"]
-
-    assert {project_name(name) for name in names} == {"café"}
-
-    assert project_name("A" * 100_000) == "A" * 100_000
-
-
-def test_a_text_is_cleaned_hashed_and_cut_by_its_code_points() -> None:
-    assert clean("a\0b\ud800c\U0001f600") == "a\ufffdb\ufffdc\U0001f600"
-
-    assert content_hash(" The\n  POOL\t") == content_hash("the pool")
-    assert content_hash("the pool") != content_hash("thepool")
-
-    assert cut("😀" * 3, 3) == "😀" * 3
-    assert cut("😀" * 4, 3) == "😀" * 3 + "..."
 
 
 LISTS = st.lists(st.lists(st.integers(1, 12), unique=True, max_size=6), max_size=4)

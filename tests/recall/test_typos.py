@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.recall.query import STOPWORDS, is_one_edit, understood
+from agentops_memory.recall.query import STOPWORDS, understood
 from agentops_memory.recall.stems import Stems, by_letter, halves, likely_in
 from agentops_memory.recall.text import BASE_FORMS, indexed
 
@@ -188,29 +188,6 @@ def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service)
 # One edit
 
 
-def test_one_edit_is_seen_between_all_words_of_three_letters() -> None:
-    words = ["".join(letters) for size in range(4) for letters in product("ab", repeat=size)]
-
-    wrong = [
-        (word, other)
-        for word, other in product(words, words)
-        if is_one_edit(word, other) != (other in edits(word, "ab"))
-    ]
-    assert wrong == []
-
-
-def edits(word: str, letters: str) -> set[str]:
-    """Every other word that one edit makes of it."""
-    parts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    made = {
-        *(start + end[1:] for start, end in parts),
-        *(start + letter + end for start, end in parts for letter in letters),
-        *(start + letter + end[1:] for start, end in parts if end for letter in letters),
-        *(start + end[1] + end[0] + end[2:] for start, end in parts if len(end) > 1),
-    }
-    return made - {word}
-
-
 # Stems
 
 
@@ -224,13 +201,6 @@ def test_those_stems_of_a_line_are_likely_that_begin_or_end_as_one_edit_leaves_t
         assert sorted({*likely_in(lines[form[0]], form)}) == [
             it for it in expected if it[0] == form[0]
         ]
-
-
-def test_a_stem_that_is_only_borrowed_is_no_likely_one() -> None:
-    line = by_letter({"abbot", "abbot~", "abbey~", "", "~"})
-
-    assert line == " abbey~ abbot "
-    assert [*likely_in(line, "abbox")] == ["abbot"]
 
 
 def test_forms_can_be_asked_for_after_the_table_was_given_up() -> None:

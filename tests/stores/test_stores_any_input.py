@@ -1,6 +1,5 @@
 """Any body to any route of either dialect of memory stores, any text in any parameter."""
 
-import hashlib
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +20,6 @@ from ..support.store_dialects import (
     Dialect,
     stocked,
 )
-from ..support.stores import entry, entry_at, ok, refusal, store, update
 
 __all__ = ["described", "service"]
 
@@ -116,26 +114,6 @@ def test_any_parameter_gets_a_documented_answer(
 
     if answer.status_code not in (404, 405):  # an id such as `.` makes another path
         assert_documented(dialect, answer, operation)
-
-
-@pytest.mark.slow
-@EXAMPLES
-@given(contents=st.lists(st.text(min_size=1, max_size=50), min_size=2, max_size=3))
-def test_any_text_is_stored_as_it_was_sent_or_refused(
-    service: Service, contents: list[str]
-) -> None:
-    home = store(service.http)
-    made, stored = entry(service.http, home, "a", "x"), "x"
-    for content in contents:
-        answer = service.http.put(entry_at(home, made), json={"content": content})
-        if not content.strip() or "\0" in content:
-            assert refusal(answer).param == "content"
-        else:
-            assert ok(answer)["content"] == content
-            stored = content
-    last = update(service.http, home, made, stored)
-    assert last["content_sha256"] == hashlib.sha256(stored.encode()).hexdigest()
-    assert last["size"] == len(stored.encode())
 
 
 def _quoted(raw: bytes) -> str:

@@ -3,7 +3,6 @@
 import pytest
 
 from ..support.engine import slow_words
-from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service, serving
@@ -90,19 +89,6 @@ def test_a_search_needs_words(service: Service, home: Object, asked: str) -> Non
     told = refusal(service.http.get(at(home, "search") + asked))
 
     assert told == (400, "invalid_request_error", "Missing required field: q", "q")
-
-
-@requirement("stores:search")
-def test_nothing_is_found_in_an_empty_store(service: Service, home: Object) -> None:
-    assert found(service, home, "walnut") == found(service, home, "a/b") == []
-    assert_index_is_whole(service.path)
-
-
-@pytest.mark.slow
-def test_an_unknown_store_is_not_searched(service: Service) -> None:
-    told = service.http.get(at({"id": "memstore_x"}, "search"), params={"q": "???"})
-
-    assert fault(told) == (404, "not_found_error", None)
 
 
 def test_the_newest_stand_in_when_words_take_too_long(

@@ -99,14 +99,6 @@ def assert_true(item: dict[str, Any]) -> None:
         assert sum(one["fields"].values()) == pytest.approx(1, abs=1e-6)
 
 
-SAID = (
-    "worker workers working worked windows window2 widow noise noises noisy database databases "
-    "migrated migration max_connections maxConnections HTTPServer v1.2 café cafés naïve 東京都 "
-    "bindo bindu bindi binda bindq nose poison queue queues rollback rolled deployments замок "
-    "window win32api running using close closed closing hopping node noded noded2"
-).split()
-
-
 def mistyped(word: str, chance: random.Random, letters: str = "abdeinorsuw2") -> str:
     """A word with one letter swapped, left out, added or changed; or as it is."""
     word = word.casefold()
