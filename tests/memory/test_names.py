@@ -227,16 +227,6 @@ def test_a_new_key_has_no_pattern_that_hides_something(path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_description_tells_what_a_new_name_has(service: Service) -> None:
-    schemas = service.http.get("/openapi.json").json()["components"]["schemas"]
-    fields = schemas["ObservationBody"]["properties"]
-
-    for field in ("session_id", "project"):
-        assert "must not contain invisible characters" in fields[field]["description"]
-    assert "no `*`" in fields["project"]["description"]
-
-
-@pytest.mark.slow
 def test_every_code_point_is_seen_or_not_by_its_category() -> None:
     """Beside letters, where nothing needs it: what is no control, no format sign and no filler."""
     listed = set(EVERY) | set(map(chr, [*range(0xFE00, 0xFE10), *range(0xE0000, 0xE1000)]))

@@ -7,7 +7,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from openintent import ConflictError, OpenIntentError
+from openintent import OpenIntentError
 from openintent import agents as theirs
 from openintent.llm import ProtocolToolExecutor
 
@@ -131,23 +131,6 @@ def test_a_taken_key_is_replaced_whatever_is_stored_there_and_other_refusals_are
         assert (after.version, after.value) == (2, {"value": "bought"})
         with pytest.raises(OpenIntentError, match="key must not be empty"):
             await agent.memory.store("", {})
-
-    remembering(service, work)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("adapter")
-@requirement("OI-26")
-def test_of_agents_that_store_at_once_each_has_stored_or_knows_that_it_has_not(
-    service: Service,
-) -> None:
-    async def work(agent: Any) -> None:
-        stores = (agent.memory.store("a", {"n": number}) for number in range(8))
-        done = await asyncio.gather(*stores, return_exceptions=True)
-        refused = [it for it in done if isinstance(it, ConflictError)]
-        stored = [it for it in done if not isinstance(it, BaseException)]
-        assert len(refused) + len(stored) == 8
-        assert sorted(it.version for it in stored) == list(range(1, len(stored) + 1))
 
     remembering(service, work)
 

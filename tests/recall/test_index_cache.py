@@ -210,11 +210,10 @@ class Play:
 
 
 @contextmanager
-def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterator[None]:
+def large_areas(*, have_numpy: bool = False) -> Iterator[None]:
     """Inside, every project in memory is one of which the likely memories are told first."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(group, "LARGE", 1)
-        patched.setattr(group, "DENSE", dense)
         patched.setattr(area, "LEAST_ADDED", 1)
         if have_numpy:
             pytest.importorskip("numpy", reason=CHECKS)
@@ -225,13 +224,12 @@ def large_areas(*, dense: int = group.DENSE, have_numpy: bool = False) -> Iterat
     group.numpy_or_none.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "areas"),
     [
-        pytest.param(0, nullcontext, marks=pytest.mark.heavy),
-        pytest.param(1, partial(large_areas, dense=1), marks=pytest.mark.heavy),
-        pytest.param(2, large_areas, marks=pytest.mark.slow),
-        pytest.param(3, partial(large_areas, have_numpy=True), marks=pytest.mark.slow),
+        (2, large_areas),
+        (3, partial(large_areas, have_numpy=True)),
     ],
 )
 def test_memory_follows_whatever_the_service_does(

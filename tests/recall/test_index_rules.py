@@ -6,9 +6,8 @@ import pytest
 
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.space import MOST_PROJECTS
-from agentops_memory.recall.features import ALL, INDEXED, Feature
+from agentops_memory.recall.features import INDEXED, Feature
 from agentops_memory.recall.stems import rules
-from agentops_memory.recall.text import borrowed, borrows
 from agentops_memory.sqlite.migrate import migrated
 
 from ..support.another import another
@@ -68,16 +67,6 @@ WITH_ALL = {
 
 def found_by_all(service: Service) -> dict[str, set[str]]:
     return {text: set(titles(search(service, text, project="demo"))) for text in WITH_ALL}
-
-
-def test_the_rules_of_neighbours_can_be_left_out() -> None:
-    long = "word " * 81
-
-    assert [borrows(long), borrows("word " * 80)] == [False, True]
-    assert borrows(long, ALL - {Feature.CONTEXT_GUARD})
-    assert not borrows("short", ALL - {Feature.CONTEXT})
-    assert not borrows(long, ALL - {Feature.CONTEXT, Feature.CONTEXT_GUARD})
-    assert borrowed(["one", "", "two"]) == "one\n\ntwo"
 
 
 # Other rules

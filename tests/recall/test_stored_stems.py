@@ -35,14 +35,13 @@ def changed(path: Path, statement: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.heavy)])
 def test_gathered_stems_are_exact_and_answer_as_the_index_does_whatever_changes(
-    tmp_path: Path, seed: int
+    tmp_path: Path,
 ) -> None:
     path = tmp_path / "memory.db"
     keys = {name: made_key(path, *of) for name, of in KEYS.items()}
     with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
-        history = History(keys, seed)
+        history = History(keys, 1)
         history.service = service
         for step in range(40):
             (history.change_rarely if step % 13 == 12 else history.change)()

@@ -74,12 +74,20 @@ def test_a_prefix_is_a_folder(sdk: anthropic.Anthropic, notes: Store, prefix: st
     assert paths(sdk, notes, path_prefix=prefix) == [p for p in TREE if p.startswith(prefix)]
 
 
-@for_each("prefix", ["", "a", "a/", "/a", "/a/b"])
-@requirement("anthropic:listing:prefix")
-def test_any_other_prefix_is_refused(service: Service, notes: Store, prefix: str) -> None:
-    answer = service.http.get(f"{STORES}/{notes.id}/memories", params={"path_prefix": prefix})
+@for_each(
+    "name, value, rule",
+    [
+        *(("path_prefix", it, "begin and end with '/'") for it in ["", "a", "a/", "/a", "/a/b"]),
+        *(("depth", it, "be 0 or 1") for it in ["", "2", "-1", "x", "01", "1.0"]),
+    ],
+)
+@requirement("anthropic:listing:prefix", "anthropic:listing:depth")
+def test_any_other_prefix_or_depth_is_refused(
+    service: Service, notes: Store, name: str, value: str, rule: str
+) -> None:
+    answer = service.http.get(f"{STORES}/{notes.id}/memories", params={name: value})
 
-    sentence = "path_prefix: it must begin and end with '/'."
+    sentence = f"{name}: it must {rule}."
     assert (answer.status_code, answer.json()["error"]["message"]) == (400, sentence)
 
 
@@ -104,17 +112,6 @@ def test_at_depth_one_what_lies_deeper_is_its_folder(
     assert [item.model_dump() for item in listed if item.type == "memory_prefix"] == [
         {"path": path, "type": "memory_prefix"} for path in expected if path.endswith("/")
     ]
-
-
-@for_each("depth", ["", "2", "-1", "x", "01", "1.0"])
-@requirement("anthropic:listing:depth")
-def test_any_other_depth_is_refused(service: Service, notes: Store, depth: str) -> None:
-    answer = service.http.get(f"{STORES}/{notes.id}/memories", params={"depth": depth})
-
-    assert (answer.status_code, answer.json()["error"]["message"]) == (
-        400,
-        "depth: it must be 0 or 1.",
-    )
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ import fcntl
 import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import anthropic
@@ -17,7 +16,6 @@ from ..support.callers import calling, made_key
 from ..support.requirements import requirement
 from ..support.service import Service, serving
 
-ROOT = Path(__file__).parents[2]
 OLDER = "0.125.0"
 TIMEOUT = 120.0  # seconds for an index that is slow
 
@@ -57,12 +55,6 @@ def key(service: Service) -> str:
 )  # fmt: skip
 def test_the_newest_release_does_every_call(service: Service, key: str) -> None:
     scenario.main(anthropic.__version__, f"{service.url}/anthropic", key)
-
-
-def test_the_newest_release_is_the_one_that_is_named() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-
-    assert f"anthropic=={anthropic.__version__}" in project["optional-dependencies"]["test"]
 
 
 @pytest.mark.heavy

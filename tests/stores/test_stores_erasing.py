@@ -100,18 +100,6 @@ def test_a_redacted_text_stays_as_long_as_something_says_it(
     assert_index_is_whole(service.path)
 
 
-@pytest.mark.slow
-def test_a_long_redacted_version_leaves_nothing_on_the_pages_it_filled(
-    service: Service, home: Object
-) -> None:
-    made = entry(service.http, home, "a", f"{HIDDEN} " * 2000)
-    update(service.http, home, made, "Short.")
-
-    redact(service.http, home, oldest(service, home, made))
-
-    assert left(service) == set()
-
-
 @requirement("stores:delete:everything")
 def test_a_deleted_store_leaves_no_byte(service: Service, home: Object) -> None:
     gone = store(service.http, "Zanzibar", description=HIDDEN, metadata={"xylograph": "y"})
