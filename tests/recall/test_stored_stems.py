@@ -1,4 +1,4 @@
-"""Stems in the file that are not those of the texts: no error, and the doctor mends them."""
+"""Stems that the file has gathered: exact whatever changes, and gone with their memories."""
 
 from contextlib import closing
 from pathlib import Path
@@ -9,14 +9,9 @@ from agentops_memory.sqlite.connection import connect
 
 from ..support.callers import made_key
 from ..support.engines import rows
-from ..support.fast_reads import counted
 from ..support.files import assert_index_is_whole, gather_stems
 from ..support.histories import KEYS, History, Question
 from ..support.service import Service, serving
-
-__all__ = ["counted"]
-
-SEARCH, CONTEXT = "/search?project=heron&q=rollback", "/context?project=heron&query=rollback"
 
 
 @pytest.fixture

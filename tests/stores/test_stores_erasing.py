@@ -50,11 +50,6 @@ def home(service: Service) -> Object:
     return made
 
 
-def oldest(service: Service, home: Object, made: Object) -> Object:
-    """The first version of an entry."""
-    return versions(service.http, home, entry_id=made["id"])[-1]
-
-
 # What is done to an entry, step by step, after which the words are gone, and not before.
 LIVES = [
     "change redact", "redact change", "redact delete", "delete redact",
