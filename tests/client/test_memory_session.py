@@ -269,6 +269,8 @@ async def test_two_sessions_do_not_share_a_working_memory_and_one_is_opened_once
             memory.open()
         with pytest.raises(ValueError, match="must be text"):
             await one_turn(memory, 5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"^within must be of the type timedelta, not int\.$"):
+            await memory.end(within=1)  # type: ignore[arg-type]
         assert (memory.working.turn, memory.working.messages) == (0, ())
         with pytest.raises(RuntimeError, match="Another session"):
             session(client_on(way), memory.working).open()
