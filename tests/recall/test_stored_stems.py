@@ -1,13 +1,22 @@
 """Stems that the file has gathered: exact whatever changes, and gone with their memories."""
 
+import asyncio
 from contextlib import closing
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from agentops_memory.sqlite.connection import connect
+from agentops_memory.engine.engine import Transaction
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.memory import MemoryId
+from agentops_memory.recall.stems import Entry
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.connection import connect, token_of
+from agentops_memory.sqlite.index import Index
 
 from ..support.callers import made_key
+from ..support.engine import run, statement
 from ..support.engines import rows
 from ..support.files import assert_index_is_whole, gather_stems
 from ..support.histories import KEYS, History, Question
@@ -79,3 +88,22 @@ def test_words_leave_the_gathered_stems_with_the_memory(path: Path) -> None:
     assert rows(path, "SELECT last_id, stems FROM area_stems") == [
         (2, " queue \n rollback \n t0 t1 \n worker ")
     ]
+
+
+@pytest.mark.sqlite_files
+def test_stems_of_before_a_change_are_not_stored_in_the_batch_that_changes_it(path: Path) -> None:
+    with closing(connect(path)) as database:
+        token = token_of(database)
+
+    def store(tx: Transaction) -> None:
+        cast(Index, tx.index).store_entries(token, {MemoryId(1): Entry.loaded("1 zebra")})
+
+    async def changed_and_stored(engine: SqliteEngine) -> None:
+        change = "UPDATE memories SET content = 'an otter' WHERE id = 1"
+        await asyncio.gather(
+            engine.write(OPERATOR, statement, change), engine.write(OPERATOR, store)
+        )
+
+    run(path, changed_and_stored)
+
+    assert rows(path, "SELECT stems FROM memory_stems WHERE stems LIKE '%zebra%'") == []

@@ -211,8 +211,7 @@ class Known:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
             known.clear()
         self.waiting.clear()
-        self.features, self.last_indexed = None, None
-        self.waiting_size, self.is_unranked = 0, False
+        self.features, self.last_indexed, self.waiting_size = None, None, 0
 
     def keep_small(self) -> None:
         kinds = self.spaces, self.named, self.sessions, self.partitions, self.ends

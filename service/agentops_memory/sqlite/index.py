@@ -380,7 +380,8 @@ class Index(SqliteTable):
 
     def store_entries(self, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
         """Store the stems of memories, unless anything has changed since a token."""
-        if token_of(self._connection) == token:
+        # A batch has its own token at its end: what changed before in this one is noted alone.
+        if token_of(self._connection) == token and not self.changes().areas:
             self._documents.store(entries)
 
     def store_stems(self, memories: Sequence[MemoryId]) -> None:
