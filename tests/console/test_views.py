@@ -50,33 +50,21 @@ def test_a_view_of_nothing_says_what_to_do_first(service: Service) -> None:
     )  # fmt: skip
 
 
-@for_each(
-    "path, words",
-    [
-        ("/ui/memories/3", ["{{ 7*7 }}", "U+202E", "U+200B", "% alike"]),
-        ("/ui/memories/3/edit", ["{{ 7*7 }}"]), ("/ui/memories/3/erase", ["{{ 7*7 }}"]),
-        ("/ui/memories", ["U+202E"]),
-        ("/ui/memories?q=quot%3Cscript%3E&type=%3Cscript%3E", []), ("/ui/projects", []),
-        ("/ui/review", ["% alike"]), ("/ui/sessions", ["U+202E"]),
-    ],
-)  # fmt: skip
-def test_hostile_text_is_shown_and_never_obeyed(
-    filled: Service, path: str, words: list[str]
-) -> None:
-    assert_harmless(filled.http.get(path).text, words, is_echoed="/edit" in path)
-
-
-def test_hostile_names_and_prompts_are_shown_and_never_obeyed(filled: Service) -> None:
+def test_hostile_text_is_shown_and_never_obeyed(filled: Service) -> None:
     session = get(filled.http, "/ui/sessions").links[SESSION]
-    for path, parameters in (
-        (session, {}), ("/ui/projects", {"project": NAME}),
-        ("/ui/ask", {"project": NAME, "query": "queue"}),
-        ("/ui/ask", {"project": NAME, "query": HOSTILE}), ("/ui/memories", {"project": HOSTILE}),
+    code, signs, alike = "{{ 7*7 }}", "U+202E", "% alike"
+    for path, parameters, words in (
+        ("/ui/memories/3", {}, [code, signs, "U+200B", alike]), ("/ui/memories", {}, [signs]),
+        ("/ui/memories/3/edit", {}, [code]), ("/ui/memories/3/erase", {}, [code]),
+        ("/ui/memories", {"q": "quot<script>", "type": "<script>"}, []), ("/ui/projects", {}, []),
+        ("/ui/review", {}, [alike]), ("/ui/sessions", {}, [signs]), (session, {}, [signs]),
+        ("/ui/projects", {"project": NAME}, []), ("/ui/memories", {"project": HOSTILE}, []),
+        ("/ui/ask", {"project": NAME, "query": "queue"}, [code, signs]),
+        ("/ui/ask", {"project": NAME, "query": HOSTILE}, [code, signs]),
     ):  # fmt: skip
         answer = filled.http.get(path, params=parameters)
         assert answer.status_code == 200, path
-        is_echoed = HOSTILE in parameters.values()
-        words = {session: ["U+202E"], "/ui/ask": ["{{ 7*7 }}", "U+202E"]}.get(path, [])
+        is_echoed = "/edit" in path or HOSTILE in parameters.values()
         assert_harmless(answer.text, words, is_echoed=is_echoed)
 
 

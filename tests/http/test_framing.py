@@ -40,7 +40,7 @@ def keyed(
 ) -> Iterator[Keyed]:
     path = tmp_path_factory.mktemp("service") / "memory.db"
     with serving_on(request.param, path) as running:
-        running.save("A memory.", project="café")
+        running.save("A memory.", project="café", session_id="é")
         (server,) = (it for it in alive(uvicorn.Server) if it.started and not it.should_exit)
         yield Keyed(running, server, made_key(path), made_key(path, tenant="other"))
 
@@ -142,21 +142,16 @@ def test_a_head_that_can_be_read_in_two_ways_is_refused(
 def test_the_answers_are_the_same_however_the_bytes_are_cut(
     keyed: Keyed, data: st.DataObject
 ) -> None:
-    kinds, last = st.sampled_from(_good(keyed)), st.sampled_from(_last(keyed))
-    whole = b"".join([*data.draw(st.lists(kinds, max_size=3)), data.draw(last)])
-    cuts = sorted(data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=40)))
+    good = data.draw(st.lists(st.sampled_from(_good(keyed)), max_size=3))
+    whole = b"".join([*good, data.draw(st.sampled_from(_last(keyed)))])
+    places = range(1, len(whole))
+    cuts = data.draw(st.sets(st.sampled_from(places), max_size=40).map(sorted) | st.just([*places]))
     parts = [whole[start:end] for start, end in zip([0, *cuts], [*cuts, None], strict=True)]
 
-    assert _answers(keyed, parts) == _answers(keyed, [whole])
+    answers = _answers(keyed, [whole])
+    assert _answers(keyed, parts) == answers
+    assert answers.count(b"HTTP/1.1 20") >= len(good)
     assert _sessions(keyed, keyed.other) == 0
-
-
-def test_the_answers_are_the_same_byte_by_byte(keyed: Keyed) -> None:
-    whole = b"".join([*_good(keyed), _last(keyed)[0]])
-
-    answers = _answers(keyed, [bytes([byte]) for byte in whole])
-    assert answers == _answers(keyed, [whole])
-    assert answers.count(b"HTTP/1.1 20") == len(_good(keyed)) + 1
 
 
 def _good(keyed: Keyed) -> list[bytes]:

@@ -7,17 +7,15 @@ from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
-from starlette.responses import JSONResponse
 
-from agentops_memory.compose import PROTOCOLS
-from agentops_memory.engine.engine import Condition, Sizes, Storage
+from agentops_memory.engine.engine import Condition
 from agentops_memory.http import middleware as health
-from agentops_memory.http.middleware import StartupGate
-from agentops_memory.memory.access import Caller, TenantId
+from agentops_memory.memory.access import TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.metrics import INDEX_DRIFT
@@ -223,44 +221,16 @@ async def test_those_who_wait_for_a_slow_look_are_told_what_it_found(
 ) -> None:
     looks = 0
 
-    class SlowDisk:
-        @property
-        def maintenance(self) -> "SlowDisk":
-            return self
-
-        has_files = True
-
-        async def sizes(self, _: Caller) -> Sizes:
-            return Sizes(database=0, log=0, free=None)
-
-        async def probe(self) -> Condition:
-            nonlocal looks
-            looks += 1
-            await asyncio.sleep(0)
-            return Condition()
+    async def probe() -> Condition:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(0)
+        return Condition()
 
     loop = asyncio.get_running_loop()
     clock, late = loop.time, health.RESULT_LIFETIME.total_seconds() + 0.5
     monkeypatch.setattr(loop, "time", lambda: clock() + looks * late)
-    probes = health.Probes(
-        storage=cast("Storage", SlowDisk()), metrics=Telemetry.started(None).metrics
-    )
+    slow: Any = SimpleNamespace(maintenance=SimpleNamespace(has_files=False), probe=probe)
+    probes = health.Probes(storage=slow, metrics=Telemetry.started(None).metrics)
     await asyncio.gather(*(probes.readiness() for _ in range(3)))
     assert looks == 1
-
-
-def test_while_it_drains_it_is_alive_but_not_ready() -> None:
-    gate = StartupGate(PROTOCOLS)
-    gate.open(JSONResponse({"status": "ok"}), lambda *_: b"answered in front")
-    assert gate.early(b"/health", [], b"", "") == b"answered in front"
-    gate.drain()
-    assert gate.early(b"/health", [], b"", "") is None
-
-    async def ask() -> dict[str, int]:
-        transport = httpx.ASGITransport(gate)
-        async with httpx.AsyncClient(transport=transport, base_url="http://gate") as http:
-            paths = ["/health", "/health/live", "/health/ready"]
-            return {path: (await http.get(path)).status_code for path in paths}
-
-    expected = {"/health": 503, "/health/live": 200, "/health/ready": 503}
-    assert asyncio.run(ask()) == expected

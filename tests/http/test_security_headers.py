@@ -1,22 +1,16 @@
 """What every answer tells a browser: it is data, for whom it is, and that nobody keeps it."""
 
-import asyncio
 import signal
 from pathlib import Path
 
 import httpx
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
-from agentops_memory.http.middleware import SecurityHeaders
-
+from ..support.engines import rows
 from ..support.pages import get, press
 from ..support.process import served, until
 from ..support.samples import for_each
-from ..support.service import Service, lasting_with, observation
+from ..support.service import Service, lasting_with, observation, serving
 
 CONSOLE = "https://console.example"
 EXPECTED = {
@@ -70,6 +64,8 @@ def test_a_service_that_stops_answers_with_them_shows_pages_and_takes_forms(path
         http.post("/observations", json=observation("The door is green.")).raise_for_status()
         process.send(signal.SIGTERM)
         until(lambda: http.get("/health").status_code == 503)
+        probes = [http.get(f"/health/{name}").status_code for name in ("live", "ready")]
+        assert probes == [200, 503]
 
         answer = http.get("/health", headers={"Origin": CONSOLE})
         assert (told(answer), answer.headers["access-control-allow-origin"]) == (EXPECTED, CONSOLE)
@@ -77,33 +73,10 @@ def test_a_service_that_stops_answers_with_them_shows_pages_and_takes_forms(path
         assert (page.status, "Pinned" in page.text) == (200, True)
 
 
-async def page(_: Request) -> Response:
-    return HTMLResponse(
-        "", headers={"Content-Security-Policy": "default-src 'self'", "Server": "x"}
-    )
-
-
-async def failure(_: Request) -> Response:
-    raise ZeroDivisionError
-
-
-APPLICATION = SecurityHeaders(Starlette(routes=[Route("/page", page), Route("/failure", failure)]))
-
-
-def asked(path: str) -> httpx.Response:
-    """What the application answers, also when it fails."""
-
-    async def ask() -> httpx.Response:
-        transport = httpx.ASGITransport(APPLICATION, raise_app_exceptions=False)
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            return await http.get(path)
-
-    return asyncio.run(ask())
-
-
-def test_a_failure_has_them_and_what_an_answer_says_itself_is_left_as_it_is() -> None:
-    answer = asked("/failure")
+def test_a_failure_has_them(path: Path) -> None:
+    with serving(path) as failing:
+        failing.save("a memory")
+        rows(path, "ALTER TABLE sessions RENAME COLUMN summary TO elsewhere")
+        answer = failing.http.get("/sessions/recent")
 
     assert (answer.status_code, told(answer)) == (500, EXPECTED)
-    policy = {"content-security-policy": "default-src 'self'"}
-    assert told(asked("/page")) == EXPECTED | policy

@@ -61,23 +61,27 @@ VIEWER = "/docs/swagger-ui-bundle.js"  # one of the files of the page, which nee
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("count", "unread_path", "path", "status", "sentence"),
+    ("count", "unread_path", "path", "refusal"),
     [
-        (2, "/export", MANY, 429, gate.UNREAD_OF_KEY), (3, "/export", MANY, 503, gate.UNREAD),
-        (2, VIEWER, VIEWER, 429, gate.UNREAD),
+        (2, "/export", MANY, (429, gate.UNREAD_OF_KEY)), (3, "/export", MANY, (503, gate.UNREAD)),
+        (2, VIEWER, VIEWER, (429, gate.UNREAD)),
+        (1, "/export", MANY, (429, gate.UNREAD_OF_KEY)),  # a list that needs several slots
     ],
-    ids=["of a key", "of all keys", "of none"],
+    ids=["of a key", "of all keys", "of none", "of a long one"],
 )  # fmt: skip
 def test_so_many_large_answers_are_unread_and_no_more(
-    service: Service, count: int, unread_path: str, path: str, status: int, sentence: str
-) -> None:
+    service: Service, monkeypatch: pytest.MonkeyPatch, count: int, unread_path: str, path: str,
+    refusal: tuple[int, str],
+) -> None:  # fmt: skip
     http = service.http
+    if count == 1:
+        monkeypatch.setattr(gate, "SLOT", 2 * gate.LARGE)  # the list needs more than there are
     with ExitStack() as stack:
         for _ in range(count):
             token = made_key(service.path) if count == 3 else ""
             unread(stack, service, token, unread_path)
 
-        assert_refused(http.get(path), status, sentence)
+        assert_refused(http.get(path), *refusal)
         assert http.get("/search?q=apple&limit=1").status_code == 200
         assert http.post("/observations", json=observation("a pear")).status_code == 201
         if count == 2:
@@ -85,18 +89,6 @@ def test_so_many_large_answers_are_unread_and_no_more(
                 assert other.get(MANY).status_code == 200
 
     assert until(lambda: http.get(path).is_success)
-
-
-@pytest.mark.slow
-def test_a_long_answer_needs_several_slots_and_goes_alone_however_many(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(gate, "SLOT", 2 * gate.LARGE)  # the list needs more than there are
-    with ExitStack() as stack:
-        unread(stack, service)
-        assert_refused(service.http.get(MANY), 429, gate.UNREAD_OF_KEY)
-
-    assert until(lambda: service.http.get(MANY).is_success)
 
 
 @pytest.mark.slow

@@ -18,12 +18,9 @@ from .test_mcp_http import ENVELOPE, INITIALIZE
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", [BARE, pytest.param("legacy", marks=pytest.mark.heavy)])
-def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(
-    mode: str, path: Path
-) -> None:
+def test_an_agent_works_on_a_file_that_another_host_and_a_service_use(path: Path) -> None:
     arguments = ["--project", "Shop ", "--db", str(path), "--tools", "all"]
-    with hosted(arguments, mode) as one, hosted(arguments, mode) as two:
+    with hosted(arguments, BARE) as one, hosted(arguments, BARE) as two:
         saved = one.said("mem_save", title="Use WAL mode", content="Readers do not block.")
         seen = two.said("mem_search", query="why wal?")
         also = two.said("mem_save", title="Beside", content="Of the second.")
