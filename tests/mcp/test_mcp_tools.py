@@ -139,11 +139,21 @@ def test_a_memory_is_read_corrected_followed_and_deleted(shared: Service) -> Non
             assert keeper.refusal(tool, id=id_) == f"There is no memory {id_} in this project."
 
 
-def test_an_agent_reads_a_global_memory_of_another_project_and_does_not_change_it(
+def test_an_agent_sees_and_changes_nothing_of_another_project(
     shared: Service, worker: Agent
 ) -> None:
+    theirs = shared.save("Of others.", project="others")["id"]
     everybody = shared.save("For all.", project="others", scope="global")["id"]
+    acts = {
+        "mem_get": {}, "mem_update": {"title": "mine"}, "mem_delete": {}, "mem_history": {},
+        "mem_timeline": {},
+    }  # fmt: skip
 
+    told = {tool: worker.refusal(tool, id=theirs, **more) for tool, more in acts.items()}
+    of_none = worker.refusal("mem_get", id=987654321)
+
+    assert set(told.values()) == {f"There is no memory {theirs} in this project."}
+    assert of_none == "There is no memory 987654321 in this project."
     assert "For all." in worker.said("mem_get", id=everybody)
     assert "For all." in worker.said("mem_search", query="for all")
     for tool, more in {
