@@ -12,7 +12,6 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 import pytest
@@ -26,16 +25,9 @@ from agentops_memory.secrets.redaction import KINDS
 from ..support.forks import forking_command
 from ..support.requirements import REQUIREMENTS
 from ..support.samples import for_each
-from ..support.service import Service, lasting_with, serving
+from ..support.service import serving
 
 ROOT = Path(__file__).parents[2]
-API = (
-    "api.md",
-    "memory-stores.md",
-    "anthropic.md",
-    "openintent.md",
-    "openwop.md",
-)  # a document for each protocol
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 # Commands, each of which starts the program.
 WITH_MANY = """
@@ -269,73 +261,8 @@ def test_every_folder_and_class_that_a_document_of_the_sources_names_exists(docu
     assert classes - class_names() == set()
 
 
-described_service = lasting_with()
-
-
-@pytest.fixture(scope="module")
-def described(described_service: Service) -> dict[str, Any]:
-    """The service's description of itself."""
-    answer: dict[str, Any] = described_service.http.get("/openapi.json").json()
-    return answer
-
-
-def operations(described: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
-    return {
-        (method.upper(), path): operation
-        for path, methods in described["paths"].items()
-        for method, operation in methods.items()
-    }
-
-
-def query_of(operation: dict[str, Any]) -> set[str]:
-    return {it["name"] for it in operation.get("parameters", ()) if it["in"] == "query"}
-
-
-def fields_of(described: dict[str, Any], operation: dict[str, Any]) -> set[str]:
-    if "requestBody" not in operation:
-        return set()
-    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
-    return set(described["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
-
-
-ROW = re.compile(r"^\| `([A-Z]+) (/[^`]*)` \|(.*?)(?<!\\)\|(.*)\|$", re.MULTILINE)
-BODY_ELSEWHERE = {("POST", "/import")}  # which takes "such a document"
-
-
-@pytest.mark.slow
-def test_a_table_names_the_parameters_of_its_routes(described: dict[str, Any]) -> None:
-    rows = ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
-    assert len(rows) > 20
-
-    for method, path, takes, _ in rows:
-        operation = operations(described)[method, path]
-        in_body = set() if (method, path) in BODY_ELSEWHERE else fields_of(described, operation)
-        assert set(re.findall(r"`\??(\w+)", takes)) == query_of(operation) | in_body, (method, path)
-
-
-BODIES = (
-    "ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody",
-    "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody", "ProposalBody",
-    "ProposalChangeBody", "ProposalSources", "CommitmentBody",
-)  # fmt: skip
 # What looks after the service asks this again and again.
 WITHOUT_SPAN = {"health", "live", "ready", "startup", "metrics", "openapi", "docs"}
-
-
-def test_every_route_parameter_field_and_span_is_documented(described: dict[str, Any]) -> None:
-    text = "".join((ROOT / "docs" / name).read_text("utf-8") for name in API)
-    telemetry = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
-    every = operations(described)
-
-    assert [route for route in every if f"`{' '.join(route)}" not in text] == []
-    names = set().union(*map(query_of, every.values()))
-    for body in BODIES:
-        names |= set(described["components"]["schemas"][body]["properties"])
-    assert [name for name in sorted(names) if f"`{name}" not in text] == []
-    spans = {operation["operationId"] for operation in every.values()} - WITHOUT_SPAN
-    assert [it for it in sorted(spans) if f"`memory.{it}`" not in telemetry] == []
-
-
 COMMANDS_PAGE = (ROOT / "docs" / "cli.md").read_text("utf-8")
 
 

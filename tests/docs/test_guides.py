@@ -3,6 +3,7 @@
 import inspect
 import re
 import runpy
+from html import unescape
 from itertools import groupby
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from agentops_memory_client.runtime import Lost, MemorySession, Report, ToolHook
 
 from ..support.samples import for_each
 from ..support.service import Service, serving
+from .recording import FILE, recorded
 from .test_docs import ROOT, as_pattern, blocks
 
 GUIDE, RUNTIME = ROOT / "docs" / "client.md", ROOT / "docs" / "runtime.md"
@@ -111,3 +113,12 @@ def test_every_span_of_the_runtime_kit_is_in_its_guide() -> None:
     assert {it for it in spans if f"`{it}`" not in guide} == set()
     told = set(re.findall(r"`([\w.]+)`", guide))
     assert {it for it in attributes if f"`.{it.split('.')[-1]}`" not in guide} - told == set()
+
+
+@pytest.mark.slow
+def test_the_picture_of_a_terminal_shows_what_the_commands_print_now() -> None:
+    rows = re.findall(r"<text[^>]*>([^<]*)</text>", FILE.read_text("utf-8"))
+    shown = "".join(unescape("".join(rows)).split())
+
+    for line in recorded().export_text().splitlines():
+        assert "".join(line.split()) in shown, line

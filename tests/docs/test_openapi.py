@@ -15,6 +15,7 @@ from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 
 from ..support.service import Clock, Service, lasting_with
+from .test_docs import ROOT, WITHOUT_SPAN
 
 service = lasting_with()
 
@@ -139,3 +140,53 @@ def test_a_limit_of_memory_stores_is_described(document: dict[str, Any]) -> None
         for model in [document["components"]["schemas"][name]]
     }  # fmt: skip
     assert set(most.values()) == {1}, most
+
+
+def query_of(operation: dict[str, Any]) -> set[str]:
+    return {it["name"] for it in operation.get("parameters", ()) if it["in"] == "query"}
+
+
+def fields_of(document: dict[str, Any], operation: dict[str, Any]) -> set[str]:
+    if "requestBody" not in operation:
+        return set()
+    reference = operation["requestBody"]["content"]["application/json"]["schema"]["$ref"]
+    return set(document["components"]["schemas"][reference.rpartition("/")[2]]["properties"])
+
+
+ROW = re.compile(r"^\| `([A-Z]+) (/[^`]*)` \|(.*?)(?<!\\)\|(.*)\|$", re.MULTILINE)
+BODY_ELSEWHERE = {("POST", "/import")}  # which takes "such a document"
+
+
+@pytest.mark.slow
+def test_a_table_names_the_parameters_of_its_routes(document: dict[str, Any]) -> None:
+    rows = ROW.findall((ROOT / "docs" / "api.md").read_text("utf-8"))
+    assert len(rows) > 20
+
+    for method, path, takes, _ in rows:
+        operation = operations(document)[method, path]
+        in_body = set() if (method, path) in BODY_ELSEWHERE else fields_of(document, operation)
+        assert set(re.findall(r"`\??(\w+)", takes)) == query_of(operation) | in_body, (method, path)
+
+
+BODIES = (
+    "ObservationBody", "StoreBody", "EntryBody", "EntryChangeBody", "AgentEntryBody",
+    "RefEntryBody", "RunBody", "RunSecretBody", "RunForkBody", "RunEndBody", "ProposalBody",
+    "ProposalChangeBody", "ProposalSources", "CommitmentBody",
+)  # fmt: skip
+
+
+def test_every_route_parameter_field_and_span_is_documented(document: dict[str, Any]) -> None:
+    text = "".join(
+        (ROOT / "docs" / f"{name}.md").read_text("utf-8")
+        for name in ("api", "memory-stores", "anthropic", "openintent", "openwop")
+    )
+    telemetry = (ROOT / "docs" / "telemetry.md").read_text("utf-8")
+    every = operations(document)
+
+    assert [route for route in every if f"`{' '.join(route)}" not in text] == []
+    names = set().union(*map(query_of, every.values()))
+    for body in BODIES:
+        names |= set(document["components"]["schemas"][body]["properties"])
+    assert [name for name in sorted(names) if f"`{name}" not in text] == []
+    spans = {operation["operationId"] for operation in every.values()} - WITHOUT_SPAN
+    assert [it for it in sorted(spans) if f"`memory.{it}`" not in telemetry] == []

@@ -1,6 +1,5 @@
 """Texts that are searched for secrets together: each that is found alone is found in company."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -11,9 +10,8 @@ from agentops_memory.memory.redactor import APART, TOGETHER, Redactor
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.secrets.redaction import DEFAULT_RULES, Rules
 
-from . import test_redaction as redaction
-from . import test_redaction_assignments as assignments
-from . import test_redaction_rules as rules
+from .test_redaction_assignments import CHANCE, FORMS, NAMES, SPELLINGS, STRONG, written
+from .test_redaction_rules import LEFT, SAMPLES
 
 NOW = datetime(2029, 1, 1, tzinfo=UTC)
 KEY = "AKIA" + "IOSFODNN7" + "EXAMPLE"
@@ -26,27 +24,6 @@ NEIGHBOURS = (
 )  # fmt: skip
 
 
-def said() -> list[str]:
-    """All texts in the tests of redaction in which something is found."""
-    texts = {text for module in (redaction, rules, assignments) for text in _texts(vars(module))}
-    return sorted(it for it in texts if DEFAULT_RULES.redacted(it).count)
-
-
-def _texts(value: object) -> Iterator[str]:
-    """The texts in a value, and those that its tests are given."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for each in value.values():
-            yield from _texts(each)
-    elif isinstance(value, list | tuple | set | frozenset):
-        for each in value:
-            yield from _texts(each)
-    else:
-        for mark in getattr(value, "pytestmark", ()):
-            yield from _texts(mark.args)
-
-
 def memory(content: str, **fields: str) -> Memory:
     return Memory(
         uid="", session=SessionId("s"), space=Space(project=Project("p")), key=fields.get("key"),
@@ -57,9 +34,11 @@ def memory(content: str, **fields: str) -> Memory:
 
 @pytest.mark.slow
 def test_what_is_found_alone_is_found_beside_any_other() -> None:
-    texts = said()
-    assert len(texts) > 100
-
+    texts = ["".join(parts) for samples in SAMPLES.values() for parts in samples]
+    texts += [written(spelling, NAMES[0], STRONG) for spelling in SPELLINGS]
+    texts += [written("env in quotes", NAMES[0], form) for form in FORMS.values()]
+    texts += [written("env in quotes", label, value) for label, value in CHANCE.items()]
+    texts += [text for text, left in LEFT.items() if text != left]
     for text in texts:
         for neighbour in NEIGHBOURS:
             together = APART.join([neighbour, text, neighbour])
