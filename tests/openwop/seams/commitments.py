@@ -19,7 +19,6 @@ from agentops_memory.openwop.commitments import (
     Commitment,
     CommitmentBody,
     CommitmentState,
-    Condition,
 )
 from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.routes import OpenWopServices
@@ -27,11 +26,12 @@ from agentops_memory.openwop.runs import RunEvent, RunEventType
 from agentops_memory.record import milliseconds
 
 from . import bodies as b
-from .requests import MOST_LISTED, JsonObject, noted
+from .requests import JsonObject
 
 AHEAD = timedelta(seconds=1)  # longer than it takes to arm a time
 LOOK = 0.02  # seconds
 LONGEST = 60.0  # seconds until a time must have come
+MOST_LISTED = 1000  # events
 TWICE = range(2)  # what comes true again fires nothing
 
 
@@ -43,17 +43,17 @@ class SeamCommitments:
 
     async def fire(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamFireBody)
-        noted(given.memory_ref)
         ref, caller = MemoryRef(given.memory_ref), current_caller(request)
         newest = await self.services.runs.events(caller, after=0, limit=1, type="none")
         since = int(str(newest.beside(0)["next"]))
         source = await self._put(caller, ref, f"Remind the team of {token_hex(8)}.")
         if given.condition == "time":
-            armed = await self._armed(caller, source, ref, self._soon())
+            due = milliseconds(self.services.clock() + AHEAD)
+            armed = await self._armed(caller, ref, source, condition="time", dueAt=due)
             await self._come(caller, armed)
         else:
             tag = f"awaited:{token_hex(8)}"
-            armed = await self._armed(caller, source, ref, Condition(tag=tag))
+            armed = await self._armed(caller, ref, source, condition="predicate", tag=tag)
             for _ in TWICE:
                 await self._put(caller, ref, "What was waited for has come.", tag)
         told = await self._told(caller, armed, since)
@@ -69,20 +69,11 @@ class SeamCommitments:
         return (await self.services.ref_entries.put(caller, body)).value.entry
 
     async def _armed(
-        self, caller: Caller, source: RefEntry, ref: MemoryRef, condition: Condition
+        self, caller: Caller, ref: MemoryRef, source: RefEntry, **given: str
     ) -> Commitment:
-        due_at = None if condition.due_at is None else milliseconds(condition.due_at)
-        given = {
-            "memoryRef": ref,
-            "memoryId": source.id,
-            "condition": "predicate" if due_at is None else "time",
-            **({"tag": condition.tag} if due_at is None else {"dueAt": due_at}),
-        }
-        body = CommitmentBody.model_validate(given)
+        whole = {"memoryRef": ref, "memoryId": source.id, **given}
+        body = CommitmentBody.model_validate(whole)
         return (await self.services.commitments.arm(caller, body)).value
-
-    def _soon(self) -> Condition:
-        return Condition(due_at=self.services.clock() + AHEAD)
 
     async def _come(self, caller: Caller, armed: Commitment) -> None:
         """Look until the time has come, and once more."""

@@ -16,7 +16,7 @@ from agentops_memory.openwop.entries import RefDraft
 from agentops_memory.openwop.refs import RefEntryId
 
 from . import bodies as b
-from .requests import asked_once, noted
+from .requests import asked_once
 from .seeding import Seed, Seeding
 
 
@@ -30,7 +30,6 @@ class SeamMemory:
     async def seed(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeedsBody)
         ref = MemoryRef(given.memory_ref)
-        noted(ref)
         caller = await asked_once(request, "seam_seed")
         seeds = [_seed(ref, each) for each in given.entries]
         done = await self.seeding.seed(caller, seeds)

@@ -25,7 +25,7 @@ from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices
 
 from . import bodies as b
-from .requests import asked_once, noted
+from .requests import asked_once
 from .seeding import Seed, Seeding
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is
@@ -53,7 +53,7 @@ class SeamPasses:
 
     async def compact(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamRefBody)
-        ref = _noted(given)
+        ref = MemoryRef(given.memory_ref)
         caller = await asked_once(request, "seam_compact")
         body = CompactBody(memory_ref=ref)
         done = await self.services.passes.compact(caller, body)
@@ -65,7 +65,7 @@ class SeamPasses:
 
     async def distill(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamDistillBody)
-        ref, caller = _noted(given), current_caller(request)
+        ref, caller = MemoryRef(given.memory_ref), current_caller(request)
         contents: Sequence[str] = CORPUS
         if given.sources is not None:  # by what is stored: no digest of a secret is kept
             contents = given.contents
@@ -83,7 +83,7 @@ class SeamPasses:
 
     async def consolidate(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamConsolidateBody)
-        ref, caller = _noted(given), current_caller(request)
+        ref, caller = MemoryRef(given.memory_ref), current_caller(request)
         await self._fill(caller, ref, DUPLICATES)
         if not given.include_secret_canary:
             return answered({"event": await self._consolidated(caller, ref)})
@@ -146,8 +146,3 @@ class SeamPasses:
         listed = self.services.ref_entries.list
         page = await listed(caller, memory_ref=ref, limit=MOST_ENTRIES)
         return [each.content for each in cast("Sequence[RefEntry]", page.items)]
-
-
-def _noted(given: b.SeamRefBody) -> MemoryRef:
-    noted(given.memory_ref)
-    return MemoryRef(given.memory_ref)

@@ -1,20 +1,17 @@
 """Proposals under the path of the sample host; a suite finds one to act upon."""
 
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from agentops_memory.errors import OverQuota
 from agentops_memory.http.gate import current_caller
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Caller, Role
 from agentops_memory.openwop import proposals as of_proposals
-from agentops_memory.openwop.api import BASE
+from agentops_memory.openwop.api import BASE, Page
 from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, Proposals, ProposalState
-from agentops_memory.openwop.refs import KeyedLocks
 
 SAMPLE = "/v1/host/sample"
 
@@ -51,16 +48,12 @@ class WithDraft:
 
     handler: Handler
     proposals: Proposals
-    turns: KeyedLocks = field(default_factory=KeyedLocks)
 
     async def list(self, request: Request) -> Response:
         caller = current_caller(request)
-        if caller.role.includes(Role.WRITER):
-            await self._provide(caller)
+        if caller.role.includes(Role.WRITER) and not (await self._drafts(caller)).items:
+            await self.proposals.create(caller, body=DRAFT)
         return await self.handler(request)
 
-    async def _provide(self, caller: Caller) -> None:
-        async with self.turns.of(caller):  # one is enough
-            if not (await self.proposals.list(caller, state=ProposalState.DRAFT, limit=1)).items:
-                with suppress(OverQuota):  # what is there can be read
-                    await self.proposals.create(caller, body=DRAFT)
+    def _drafts(self, caller: Caller) -> Awaitable[Page]:
+        return self.proposals.list(caller, state=ProposalState.DRAFT, limit=1)

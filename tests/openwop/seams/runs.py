@@ -1,6 +1,5 @@
 """Runs of fixtures: opened, done, told of and ended within one request."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +15,7 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller, IdempotentRequest, TenantId
 from agentops_memory.openwop import routes
-from agentops_memory.openwop.api import BODIES, Page
+from agentops_memory.openwop.api import BODIES, Page, text_in_path
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
 from agentops_memory.openwop.refs import KeyedLocks
 from agentops_memory.openwop.routes import OpenWopServices
@@ -24,13 +23,12 @@ from agentops_memory.openwop.runs import Run, RunId
 
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
-from .requests import asked_once, run_of
+from .requests import asked_once
 from .seeding import Seeding
 from .stage import OTHER, FixtureFailed, Stage, ref_of
 
 RUNS = "/v1/runs"
 LOG_VERSION = 2  # of the events that version 1 of the protocol has
-MOST_KNOWN = 1000  # runs whose outcome is known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,24 +48,6 @@ class Outcome:
         return {name: it for name, it in members.items() if it is not None}
 
 
-UNKNOWN = Outcome()
-
-
-class Outcomes:
-    """The newest outcomes, in memory alone: what a run has found is in no file but as entries."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[tuple[TenantId, RunId], Outcome] = OrderedDict()
-
-    def add(self, caller: Caller, run: RunId, outcome: Outcome) -> None:
-        self._known[caller.tenant, run] = outcome
-        while len(self._known) > MOST_KNOWN:
-            self._known.popitem(last=False)
-
-    def get(self, caller: Caller, run: RunId) -> Outcome:
-        return self._known.get((caller.tenant, run), UNKNOWN)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeamRuns:
     """The handlers of runs, for a suite that takes this service for a host."""
@@ -75,7 +55,8 @@ class SeamRuns:
     services: OpenWopServices
     seeding: Seeding
     has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
-    outcomes: Outcomes = field(default_factory=Outcomes)
+    # In memory alone: what a run has found is in no file but as entries.
+    outcomes: dict[tuple[TenantId, RunId], Outcome] = field(default_factory=dict)
     turns: KeyedLocks = field(default_factory=KeyedLocks)
 
     def fixtures(self, tenant: TenantId | None = None) -> Mapping[str, Fixture]:
@@ -99,12 +80,12 @@ class SeamRuns:
             if asked is None or not asked.is_replay:
                 await self._do(fixture, self._stage(caller, id_, workflow))
         run = await self.services.runs.get(caller, id_)
-        return answered(_started(run, self.outcomes.get(caller, id_)), 201)
+        return answered(_started(run, self._outcome(caller, id_)), 201)
 
     async def get_run(self, request: Request) -> Response:
-        caller, id_ = current_caller(request), run_of(request)
+        caller, id_ = current_caller(request), RunId(text_in_path(request, "runId"))
         run = await self.services.runs.get(caller, id_)
-        return answered(_snapshot(run) | self.outcomes.get(caller, id_).shown)
+        return answered(_snapshot(run) | self._outcome(caller, id_).shown)
 
     async def poll_events(
         self, caller: Caller, run_id: str, after: int | None, last_sequence: int | None, limit: int
@@ -116,12 +97,15 @@ class SeamRuns:
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamForkBody)
         caller = await asked_once(request, "seam_fork")
-        source, is_branch = run_of(request), given.mode == "branch"
+        source = RunId(text_in_path(request, "runId"))
         forked = await self.services.runs.fork(caller, source, given)
-        if not is_branch:  # nothing is done again, so nothing else is found
-            self.outcomes.add(caller, RunId(forked.run_id), self.outcomes.get(caller, source))
+        if given.mode != "branch":  # nothing is done again, so nothing else is found
+            self.outcomes[caller.tenant, RunId(forked.run_id)] = self._outcome(caller, source)
         events = {"eventsUrl": f"{RUNS}/{forked.run_id}/events"}
         return answered(loads(forked.json_bytes()) | events, 201)
+
+    def _outcome(self, caller: Caller, run: RunId) -> Outcome:
+        return self.outcomes.get((caller.tenant, run), Outcome())
 
     def _turn(
         self, caller: Caller, asked: IdempotentRequest | None
@@ -142,7 +126,7 @@ class SeamRuns:
         except BaseException:
             await self.services.runs.end(stage.caller, stage.run, RunEndBody(status="failed"))
             raise
-        self.outcomes.add(stage.caller, stage.run, outcome)
+        self.outcomes[stage.caller.tenant, stage.run] = outcome
         await self.services.runs.end(stage.caller, stage.run, RunEndBody(status=outcome.status))
 
 
