@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -31,16 +31,22 @@ from .test_redaction import AWS, GITHUB, RARE, everything
 KINDS = ["aws-key-id", "github-token"]
 
 
-@pytest.fixture
-def stored(tmp_path: Path) -> Path:
-    """A database in which secrets are stored in every place that holds text."""
-    path = tmp_path / "memory.db"
-    exceptions = tmp_path / "memory.db.redaction"
+@contextmanager
+def allowing(path: Path) -> Iterator[Service]:
+    """A service that stores secrets, which the next one of this file does not allow."""
+    exceptions = path.with_name(f"{path.name}.redaction")
     exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
     with serving(path) as service:
-        fill(service)
+        yield service
     exceptions.unlink()
-    assert RARE.encode() in everything(tmp_path).lower()
+
+
+@pytest.fixture
+def stored(path: Path) -> Path:
+    """A database in which secrets are stored in every place that holds text."""
+    with allowing(path) as service:
+        fill(service)
+    assert RARE.encode() in everything(path.parent).lower()
     return path
 
 
@@ -81,7 +87,21 @@ def test_a_scan_says_what_it_would_take_out_then_takes_it_out_of_one_tenant(stor
     for tenant, code in (("acme", 0), ("nobody", 1), ("../memory", 1)):
         assert scan(stored, "--tenant", tenant, "--redact")[0] == code
 
-    code, said = scan(stored, "--redact", "--json")
+    with serving(stored) as service, calling(service, made_key(stored)) as http:
+        first = http.get("/observations/1").json()
+        code, said = scan(stored, "--redact", "--json")
+        after = http.get("/observations/1").json()
+        assert after["content"] == "the pear is ripe and [REDACTED:github-token]"
+        changed = ("title", "content", "tags", "normalized_hash")
+        assert after | {name: first[name] for name in changed} == first
+        history = http.get("/observations/1/history").json()
+        assert [row["content"] for row in history][-1] == "the pear is [REDACTED:aws-key-id]"
+        assert http.get("/search?q=pear").json()[0]["id"] == 1
+        assert http.get(f"/search?q={RARE}").json() == []
+        keys = [http.get(f"/observations/{id_}").json().get("topic_key") for id_ in (3, 4)]
+        assert keys == ["key [REDACTED:aws-key-id]", None]
+        (session,) = http.get("/sessions/recent?project=demo").json()
+        assert session["summary"].endswith("Started with: use [REDACTED:aws-key-id]")
 
     assert code == 0
     assert sum(sum(json.loads(line)["kinds"].values()) for line in said.splitlines()) == 14
@@ -94,32 +114,9 @@ def test_a_scan_says_what_it_would_take_out_then_takes_it_out_of_one_tenant(stor
     assert scan(stored) == (0, "no secrets found in texts\n")
 
 
-def test_what_is_left_is_found_and_has_no_revision_more(stored: Path) -> None:
-    with serving(stored) as service:
-        before = service.http.get("/observations/1").json()
-        scan(stored, "--redact")
-        after = service.http.get("/observations/1").json()
-
-        assert after["content"] == "the pear is ripe and [REDACTED:github-token]"
-        changed = {"title", "content", "tags", "normalized_hash"}
-        assert {k: v for k, v in after.items() if k not in changed} == {
-            k: v for k, v in before.items() if k not in changed
-        }
-        history = service.http.get("/observations/1/history").json()
-        assert [row["content"] for row in history][-1] == "the pear is [REDACTED:aws-key-id]"
-        assert service.http.get("/search?q=pear").json()[0]["id"] == 1
-        assert service.http.get(f"/search?q={RARE}").json() == []
-        keys = [service.http.get(f"/observations/{id_}").json().get("topic_key") for id_ in (3, 4)]
-        assert keys == ["key [REDACTED:aws-key-id]", None]
-        (session,) = service.http.get("/sessions/recent?project=demo").json()
-        assert session["summary"].endswith("Started with: use [REDACTED:aws-key-id]")
-
-
 @pytest.mark.slow
-def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
-    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
-    exceptions.write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
-    with serving(path) as service:
+def test_memory_stores_are_scanned_too(path: Path) -> None:
+    with allowing(path) as service:
         http = service.http
         made = store(http, f"Notes {AWS}", metadata={"token": GITHUB})
         clean = store(http, "Clean")
@@ -129,7 +126,6 @@ def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
         gone = entry(http, made, "gone.md", f"deleted {AWS}")
         http.delete(entry_at(made, gone))
         before = ok(http.get(at(made, "versions")))["data"]
-    exceptions.unlink()
 
     code, said = scan(path)
 
@@ -146,7 +142,7 @@ def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
 
     scan(path, "--redact")
 
-    held = everything(tmp_path)
+    held = everything(path.parent)
     assert GITHUB.encode() not in held
     assert f"deleted {AWS}".encode() not in held
     with serving(path) as service:
@@ -173,13 +169,10 @@ def test_memory_stores_are_scanned_too(tmp_path: Path) -> None:
     ]
 
 
-def test_a_name_that_is_a_secret_is_shown_and_stays(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    (tmp_path / "memory.db.redaction").write_text(json.dumps({"default": {"allow_kinds": KINDS}}))
-    with serving(path) as service:
+def test_a_name_that_is_a_secret_is_shown_and_stays(path: Path) -> None:
+    with allowing(path) as service:
         service.http.post("/sessions", json={"id": f"run {GITHUB}", "project": "demo"})
         service.save("apple", scope=GITHUB)
-    (tmp_path / "memory.db.redaction").unlink()
 
     code, said = scan(path)
 
