@@ -30,7 +30,6 @@ from agentops_memory.agentops.transfer import (
     Transfer,
     chunks_of,
     import_some,
-    import_whole,
 )
 from agentops_memory.cli.output import TERMINATED
 from agentops_memory.engine.engine import Engine
@@ -90,17 +89,6 @@ async def exported(engine: Engine) -> dict[str, Any]:
     return {"sessions": found["sessions"], "observations": found["observations"]}
 
 
-async def in_one_transaction(engine: Engine, given: Document) -> Imported:
-    chunks = [row for chunk in chunks_of(Redactor(DEFAULT_RULES), given) for row in chunk]
-    tally = await engine.write(OPERATOR, import_whole, chunks)
-    opened = sum(count for outcome, count in tally.sessions.items() if outcome.is_stored)
-    return Imported(
-        imported_sessions=opened,
-        imported_observations=tally.stored,
-        refused_supersessions=tally.refused or None,
-    )
-
-
 class Dying:
     """An engine that makes so many writes, and none from then on."""
 
@@ -141,11 +129,11 @@ def chained(size: int) -> Document:
 async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_stores_the_rest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int, error: type[Exception]
 ) -> None:
-    monkeypatch.setattr(transfer, "CHUNK", 4)
     path, size = tmp_path / "memory.db", 15
     async with opened(tmp_path / "whole.db") as engine:
-        as_ever = await in_one_transaction(engine, chained(size))
+        in_one_chunk = await Transfer(engine=engine).import_all(OPERATOR, chained(size))
         whole = await exported(engine)
+    monkeypatch.setattr(transfer, "CHUNK", 4)
     async with opened(path) as engine:
         dying = Transfer(engine=cast("Engine", Dying(engine, step, error)))
         stored = f"The first {4 * step} rows of the document were stored before; repeat"
@@ -159,7 +147,7 @@ async def test_whoever_dies_at_any_step_has_stored_whole_chunks_and_a_repeat_sto
         assert await exported(engine) == whole
         again = await Transfer(engine=engine).import_all(OPERATOR, chained(size))
         assert (again.imported_sessions, again.imported_observations) == (0, 0)
-    assert as_ever.imported_observations == size
+    assert in_one_chunk.imported_observations == size
     due = rows(tmp_path / "whole.db", LINKS)  # what rows supersede is completed, too
     assert len(due) >= 5
     assert rows(path, LINKS) == due

@@ -6,7 +6,6 @@ Nothing is done twice.
 import asyncio
 import gzip
 import logging
-import threading
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -467,21 +466,6 @@ def test_an_import_whose_answer_was_lost_is_not_sent_again(kind: str, tmp_path: 
             assert client.import_from(document) == Imported(
                 imported_sessions=0, imported_observations=0
             )
-
-
-def test_a_service_that_starts_late_is_waited_for(path: Path) -> None:
-    port = free_port()
-    with pytest.raises(Unreachable), MemoryClient(f"http://127.0.0.1:{port}", retries=0) as client:
-        client.health()
-
-    answers: list[str] = []
-    with MemoryClient(f"http://127.0.0.1:{port}", retries=30) as client:
-        asker = threading.Thread(target=lambda: answers.append(client.health()))
-        asker.start()
-        with serving(path, MEMORY_LISTEN=f"127.0.0.1:{port}"):
-            asker.join(30)
-
-    assert answers == ["ok"]
 
 
 async def test_whoever_awaits_may_stop_at_any_time(service: Service) -> None:

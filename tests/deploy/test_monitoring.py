@@ -1,6 +1,5 @@
 """What an operator watches: the dashboard and the alerts ask for what the service measures."""
 
-import itertools
 import re
 
 from agentops_memory.telemetry.metrics import Kind
@@ -51,18 +50,6 @@ def test_a_function_fits_the_measure_that_it_is_given() -> None:
         assert quantiles == len(re.findall(r"_bucket\b", expression)), name
 
 
-def test_the_unit_of_a_panel_fits_what_it_shows() -> None:
-    for panel in panels():
-        unit = panel["fieldConfig"]["defaults"]["unit"]
-        for expression in (target["expr"] for target in panel["targets"]):
-            is_share = "vector(0)) /" in expression
-            is_seconds = bool(re.search(r"_seconds_bucket|memory_backup\w*_seconds", expression))
-            is_size = bool(re.search(r"\w_bytes\{", expression))
-            assert (unit == "percentunit") is is_share, panel["title"]
-            assert (unit == "s") is is_seconds, panel["title"]
-            assert (unit == "bytes") is is_size, panel["title"]
-
-
 def test_the_dashboard_chooses_by_source_and_leads_from_latencies_to_traces() -> None:
     ids = [panel["id"] for panel in dashboard()["panels"]]
     assert len(set(ids)) == len(ids)
@@ -85,13 +72,7 @@ def test_the_dashboard_chooses_by_source_and_leads_from_latencies_to_traces() ->
     assert with_exemplars == {"Seconds of /context", "Commit duration"}
 
 
-def test_every_panel_asks_the_chosen_source_about_the_chosen_services_and_covers_no_other() -> None:
-    for one, other in itertools.combinations(dashboard()["panels"], 2):
-        a, b = one["gridPos"], other["gridPos"]
-        assert 0 <= a["x"] <= a["x"] + a["w"] <= 24
-        beside = a["x"] + a["w"] <= b["x"] or b["x"] + b["w"] <= a["x"]
-        below = a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
-        assert beside or below, (one["title"], other["title"])
+def test_every_panel_asks_the_chosen_source_about_the_chosen_services() -> None:
     source = {"type": "prometheus", "uid": "${datasource}"}
     for panel in panels():
         assert panel["datasource"] == source
