@@ -12,17 +12,6 @@ import httpx
 from .crossing import Body, Party, Place
 from .openwop_hosts import DISCOVERY, H
 
-DRIVEN = {
-    f"openwop_{name}"
-    for name in (
-        "discover", "openapi", "list", "put", "get", "delete", "search", "provenance", "refs",
-        "open_run", "get_run", "register_secret", "end_run", "run_events", "fork_run", "events",
-        "create_commitment", "list_commitments", "get_commitment", "cancel_commitment",
-        "compact", "distill", "consolidate", "undo", "index", "forget", "get_erasure",
-        "create_proposal", "list_proposals", "get_proposal", "revise_proposal", "apply_proposal",
-        "reject_proposal", "archive_proposal", "list_artifacts", "get_artifact",
-    )
-}  # fmt: skip
 NOBODYS = "mem_" + "0" * 32
 NO_PROPOSAL = "prop_" + "0" * 32
 REFUSED = (
@@ -66,7 +55,6 @@ def work_as_a_host(place: Place, me: Party) -> None:
     keeper = next(it for it in place.keepers if it.tenant == me.tenant)  # an administrator
     _work_over(me, keeper, f"{ref}/passes")
     _propose(me, keeper)
-    place.driven |= DRIVEN
 
 
 def _work_over(me: Party, keeper: Party, ref: str) -> None:

@@ -31,21 +31,26 @@ class Walk:
 
     @property
     def routes(self) -> dict[Route, Json]:
-        """What is described of each route, in the order in which one is looked for."""
-        paths: Mapping[str, Json] = ok(self.http.get(DESCRIPTION))["paths"]
-        found = {(way.upper(), path): it for path in paths for way, it in paths[path].items()}
-        return dict(sorted(found.items(), key=lambda it: it[0][1].count("{")))
+        return routes_of(ok(self.http.get(DESCRIPTION)))
+
+
+def routes_of(document: Json) -> dict[Route, Json]:
+    """What is described of each route, in the order in which one is looked for."""
+    paths: Mapping[str, Json] = document["paths"]
+    found = {(way.upper(), path): it for path in paths for way, it in paths[path].items()}
+    return dict(sorted(found.items(), key=lambda it: it[0][1].count("{")))
 
 
 def route_of(request: httpx.Request, routes: Mapping[Route, object]) -> Route:
-    """The route that a request goes."""
+    """The route that a request goes; its own path if none is described."""
     path = request.url.raw_path.decode().partition("?")[0]
-    return next(
+    found = (
         (method, template)
         for method, template in routes
         if method == request.method
         and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(template)), path)
     )
+    return next(found, (request.method, path))
 
 
 @contextmanager
