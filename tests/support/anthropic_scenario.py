@@ -5,7 +5,6 @@ Run as a program it needs the package alone: `python anthropic_scenario.py RELEA
 
 import asyncio
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import anthropic
@@ -104,11 +103,6 @@ def _assert_refused(call: Any, *args: str, status: int, type_: str, **kwargs: st
     assert caught.body["request_id"] == caught.request_id
 
 
-def _clients(url: str, key: str) -> Iterator[Any]:
-    yield anthropic.Anthropic(base_url=url, api_key=key)
-    yield anthropic.Anthropic(base_url=url, auth_token=key)
-
-
 async def _in_a_loop(url: str, key: str) -> None:
     async with anthropic.AsyncAnthropic(base_url=url, api_key=key) as sdk:
         await walk_async(sdk)
@@ -117,7 +111,10 @@ async def _in_a_loop(url: str, key: str) -> None:
 def main(release: str, url: str, key: str) -> None:
     """Walk with each kind of client of this release."""
     assert anthropic.__version__ == release, anthropic.__version__
-    for sdk in _clients(url, key):
+    for sdk in (
+        anthropic.Anthropic(base_url=url, api_key=key),
+        anthropic.Anthropic(base_url=url, auth_token=key),
+    ):
         with sdk:
             walk(sdk)
     asyncio.run(_in_a_loop(url, key))
