@@ -93,21 +93,21 @@ _services: list[tuple[Path, str]] = []  # that are served now: the file of each,
 # What is of SQLite's files by nature, in whole files of tests; single tests have the marker.
 FILES = frozenset(
     """
-    test_archive_folder test_backup test_backups_under_load test_batches test_broken_batches
-    test_damage test_damaged_rows test_differential test_disk test_doctor test_durability
-    test_fast_reads test_faults_readers test_faults_volume test_file_systems test_hand_over
+    test_archive_folder test_backup test_backups_under_load test_batches
+    test_damage test_damaged_rows test_differential test_disk test_doctor
+    test_fast_reads test_faults_readers test_file_systems test_hand_over
     test_hard_links test_held_adversity test_index_cache test_index_rules test_library
     test_litestream test_locking test_lost_keys test_machine test_migrate test_migrations
     test_open_files test_openintent_lost_seals test_openintent_seal_file test_partitions
-    test_partitions_mended test_pending test_restore test_scheduled_backups test_serving_lock
-    test_start test_starting test_sweep test_tenants test_transactions
+    test_pending test_restore test_scheduled_backups test_serving_lock
+    test_start test_sweep test_tenants test_transactions
     test_upgrade test_upgrade_adversity test_waiting test_wal
     """.split()
 )
 # What stores nothing, so that no engine makes a difference.
 NO_STORAGE = frozenset(
     """
-    test_architecture test_chart test_chart_values test_chat_messages test_checkpoint
+    test_architecture test_chart test_chart_values
     test_collector test_deploy test_docs test_documents test_fuzz test_hooks_yaml test_injection
     test_key_file test_keys test_mcp_document test_monitoring
     test_openwop_extraction test_openwop_merging test_packaging test_query
