@@ -164,7 +164,8 @@ def test_the_sampler_of_the_environment_and_the_caller_decide(
     one, other = trees(collector, "9" * 32, memory)
     assert one == other
     assert {it.trace for it in collector.spans} == {"9" * 32}
-    assert {it["trace_id"] for it in _requests(lines)} == {"4" * 32}
+    # The line of the request before may be printed late.
+    assert {it["trace_id"] for it in _requests(lines)} - {"9" * 32} == {"4" * 32}
 
 
 @pytest.mark.slow

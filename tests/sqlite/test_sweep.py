@@ -90,7 +90,9 @@ def test_a_running_service_mends_its_index_by_itself_also_after_a_sweep_that_fai
     with serving(path, MEMORY_SWEEP_EVERY="5ms") as service:
         service.save("apple")
         service.save("banana")
+        service.save("cherry", ttl=60)
         with locked(service.path):
+            service.clock.advance(minutes=2)  # so that there is something to sweep
             failed = "the sweep failed; the next one tries again"
             until(lambda: failed in [it.message for it in caplog.records])
         for _ in range(2):
