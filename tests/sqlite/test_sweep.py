@@ -81,7 +81,7 @@ def test_a_sweep_keeps_the_words_of_a_space_whose_place_is_damaged(
         assert [it["title"] for it in search(service, "apple")] == ["apple"]
 
 
-@pytest.mark.slow
+@pytest.mark.heavy
 def test_a_running_service_mends_its_index_by_itself_also_after_a_sweep_that_failed(
     path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
