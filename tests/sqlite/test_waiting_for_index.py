@@ -30,6 +30,7 @@ def test_saves_enter_the_index_together_once_many_wait(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transaction, "MOST_WAITING", 5)
+    monkeypatch.setattr(transaction, "ENTRIES_PAUSE", 0.0)  # which is not for them
     for number in range(5):
         service.save(f"apple {number}")
     assert indexed(service.path) == 0
@@ -232,7 +233,7 @@ def test_entries_of_stores_enter_the_index_soon_after_the_last(service: Service)
 def test_a_search_of_a_store_finds_what_was_just_put(
     path: Path, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transaction, "UNRANKED_PAUSE", 60.0)
+    monkeypatch.setattr(transaction, "ENTRIES_PAUSE", 60.0)
     with serving(path, **options) as service:
         place = store(service.http)
         entry(service.http, place, "a", "apple")
@@ -241,6 +242,26 @@ def test_a_search_of_a_store_finds_what_was_just_put(
         search = service.http.get(f"{STORES}/{place['id']}/search", params={"q": "apple"})
 
         assert [it["path"] for it in search.json()["data"]] == ["a"]
+
+
+def test_a_damaged_index_of_stores_keeps_changes_of_projects_out_until_it_is_mended(
+    path: Path,
+) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        place = store(service.http)
+        entry(service.http, place, "a", "apple")
+        id_ = service.save("a pear")["id"]
+        until(lambda: indexed(path, OF_STORES) == 1)
+        rows(path, "UPDATE memories_fts_1024_data SET block = x'00' WHERE id = 10")
+        entry(service.http, place, "b", "apple")
+
+        change = service.http.patch(f"/observations/{id_}", json={"content": "a plum"})
+
+        assert change.status_code in (200, 503)  # it may be mended by then
+        until(lambda: service.http.patch(f"/observations/{id_}", json={"title": "t"}).is_success)
+        hits = service.http.get(f"{STORES}/{place['id']}/search", params={"q": "apple"})
+        assert sorted(it["path"] for it in hits.json()["data"]) == ["a", "b"]
+    assert_index_is_whole(path)
 
 
 def indexed(path: Path, partition: int = 0) -> int:

@@ -205,7 +205,7 @@ class Known:
     # For the full-text index: what it is to hold of each, with its area; and so many characters.
     waiting: dict[MemoryId, tuple[int, Columns]] = field(default_factory=dict)
     waiting_size: int = 0
-    is_unranked: bool = False  # whether some of it is of a kind that is not ranked in memory
+    has_entries: bool = False  # whether some of it is of stores, agents or refs
 
     def forget(self) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):

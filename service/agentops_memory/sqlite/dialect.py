@@ -91,7 +91,9 @@ def is_damage(error: BaseException) -> bool:
 
 def primary_code(error: BaseException) -> int:
     """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF  # of an extended code, the low byte
+    code: int = getattr(error, "sqlite_errorcode", 0)
+    # Each constraint of ours fails with a detail: without one, FTS5's own tables are damaged.
+    return sqlite3.SQLITE_CORRUPT if code == sqlite3.SQLITE_CONSTRAINT else code & 0xFF
 
 
 class IndexBehind(RunAgain):

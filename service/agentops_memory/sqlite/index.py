@@ -141,7 +141,7 @@ class Index(SqliteTable):
             columns = Columns(words.title, words.content, borrowed, words.tags)
             self.known.waiting[id_] = area, columns
             self.known.waiting_size += sum(map(len, columns))
-            self.known.is_unranked |= memory.space.traits.index is not IndexGroup.PROJECTS
+            self.known.has_entries |= memory.space.traits.index is not IndexGroup.PROJECTS
             self._note_new(id_, memory, space, area, columns)
             if memory.session is not None and area in self.known.ends:
                 # The next memories of its session may borrow its end.
@@ -201,7 +201,7 @@ class Index(SqliteTable):
             done = start + len(some)
         if done == len(ids) != most:  # so none is left
             waiting.clear()
-            self.known.waiting_size, self.known.is_unranked = 0, False
+            self.known.waiting_size, self.known.has_entries = 0, False
         if done:
             self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[done - 1])
             self.known.last_indexed = ids[done - 1]

@@ -250,9 +250,9 @@ INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
 # written together. A lone writer waits for none, as there were no others in the batch before.
 ITERATIONS, LONE_ITERATIONS = 3, 1
 PAUSE = 0.01  # seconds without a change, after which new memories enter the index
-# The same for entries of stores, agents and refs: a search of them may find the database locked or
-# full, and then has only what is in the index.
-UNRANKED_PAUSE = 0.25
+# The same for entries of stores, agents and refs: memory seldom has them, so a search would wait
+# for them, or miss them where the database is locked or full.
+ENTRIES_PAUSE = 0.25
 LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
 
 OnCommit = Callable[[int, float], None]
@@ -361,7 +361,7 @@ class Writer:
         known = self._thread.known
         if len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP:
             return PAUSE
-        return UNRANKED_PAUSE if known.is_unranked else None
+        return ENTRIES_PAUSE if known.has_entries else None
 
     def close(self) -> None:
         """Let what was accepted end; then `serve` does."""
