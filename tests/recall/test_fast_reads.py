@@ -74,6 +74,28 @@ def test_what_is_no_plain_read_goes_the_long_way(heron: Service) -> None:
         assert one.startswith(b"403")
 
 
+def test_a_typo_is_corrected_by_a_word_that_came_after_it_was_asked_for(
+    heron: Service, counted: Counted
+) -> None:
+    def found(word: str) -> bytes:
+        path = f"/search?project=heron&q={word}"
+        held(heron, counted, path)
+        answer, other = both(heron, path)
+        assert answer == other
+        return answer
+
+    typos = {"flamigo": "flamingo", "noisse": "noise", "kestrl": "kestrels"}
+    for typo, word in typos.items():
+        assert word.encode() not in found(typo)
+        heron.save(word, project="heron")
+        assert word.encode() in found(typo)
+    for id_, (typo, word) in enumerate(typos.items(), 2):
+        heron.http.delete(f"/observations/{id_}", params={"hard": "true"})
+        assert word.encode() not in found(typo)
+        heron.save(f"another {word}", project="heron")
+        assert word.encode() in found(typo)
+
+
 def test_requests_of_one_connection_are_answered_in_their_order(heron: Service) -> None:
     paths = [CONTEXT, "/stats", CONTEXT, CONTEXT, "/stats", CONTEXT]
     with wire(heron.url) as connection:
@@ -101,8 +123,9 @@ def test_a_project_is_loaded_once_prompts_have_taken_as_long_as_that(
 def test_erased_words_leave_memory_with_the_commit(tmp_path: Path, counted: Counted) -> None:
     path = "/search?project=heron&q=zanzibar"
     with serving(tmp_path / "memory.db") as service:
-        saved = service.save("zanzibar worker", project="heron")
+        saved = service.save("zanzibar worker zanzibarnoise", project="heron")
         held(service, counted, path)
+        held(service, counted, "/search?project=heron&q=zanzibr")
         service.save("zanzibar queue", project="heron")  # which waits until it is asked for
         for gone in (saved["id"], int(str(saved["id"])) + 1):
             service.http.delete(f"/observations/{gone}?hard=true").raise_for_status()
@@ -113,11 +136,20 @@ def _texts() -> Iterator[str]:
     """What is held of words and lines."""
     for it in gc.get_objects():
         if isinstance(it, Vocabulary):
-            yield from it.numbers
+            yield from _strings(it)
         elif isinstance(it, Area):
             yield from (line.decode() for line in (*it.lines.values(), *it.hits.values()))
         elif isinstance(it, NewMemory):
             yield from it.said
+
+
+def _strings(held: object) -> Iterator[str]:
+    """Of an object of ours, whatever it keeps them in."""
+    for it in gc.get_referents(held):
+        if isinstance(it, str):
+            yield it
+        elif isinstance(it, dict | list | tuple | set):
+            yield from _strings(it)
 
 
 @pytest.mark.slow

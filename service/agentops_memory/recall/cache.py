@@ -467,6 +467,8 @@ class DatabaseIndex(InMemory[Group]):
                     numbers = self.vocabulary.add(postings)
                 area.store(numbers, postings.values())
                 areas.append(area)
+                while self._looked_for_forms():
+                    pass
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, plan, areas)
@@ -488,6 +490,10 @@ class DatabaseIndex(InMemory[Group]):
         if plan.number not in self.parts:  # alone it is more than there is room for
             self.queue.refuse(plan.number)
         return True
+
+    def _looked_for_forms(self) -> bool:
+        with self.lock:
+            return self.vocabulary.look_for_forms()
 
     def _changes_since(
         self, token: Token, plan: LoadPlan, areas: Sequence[Area]

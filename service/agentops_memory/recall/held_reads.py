@@ -104,7 +104,7 @@ class Ranking:
         """What words may have meant that no memory has, each with the form that is compared."""
         corrections: dict[str, tuple[str, ...]] = {}
         for word, form in islice(words, MOST_WORDS):
-            near = self._vocabulary.near[form]
+            near = self._vocabulary.near(form)
             counts = self.counts(near) if near else {}
             if len(counts) > MOST_TERMS:
                 likely = sorted((-count, near[stem]) for stem, count in counts.items())
@@ -283,6 +283,9 @@ LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 # Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
 # 0.1 ms for a hundred; more are ranked by a reader's.
 MOST_ON_LOOP = 10_000
+# Seconds that the event loop waits for a reader to let memory go. If it did not, each request
+# that a reader answers would send those beside it to the readers, too, which keep it for longer.
+PATIENCE = 0.001
 
 
 class Place(NamedTuple):
@@ -347,7 +350,7 @@ class HeldReads:
 
         What is rendered is remembered with the memory.
         """
-        if not self.index.lock.acquire(blocking=False):  # the event loop waits for no reader
+        if not self.index.lock.acquire(timeout=PATIENCE):
             return None
         try:
             answer = self._context(question, render)
@@ -358,7 +361,7 @@ class HeldReads:
 
     def search(self, question: Plain, render: Render) -> HeldRead | None:
         """As `recall.search` without more than these."""
-        if not self.index.lock.acquire(blocking=False):
+        if not self.index.lock.acquire(timeout=PATIENCE):
             return None
         try:
             answer = self._search(question, render)

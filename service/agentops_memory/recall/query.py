@@ -414,14 +414,18 @@ def is_one_edit(word: str, other: str) -> bool:
     """Whether one deletion, insertion, substitution or transposition turns one into the other."""
     if len(word) > len(other):
         word, other = other, word
-    if len(other) - len(word) > 1 or word == other:
+    longer = len(other) - len(word)
+    if longer > 1 or word == other:
         return False
-    same = next((at for at, letter in enumerate(word) if letter != other[at]), len(word))
+    same = 0
+    for one, two in zip(word, other):  # noqa: B905 - one may be longer
+        if one != two:
+            break
+        same += 1
     ending, other_ending = word[same:], other[same:]
-    if len(word) < len(other):
-        return ending == other_ending[1:]
-    swapped = ending[1:2] + ending[:1] + ending[2:]
-    return ending[1:] == other_ending[1:] or swapped == other_ending
+    if longer or ending[1:] == other_ending[1:]:
+        return longer == 0 or ending == other_ending[1:]
+    return ending[1:2] + ending[:1] + ending[2:] == other_ending
 
 
 def similarity(one: Set[str], other: Set[str]) -> float:

@@ -257,12 +257,13 @@ def _counts(packed: Packed) -> tuple[int, ...]:
     return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
 
 
+FORMS_AT_ONCE = 256  # stems whose forms are looked for together: 2 ms
 UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
 MOST_CODES = 65_536  # of text as people write it there are some hundreds
 MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
 
-Near = Callable[[Mapping[str, Iterable[str]]], Mapping[str, Mapping[str, str]]]
-"""As `Stems.near`."""
+FormsOf = Callable[[Iterable[str]], Mapping[str, str]]
+"""As `Stems.forms_of`."""
 
 
 class Vocabulary:
@@ -272,8 +273,8 @@ class Vocabulary:
     All but `code_of` is used under the lock of the index.
     """
 
-    def __init__(self, weights: tuple[float, ...], near: Near | None = None) -> None:
-        """Without `near` no neighbors are looked for."""
+    def __init__(self, weights: tuple[float, ...], forms_of: FormsOf | None = None) -> None:
+        """Without `forms_of` no neighbors are looked for."""
         self.numbers: dict[str, int] = {}
         self.coded = 0  # how often codes were given anew
         self._coding = Lock()  # projects are read by other threads
@@ -281,16 +282,17 @@ class Vocabulary:
         self.gone = 0  # how often stems were forgotten
         self.unknown: dict[str, list[int]] = {}  # words of prompts, by their stems without number
         self.came: list[tuple[int, int]] = []  # those of them whose stems have numbers since
-        self._near_to = near
+        self._forms_of = forms_of
         self._weights = weights
         self._stems: list[str] = []  # by number
         self._uses = array("I")  # how many areas have the stem, by number
         self._free: list[int] = []
-        # Lists: a set of a few stems takes four times as much.
-        self._by_start: dict[str, list[str]] = {}  # by their first two letters
-        self._by_ends: dict[str, list[str]] = {}  # by the first and the last
-        self.near = Remembered(self._neighbors, MOST_FORMS)
-        """By form the numbers of the stems that have a form near to it, with these forms."""
+        self._formless: list[str] = []  # stems that came since forms were looked for
+        self._stem_of: dict[str, str] = {}  # of each form that is no stem itself
+        # Lists: a set of a few forms takes four times as much.
+        self._alike: dict[str, list[str]] = {}  # the forms of the stems, by each of their `_keys`
+        self._came: dict[str, int] = {}  # how often one came, by its first letter
+        self._near = Remembered(self._neighbors, MOST_FORMS)
 
     def number(self, stem: str) -> int:
         return self.numbers.get(stem, UNKNOWN)
@@ -315,16 +317,14 @@ class Vocabulary:
 
     def add(self, stems: Iterable[str]) -> list[int]:
         """The numbers of an area's stems, in their order; new ones for those that have none."""
-        get, uses, are_new = self.numbers.get, self._uses, False
+        get, uses = self.numbers.get, self._uses
         its_numbers = list[int]()
         for stem in stems:
             number = get(stem)
             if number is None:
-                number, are_new = self._new(stem), True
+                number = self._new(stem)
             uses[number] += 1
             its_numbers.append(number)
-        if are_new:
-            self.near.forget()
         return its_numbers
 
     def remove(self, numbers: Iterable[int]) -> None:
@@ -334,47 +334,70 @@ class Vocabulary:
             uses[number] -= 1
             if not uses[number]:
                 gone.append(number)
-        starts, ends = set[str](), set[str]()
         for number in gone:
-            stem = self._stems[number]
-            del self.numbers[stem]
-            if self._may_be_near(stem):
-                starts.add(_start(stem))
-                ends.add(_ends(stem))
-            self._stems[number] = ""
-        # Each bucket once: to look for each stem in it takes minutes where thousands share one.
-        for buckets, keys in (self._by_start, starts), (self._by_ends, ends):
-            for key in keys:
-                left = [it for it in buckets.pop(key) if it in self.numbers]
-                if left:
-                    buckets[key] = left
-        self._free += gone
+            del self.numbers[self._stems[number]]
         if gone:
             self.gone += 1
-            self.near.forget()
+            self._forget_forms({self._stems[number] for number in gone})
+        for number in gone:
+            self._stems[number] = ""
+        self._free += gone
 
     @property
     def size(self) -> int:
-        return 260 * len(self.numbers) + 150 * self.near.count
+        return 260 * len(self.numbers) + 150 * self._near.count
 
-    def _neighbors(self, forms: Iterable[str]) -> dict[str, dict[int, str]]:
-        assert self._near_to is not None
-        likely: dict[str, set[str]] = {}
+    def near(self, form: str) -> Mapping[int, str]:
+        """The numbers of the stems that have a form near to this one, with these forms."""
+        while self.look_for_forms():
+            pass
+        came, near = self._near[form]
+        if came != self._came.get(form[0], 0):
+            self._near[form] = _, near = self._neighbors([form])[form]
+        return near
+
+    def look_for_forms(self) -> bool:
+        """Look for the forms of some stems that came; whether there were any."""
+        if not self._formless:
+            return False
+        stems = self._formless[-FORMS_AT_ONCE:]
+        del self._formless[-FORMS_AT_ONCE:]
+        assert self._forms_of is not None
+        for stem, form in self._forms_of([it for it in stems if it in self.numbers]).items():
+            if is_compared(form):
+                for key in _keys(form):
+                    self._alike.setdefault(key, []).append(form)
+                if form != stem:
+                    self._stem_of[form] = stem
+                self._came[form[0]] = self._came.get(form[0], 0) + 1
+        return True
+
+    def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
+        stem_of, near = self._stem_of.get, dict[str, tuple[int, dict[int, str]]]()
         for form in forms:
-            head, tails = halves(form)
-            stems = {it for it in self._by_start.get(_start(form), ()) if it.startswith(head)}
-            for tail in tails:
-                # Without a tail any stem may do: `near` takes the right ones.
-                ends = [form[0] + tail[-1]] if tail else self._by_ends
-                every = chain.from_iterable([self._by_ends.get(it, ()) for it in ends])
-                stems.update(it for it in every if it.endswith(tail))
-            likely[form] = stems
-        near = self._near_to(likely).items()
-        return {form: {self.numbers[stem]: it for it, stem in of.items()} for form, of in near}
+            head, (tail, *_), likely = *halves(form), set[str]()
+            for size in range(len(form) - 1, len(form) + 2):
+                heads, tails = map(self._alike.get, _keys(form, size))
+                likely.update([it for it in heads or () if it.startswith(head)])
+                likely.update([it for it in tails or () if it.endswith(tail)])
+            by_number = {
+                self.numbers[stem_of(it, it)]: it for it in likely if is_one_edit(form, it)
+            }
+            near[form] = self._came.get(form[0], 0), by_number
+        return near
 
-    def _may_be_near(self, stem: str) -> bool:
-        """Whether neighbors are looked for, and the stem may have a form which is compared."""
-        return self._near_to is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1]))
+    def _forget_forms(self, stems: Set[str]) -> None:
+        """Forget those of stems that are gone, and what they were near to."""
+        self._near.forget()
+        self._formless = [it for it in self._formless if it not in stems]
+        form_of = {stem: form for form, stem in self._stem_of.items() if stem in stems}
+        forms = {form_of.get(it, it) for it in stems}
+        # Each bucket once: to look for each form in it takes minutes where thousands share one.
+        for key in {key for form in forms if is_compared(form) for key in _keys(form)}:
+            if left := [it for it in self._alike.pop(key, ()) if it not in forms]:
+                self._alike[key] = left
+        for form in form_of.values():
+            del self._stem_of[form]
 
     def _new(self, stem: str) -> int:
         if self._free:
@@ -385,17 +408,14 @@ class Vocabulary:
             self._stems.append(stem)
             self._uses.append(0)
         self.numbers[stem] = number
-        if self._may_be_near(stem):
-            self._by_start.setdefault(_start(stem), []).append(stem)
-            self._by_ends.setdefault(_ends(stem), []).append(stem)
+        if self._forms_of is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
+            self._formless.append(stem)
         if stem in self.unknown:
             self.came += [(word, number) for word in self.unknown.pop(stem)]
         return number
 
 
-def _start(stem: str) -> str:
-    return stem[:2]
-
-
-def _ends(stem: str) -> str:
-    return stem[0] + stem[-1]
+def _keys(form: str, size: int = 0) -> tuple[str, str]:
+    """What forms that begin, and that end, like one and have a size are found by."""
+    size = size or len(form)
+    return f"{form[:2]}{size}", f"{form[0]}{size}{form[-1]}"

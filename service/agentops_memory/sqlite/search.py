@@ -62,7 +62,7 @@ def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
     stems = Stems()  # used under the lock of the index
     return DatabaseIndex(
         cache if features == ALL else IndexCache(0),
-        Vocabulary(weights_of(features), stems.near),
+        Vocabulary(weights_of(features), stems.forms_of),
         lambda texts: Entry.of_fields(stems.of_texts(texts)),
     )
 
