@@ -35,6 +35,7 @@ from .seeding import Size
 ROOT = Path(__file__).parents[1]
 CONNECTIONS = 16
 REQUESTS = 800  # of 16 connections in a turn; one connection makes a quarter of them
+WARMING = 3  # turns that do not count: until the index is in memory, and prompts' words are known
 ROWS = 3_000  # of an import, in a turn
 TICKS = os.sysconf("SC_CLK_TCK")
 SEED = """
@@ -92,9 +93,10 @@ def figures(subjects: dict[str, Subject], kinds: dict[str, Turn], rounds: int) -
     """For each kind of request the ratios of rate and of processor time, now to before."""
     for kind, turn in kinds.items():
         measured = {name: Measured() for name in subjects}
-        for number in range(rounds + 1):
+        for number in range(WARMING + rounds):
             for name in list(subjects)[:: 1 if number % 2 else -1]:
-                _measure(subjects[name], turn, number, measured[name] if number else Measured())
+                counted = measured[name] if number >= WARMING else Measured()
+                _measure(subjects[name], turn, number, counted)
         yield from compared(kind, measured["before"], measured["now"])
 
 
