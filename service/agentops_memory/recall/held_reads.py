@@ -422,9 +422,7 @@ class HeldReads:
                 return None
             index.places[project] = location
         group = index.group(location.group)
-        if group is None:
-            return None
-        if group.memories_of(location.area) > MOST_ON_LOOP:
+        if group is None or group.memories_of(location.area) > MOST_ON_LOOP:
             return None
         return Reading(group, location, self._words, self.stems, question.now)
 
@@ -597,5 +595,5 @@ class Reading:
 
     def _corrections(self, missing: Iterable[str]) -> Corrections:
         """What words may have meant that no memory has."""
-        forms = self._stems.compared
-        return self._ranking.corrections([(it, forms[it]) for it in missing if forms[it]])
+        forms = self._stems.compared  # of a few at most: each that is new costs 40 us
+        return self._ranking.corrections((it, forms[it]) for it in missing if forms[it])
