@@ -101,7 +101,6 @@ def side_by_side(
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(cache, "PATIENCE", 1)
-        patched.setattr(cache, "REST", 0)
         asyncio.run(whole())
 
 

@@ -6,7 +6,6 @@ import httpx
 import pytest
 
 from agentops_memory.agentops.shortcuts import FastReads
-from agentops_memory.recall import cache
 
 from .service import Service
 
@@ -31,7 +30,6 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counted:
         return told
 
     monkeypatch.setattr(FastReads, "answer", counting)
-    monkeypatch.setattr(cache, "REST", 0)
     return counted
 
 

@@ -29,7 +29,6 @@ ROW_BYTES, READ_BYTES = 1_500, 500  # of what a new memory, and a prompt, adds, 
 PATIENCE = 20  # prompts for projects without room, before others make room for them
 READ_IN_A_PROMPT = 64  # memories: reading one takes 50 us, and saves each prompt 3 ms
 MOST_PROMPTS = 16  # before a part is loaded: of many memories, each takes longer by SQL
-REST = 1.0  # times as long as a read took, before the next one: prompts go first
 LATER = 60.0  # seconds after which a group is read again that could not be
 
 Token = int
@@ -84,6 +83,7 @@ class IndexCache:
 
     def __init__(self, most: int = USUAL) -> None:
         self.most = most
+        self.fullness = 0.0  # from 0 to 1, as of the last load
         self.databases: list[InMemory[Any]] = []  # a database joins and leaves by itself
 
     @property
@@ -103,6 +103,7 @@ class IndexCache:
     def make_room(self) -> None:
         """Let what is held fit: of what was not used for longest first the lines, then all."""
         size = self.size
+        self.fullness = min(size / self.most, 1.0) if self.most else 1.0
         if size <= self.most:
             return
         every = [
@@ -178,33 +179,31 @@ class LoadQueue:
         self._requests: dict[int, list[float]] = {}  # by part: since when, how often, and the least
         self._refused: dict[int, float] = {}  # by part: until when
         self._loading = Lock()
-        self._rested_at = 0.0
 
     def want(self, number: int, memories: int = 0) -> None:
         """A prompt asks for a part that is not there, of so many memories.
 
-        It is loaded once prompts have taken as much time as that will.
+        It is loaded once prompts have taken as much time as that will; sooner while memory has
+        room for others, too.
         """
         request = self._requests.setdefault(number, [time.monotonic(), 0, 0])
-        request[1:] = request[1] + 1, min(memories / READ_IN_A_PROMPT, MOST_PROMPTS)
+        enough = min(memories / READ_IN_A_PROMPT, MOST_PROMPTS)
+        request[1:] = request[1] + 1, enough * self._memory.cache.fullness
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to be loaded, and it is time."""
-        return bool(self._requests) and time.monotonic() >= self._rested_at
+        """Whether there is something to be loaded."""
+        return bool(self._requests)
 
     @contextmanager
     def next(self) -> Iterator[int | None]:
         """The part to be loaded next, for one reader alone; None if there is none."""
-        began = time.monotonic()
         if not (self.is_due and self._loading.acquire(blocking=False)):
             yield None
             return
         try:
-            yield self._next(began)
+            yield self._next(time.monotonic())
         finally:
-            now = time.monotonic()
-            self._rested_at = now + REST * (now - began)
             self._loading.release()
 
     def refuse(self, number: int) -> None:
