@@ -9,7 +9,6 @@ import pytest
 
 from ..support.callers import audit
 from ..support.erasing import remains
-from ..support.files import assert_index_is_whole
 from ..support.openintent_agents import (
     BATCH,
     MEMORY,
@@ -421,27 +420,6 @@ def test_each_change_is_one_event_of_the_agents_stream(service: Service) -> None
         assert faults(ada.ask("GET", f"/api/v1/agents/ada/events?{query}")) == [
             query[:5].strip("=")
         ]
-
-
-@requirement("OI-91")
-def test_nothing_else_of_the_service_sees_agents_memory(service: Service) -> None:
-    ada, http = Agent(service.http), service.http
-    entry = ada.make(value={"text": "xylographer"})
-    ada.make(memory_type="semantic", value={"text": "xylographer"})
-    store = http.post("/api/v1/cloud/memory_stores", json={"name": "s"}).json()["id"]
-    service.save("a heron")
-
-    assert ok(http.get("/search?q=xylographer")) == []
-    assert [it["content"] for it in ok(http.get("/observations/recent"))] == ["a heron"]
-    assert ok(http.get("/stats"))["total_observations"] == 1
-    assert "xylographer" not in http.get("/export").text
-    for path in (f"/api/v1/cloud/memory_stores/{store}/memories/{entry['id']}",
-                 f"/anthropic/v1/memory_stores/{store}/memories/{entry['id']}"):  # fmt: skip
-        assert http.get(path).status_code == 404
-    body = {"path": "a", "content": "b"}
-    stored = http.post(f"/api/v1/cloud/memory_stores/{store}/memories", json=body).json()
-    assert refused(ada.get(stored)) == (404, "ENTRY_NOT_FOUND")
-    assert_index_is_whole(service.path)
 
 
 @requirement("OI-82", "OI-83", "OI-84", "OI-89", "OI-73")

@@ -168,15 +168,3 @@ def test_a_commitment_is_cancelled_again_and_again_and_a_fired_one_stays_so(host
         for answer in (intents.get(unknown), intents.cancel(unknown)):
             assert refused(answer) == UNKNOWN
             assert answer.json()["message"] == "commitment not found"
-
-
-@requirement("OW-36")
-def test_no_route_of_projects_shows_a_commitment_or_takes_one(service: Service) -> None:
-    saved = service.save("one", tags=["due:2030-01-01T13:00:00Z", "when:rain"])
-    service.save("two", tags=["rain"])
-    service.clock.advance(hours=2)
-
-    host = Host(service.http)
-    assert (Intents(host).listed(), Intents(host).fired()) == ([], [])
-    tag: Json = {"memoryId": f"{saved['id']}", "condition": "predicate", "tag": "rain"}
-    assert refused(Intents(host).post(**tag)) == UNKNOWN

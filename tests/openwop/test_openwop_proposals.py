@@ -53,26 +53,6 @@ def test_a_proposal_has_the_published_fields_and_no_others(service: Service, hos
     assert (got(host, full["id"]), listed(host)) == (full, [full, least])
 
 
-@requirement("OW-88", "OW-36")
-def test_what_is_not_applied_shows_among_proposals_alone(service: Service, host: Host) -> None:
-    word = "xylographer"
-    made = proposed(host, {"name": word, "version": word}, title=word, rationale=word)
-    ok(revised(host, made["id"], rationale=f"{word} again"))
-
-    assert artifacts(host) == []
-    for path in (
-        "/memory", f"/search?q={word}", "/refs", "/events", "/artifacts",
-        f"/artifacts/{made['id']}",
-    ):  # fmt: skip
-        assert word not in host.ask("GET", path).text, path
-    for path in (
-        f"/search?q={word}", f"/context?query={word}", "/observations/recent", "/export", "/stats",
-        f"/api/v1/memory/search?q={word}", "/v1/memory_stores", "/sessions/recent",
-    ):  # fmt: skip
-        assert word not in service.http.get(path, headers={"X-Agent-ID": "ada"}).text, path
-    assert word in host.ask("GET", "/proposals").text
-
-
 @requirement("OW-89")
 def test_what_is_applied_is_installed_byte_for_byte(service: Service, host: Host) -> None:
     id_ = proposed(host)["id"]

@@ -15,8 +15,7 @@ from agentops_memory.memory.retention import Retentions
 from ..memory.test_expiry_swept import swept
 from ..support.engines import rows
 from ..support.erasing import remains
-from ..support.openintent_agents import Agent
-from ..support.openwop_hosts import REF, Host, ok, refused
+from ..support.openwop_hosts import Host, ok, refused
 from ..support.openwop_tenants import (
     EXAMPLES,
     NEVER,
@@ -28,9 +27,6 @@ from ..support.openwop_tenants import (
 )
 from ..support.requirements import requirement
 from ..support.service import Service, serving
-from ..support.stores import STORES
-from ..support.stores import entry as store_entry
-from ..support.stores import store as new_store
 
 MALFORMED = [
     "x" * 257, "\U0001f332" * 257, "a\x01b", "\n", "a\x7f", "\x85a", "a\x9fb", "..", "../a", "a/..",
@@ -231,60 +227,3 @@ def test_counts_are_exact_whatever_is_put_deleted_ended_and_swept(
     assert counted(host).get(host.ref, (0, 0)) == (len(held), size)
     live = [key for key, (_, end) in held.items() if end is None or end > clock.now]
     assert sorted(it["id"] for it in host.entries()) == sorted(live)
-
-
-WORD = "xylographer"
-
-
-@pytest.fixture
-def beside(service: Service) -> tuple[Service, Host]:
-    """Entries of each protocol, with the same word in them."""
-    host = Host(service.http)
-    host.put(f"The {WORD} of a ref.", tags=[WORD])
-    replace(host, ref="demo").put(f"The {WORD} of a ref.", id="1")
-    service.save(f"The {WORD} of a project.", project="demo", topic_key="notes/a")
-    store_entry(service.http, new_store(service.http), "notes/a", f"The {WORD} of a store.")
-    Agent(service.http).make(value={"text": f"The {WORD} of an agent."}, memory_type="semantic")
-    return service, host
-
-
-@requirement("OW-36")
-def test_no_other_protocol_shows_an_entry_of_a_ref(beside: tuple[Service, Host]) -> None:
-    service, host = beside
-    http, (entry,) = service.http, host.entries()
-    (home,) = [it["id"] for it in http.get(STORES).json()["data"]]
-    answers = [
-        http.get(path)
-        for path in (
-            f"/search?q={WORD}", f"/search?q={WORD}&explain=true&why_not=1",
-            f"/search?q={WORD}&scope={REF}", f"/context?query={WORD}", "/context?project=demo",
-            f"/context?query={WORD}&project=demo&stores={home}", "/observations/recent",
-            "/observations/recent?type=memory", "/export", "/sessions/recent", "/stats", "/review",
-            "/timeline?observation_id=3&before=9&after=9", STORES, f"{STORES}/{home}/memories",
-            f"{STORES}/{home}/search?q={WORD}", "/anthropic/v1/memory_stores",
-        )
-    ]  # fmt: skip
-    agent = Agent(http)
-    answers += [
-        agent.ask("GET", path)
-        for path in (
-            "/api/v1/memory?namespace=*", f"/api/v1/memory/search?q={WORD}", "/api/v1/memory",
-            f"/api/v1/memory/search?q={WORD}&namespace=*", "/api/v1/memory/namespaces",
-            "/api/v1/agents/ada/events",
-        )
-    ]  # fmt: skip
-    for tool in ("mem_search", "mem_context"):
-        params = {"name": tool, "arguments": {"query": WORD}}
-        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
-        answers.append(http.post("/mcp/demo", json=call))
-
-    for answer in answers:
-        assert "of a ref" not in answer.text, answer.url
-        assert entry["id"] not in answer.text, answer.url
-    assert {it.status_code for it in answers} <= {200, 404}
-    assert http.get("/stats").json() == {
-        "total_sessions": 1, "total_observations": 1, "projects": ["demo"],
-    }  # fmt: skip
-    for path in (f"{STORES}/{home}/memories/{entry['id']}", f"{STORES}/{entry['id']}"):
-        assert http.get(path).status_code == 404
-    assert agent.get(entry).status_code == 404

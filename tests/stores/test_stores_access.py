@@ -25,7 +25,6 @@ from ..support.stores import (
     at,
     entry,
     entry_at,
-    fault,
     ids,
     ok,
     store,
@@ -181,44 +180,6 @@ def test_no_route_of_agentops_reaches_an_entry(beside: tuple[Service, Object, Ob
 
 
 @requirement("stores:apart")
-def test_no_list_of_agentops_shows_an_entry(beside: tuple[Service, Object, Object, int]) -> None:
-    http, home = beside[0].http, beside[1]
-    for path in [
-        f"/search?q={WORD}", "/search?q=notes/a", f"/search?q={WORD}&scope={home['id']}",
-        f"/context?query={WORD}", f"/context?query={WORD}&project=demo", "/context?project=",
-        "/observations/recent", "/observations/recent?type=memory", "/observations/recent?project=",
-        "/export", "/timeline?observation_id=1&before=9&after=9", "/sessions/recent",
-    ]:  # fmt: skip
-        answer = http.get(path)
-        assert answer.status_code == 200, path
-        assert "of a store" not in answer.text, path
-    stats = http.get("/stats").json()
-    assert stats == {"total_sessions": 1, "total_observations": 1, "projects": ["demo"]}
-    assert http.delete("/projects/%20?hard=true").status_code in (400, 404)
-    assert http.delete("/projects/?hard=true").status_code in (400, 404)
-    assert len(ids(http.get(at(home, "memories")))) == 1
-
-
-@requirement("stores:apart", "anthropic:separate")
-def test_no_store_shows_a_memory_of_a_project(beside: tuple[Service, Object, Object, int]) -> None:
-    service, home, made, _ = beside
-    service.save(f"Another {WORD}, for all.", scope="global", topic_key="notes/b")
-    uids = [row["uid"] for row in service.http.get("/export").json()["observations"]]
-
-    found = service.http.get(at(home, "search"), params={"q": f"{WORD} notes/b notes/a"})
-    assert ids(found) == ids(service.http.get(at(home, "memories"))) == [made["id"]]
-    for uid in uids:
-        told = service.http.get(at(home, "memories", f"mem_{uid.replace('-', '')}"))
-        assert fault(told) == (404, "not_found_error", None)
-        theirs = service.http.get(ANTHROPIC.at(home, "memories", f"mem_{uid.replace('-', '')}"))
-        assert theirs.status_code == 404
-    assert len(versions(service.http, home)) == 1
-    own = ANTHROPIC.at(home, "versions")
-    assert service.http.get(own, params={"session_id": "s1"}).json()["data"] == []
-    assert "project" not in service.http.get(f"{own}?view=full").text
-
-
-@requirement("stores:apart")
 def test_an_import_with_the_id_of_an_entry_leaves_the_entry_alone(
     beside: tuple[Service, Object, Object, int],
 ) -> None:
@@ -235,17 +196,4 @@ def test_an_import_with_the_id_of_an_entry_leaves_the_entry_alone(
         each["uid"].replace("-", "") for each in exported
     }
     assert number not in {each["id"] for each in exported}
-    assert_index_is_whole(service.path)
-
-
-@requirement("stores:apart")
-def test_erasing_every_project_leaves_the_stores(
-    beside: tuple[Service, Object, Object, int],
-) -> None:
-    service, home, made, _ = beside
-
-    assert service.http.delete("/projects/demo?hard=true").status_code == 200
-    assert service.http.delete(f"/projects/{home['id']}?hard=true").status_code == 404
-
-    assert ok(service.http.get(entry_at(home, made))) == made
     assert_index_is_whole(service.path)
