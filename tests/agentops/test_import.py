@@ -354,18 +354,20 @@ def test_counters_and_dates_are_kept_and_hashes_are_computed_anew(service: Servi
     assert opened | {"started_at": now, "message_count": 0} in stored["sessions"]
 
 
-def test_times_are_read_in_both_formats(service: Service) -> None:
-    times = [AT, "2029-05-06 07:08:09", "2029-05-06T09:08:09.5+02:00", f"{AT[:-1]}.123456789Z"]
+@requirement("agentops:times:whole-seconds")
+def test_a_time_is_one_instant_however_it_is_written(service: Service) -> None:
+    times = [AT, AT.lower(), "2029-05-06 07:08:09", f"{AT[:-1]}.999999999Z",
+             "2029-05-06T09:38:09.5+02:30"]  # fmt: skip
     timed = [row(project="times", content=it, created_at=it, updated_at=it) for it in times]
     opened = [{"id": it, "project": "times", "started_at": it, "ended_at": it} for it in times]
-    assert carried(service, of(*timed, sessions=opened)) == (4, 4)
+    assert carried(service, of(*timed, sessions=opened)) == (5, 5)
 
     stored = service.http.get("/export?project=times").json()
     assert {it[name] for it in stored["observations"] for name in ("created_at", "updated_at")} == {
         AT
     }
     ended = [(it["started_at"], it["ended_at"]) for it in stored["sessions"] if "ended_at" in it]
-    assert ended == [(AT, AT)] * 4
+    assert ended == [(AT, AT)] * 5
 
 
 def test_sessions_come_first_and_are_made_where_they_are_missing_and_else_left_alone(

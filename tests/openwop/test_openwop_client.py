@@ -31,8 +31,6 @@ from ..support.samples import for_each
 from ..support.service import Service
 
 VALUE, MARK = "zanzibar-hunter2-quokka", "[REDACTED:stripe-key]"
-UNKNOWN, FOREIGN = "mem://nobody", "tenants/acme/notes"
-MALFORMED = ("", "a/../b", "..", "a\\..", "\x01", "\x7f", "\0", "\ud800", "x" * 257, "x" * 70_000)
 
 
 def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:

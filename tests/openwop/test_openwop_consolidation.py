@@ -60,20 +60,6 @@ def test_what_another_entry_says_is_superseded_by_it_and_counted(
     is_recorded(host, answer)
 
 
-SAME = ["source:x", "run-id:7", "node:n", "workflow:w"]
-APART = [["b"], [], ["A"], ["a", "b"], ["subject:ada", "a"], ["key:k", "a"], ["sourcex", "a"]]
-
-
-@requirement("OW-78", "OW-79")
-def test_tags_tell_entries_apart_but_for_those_of_their_origin(host: Host) -> None:
-    made = [host.put(tags=tags) for tags in [["a"], *APART]]
-    same = [host.put(tags=[*tags, "a"]) for tags in [SAME, SAME[:1], ["source:y"]]]
-
-    assert passed(host.consolidate(), CONSOLIDATED)["outputCount"] == len(made)
-
-    assert host.entries() == [same[-1], *made[:0:-1]]
-
-
 @requirement("OW-78", "OW-71")
 def test_what_takes_anothers_place_gives_it_back_when_it_ends(service: Service, host: Host) -> None:
     made = host.put("green apples"), host.put("It waits 12 s.", tags=["key:k"])

@@ -10,12 +10,10 @@ from jsonschema import Draft202012Validator
 
 from agentops_memory.http import query as http
 
-from ..support.openwop_commitments import Intents
 from ..support.openwop_facts import PAYLOADS
 from ..support.openwop_hosts import Host, Json, ok, refused, wire
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.samples import for_each
 from ..support.service import PLAIN, START, Service, serving
 
 EVENT = re.compile(r"evt_[0-9a-f]{32}")
@@ -60,38 +58,6 @@ def test_a_run_tells_what_was_written_and_deleted_in_it_and_nothing_it_says(
         Draft202012Validator(PAYLOADS[it["type"]]).validate(it["payload"])
     assert len({it["eventId"] for it in told}) == len(told)
     assert stream(host)["events"] == told
-
-
-BAD: dict[str, tuple[Json, int]] = {
-    "blank content": ({"content": " "}, 400),
-    "an end in the past": ({"expiresAt": "2020-01-01T00:00:00Z"}, 400),
-    "a long node": ({"nodeId": "n" * 129}, 400),
-    "a short agent": ({"agentId": "ab"}, 400),
-    "an id that is taken": ({"id": "taken"}, 409),
-    "an older one that is not there": ({"supersedes": ["mem_" + "0" * 32]}, 409),
-    "a ref of another tenant": ({"memoryRef": "tenants/acme/x"}, 403),
-    "a malformed ref": ({"memoryRef": "a/../b"}, 400),
-    "a time that is none": ({"tags": ["rain", "due:never"]}, 400),
-}
-
-
-@pytest.mark.slow
-@requirement("OW-55", "OW-85")
-@for_each("name", BAD)
-def test_a_put_that_is_refused_is_told_of_by_no_event_and_fires_nothing(
-    host: Host, intents: Intents, name: str
-) -> None:
-    fields, status = BAD[name]
-    host.post("taken", id="taken")
-    (kept,) = host.entries()
-    intents.post(memoryId="taken", condition="predicate", tag="rain")
-    run = host.in_run(name)
-
-    assert run.post("else", **{"tags": ["rain"], **fields}).status_code == status
-    assert refused(run.delete("mem_" + "0" * 32)) == (404, "not_found")
-
-    assert [it["type"] for it in run.told()] == ["run.started"]
-    assert (host.entries(), intents.states(), intents.fired()) == ([kept], ["armed"], [])
 
 
 @requirement("OW-57")

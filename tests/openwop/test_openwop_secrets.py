@@ -252,14 +252,6 @@ def test_a_subject_is_answered_without_a_registered_value_and_still_forgotten(
 
 
 @requirement("OW-40")
-def test_a_ref_is_answered_without_a_registered_value(holder: Host) -> None:
-    for path, more in (("/memory", {}), ("/search", {"q": "apples"})):
-        answer = holder.ask("GET", path, params={"memoryRef": f"mem://{ECHOED}", **more})
-        assert ok(answer)["memoryRef"] == f"mem://{ECHOED_MARK}"
-        assert answer.json()["entries"] == []
-
-
-@requirement("OW-40")
 def test_an_id_that_was_no_secret_is_deleted_and_not_echoed(service: Service) -> None:
     holder = Host(service.http)
     holder.put(id=f"of {ECHOED}")
@@ -284,19 +276,6 @@ def test_an_id_of_a_secret_that_holds_another_runs_value_is_400_and_not_stored(
     assert ECHOED not in told(answer)
     assert other.put("plain")["content"] == "plain"
     assert remains(service.path.parent, ECHOED) == set()
-
-
-@requirement("OW-40")
-def test_an_id_of_a_request_that_holds_a_registered_value_is_another_one(holder: Host) -> None:
-    for name, is_kept in ((f"id-{ECHOED}", False), ("id-7", True)):
-        headers = {"X-Request-Id": name}
-        for answer in (
-            holder.ask("GET", "/memory/x", headers=headers),
-            holder.http.get("/api/v1/cloud/memory_stores/x", headers=headers),
-        ):
-            assert answer.status_code == 404
-            assert (answer.headers["x-request-id"] == name) is is_kept
-    assert refused(holder.ask("GET", "/memory/x")) == (404, "not_found")
 
 
 @requirement("OW-40")

@@ -22,7 +22,6 @@ from ..support.service import lasting as service
 __all__ = ["sdk", "service"]
 
 NOON = "2030-01-01T12:00:00.000000Z"
-LONGEST = 102_400  # bytes of a content
 
 
 def sha256(text: str) -> str:
