@@ -3,12 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
-import pytest
-
 from ..support.openwop_hosts import REF, Host, Json, faults, ok, refused, wire
 from ..support.openwop_passes import (
     LINES,
-    about,
     archive_id,
     archived,
     corpus,
@@ -16,7 +13,7 @@ from ..support.openwop_passes import (
     ids,
     passed,
 )
-from ..support.openwop_tenants import anew, counted, keyed
+from ..support.openwop_tenants import counted
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -44,23 +41,6 @@ def test_an_id_is_made_of_what_an_archive_says_and_of_what(service: Service, hos
     assert passed(host.compact(content="b\u00e9"))["outputId"] == archive_id(
         REF, "host", 1024, sources, "b\u00e9"
     )
-
-
-@pytest.mark.slow
-@requirement("OW-73", "OW-83", "OW-32")
-def test_the_same_in_another_ref_or_tenant_is_another_archive(service: Service) -> None:
-    with keyed(service) as host, keyed(service, "writer", "acme") as acme:
-        found = list[str]()
-        for at in (host, replace(host, ref="other"), acme):
-            at.put("herons wade", id="a"), at.put("egrets fly", id="b")
-            found.append(passed(at.compact())["outputId"])
-
-        assert found[0] == found[2] != found[1]
-        assert {*counted(acme)} == {REF}
-        assert about(acme, found[2])["writtenBy"] != about(host, found[0])["writtenBy"]
-        ok(acme.delete(found[2]))
-        assert ids(host.entries()) == [found[0]]
-        assert ids(acme.entries()) == ["b", "a"]
 
 
 @requirement("OW-66", "OW-93")
@@ -149,16 +129,3 @@ def test_the_index_of_what_is_not_there_is_empty(host: Host) -> None:
     for params in ({}, {"memoryRef": ""}):
         assert faults(host.ask("GET", "/index", params=params)) == ["memoryRef"]
     assert {*counted(host)} - {*held} == {REF}
-
-
-@pytest.mark.slow
-@requirement("OW-76", "OW-32", "OW-83")
-def test_the_index_is_of_one_ref_of_one_tenant(service: Service) -> None:
-    with keyed(service) as host, keyed(service, "writer", "acme") as acme:
-        host.put("herons wade"), host.put("egrets fly")
-        host.compact()
-
-        for other in (acme, replace(host, ref=REF + "x"), anew(host)):
-            assert other.index() == EMPTY
-        with keyed(service, "reader") as reader:
-            assert reader.index() == host.index() != EMPTY

@@ -15,6 +15,7 @@ from ..support.openwop_passes import (
     CHANGED,
     COMPACTED,
     CONSOLIDATED,
+    about,
     events,
     ids,
     of_type,
@@ -65,25 +66,48 @@ def test_unknown_fields_are_ignored_and_null_is_absent(host: Host) -> None:
 
 
 @pytest.mark.slow
-@requirement("OW-34", "OW-32", "OW-83")
-def test_passes_are_of_one_tenant(closed: Service) -> None:
-    with keyed(closed) as ours, keyed(closed, "writer", "acme") as theirs:
-        at = [replace(it, ref="both") for it in (ours, theirs)]
-        for it in at:
-            for name in ("a", "b"):
-                it.put("green apples", id=name)
-        held = state(at[1])
+@requirement("OW-32", "OW-33", "OW-34", "OW-71", "OW-73", "OW-76", "OW-83", "OW-95", "OW-97")
+def test_passes_their_undo_the_index_and_forgetting_are_of_one_tenant_and_passes_of_one_ref(
+    service: Service,
+) -> None:
+    with keyed(service, "admin") as ours, keyed(service, "admin", "acme") as theirs:
+        other = replace(ours, ref=f"{REF}/")
+        for host in (ours, theirs, other):
+            for name, text in (("a", "herons wade"), ("b", "egrets fly")):
+                host.put(text, id=name, tags=["subject:ada"])
 
+        def beside() -> list[object]:
+            indexes = [it.index()["archives"] for it in (theirs, other)]
+            return [state(theirs), state(other)[:2], indexes]
+
+        held = beside()
         for name in ("distill", "consolidate"):
-            ok(PASSES[name](at[0]))
-        at[0].put("herons wade")
-        assert passed(at[0].compact())["sourceCount"] == 2
-        again = at[0].consolidate(tenantId="acme")
+            ok(PASSES[name](ours))
+        done = ours.compact(tenantId="acme")
+        run, archive = ok(done)["runId"], passed(done)
+        assert (archive["memoryRef"], archive["sourceCount"]) == (REF, 2)
+        assert beside() == held
+        with keyed(service, "reader") as reader:
+            assert reader.index() == ours.index() != theirs.index() == other.index()
 
-        assert passed(again, CONSOLIDATED)["memoryRef"] == "both"
-        assert state(at[1]) == held
+        refusal, listed = theirs.undo(run), ours.entries()
+        assert refusal.content == theirs.undo("run_" + "0" * 32).content
+        assert refused(refusal) == (404, "not_found")
+        assert ours.entries() == listed
+        equal = passed(theirs.compact())["outputId"]
+        assert equal == archive["outputId"] != passed(other.compact())["outputId"]
+        assert about(theirs, equal)["writtenBy"] != about(ours, equal)["writtenBy"]
+        ok(theirs.delete(equal))
+        assert (ours.entries(), ids(theirs.entries())) == (listed, ["b", "a"])
+
+        before = state(theirs)
+        told = ok(ours.forget("ada"))
+        assert (told["entries"], told["archives"], state(theirs)) == (4, 3, before)
+        receipt = theirs.ask("GET", f"/erasures/{told['erasureId']}")
+        assert receipt.content == theirs.ask("GET", "/erasures/7").content
+        assert refused(receipt) == (404, "not_found")
         merge = {"ids": ["a", "b"], "content": "theirs"}
-        assert passed(at[1].consolidate(merge), CONSOLIDATED)["outputCount"] == 1
+        assert passed(theirs.consolidate(merge), CONSOLIDATED)["outputCount"] == 1
 
 
 @pytest.mark.slow

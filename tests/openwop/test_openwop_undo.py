@@ -17,7 +17,7 @@ from ..support.openwop_passes import (
     passed,
     state,
 )
-from ..support.openwop_tenants import NEVER, counted, keyed
+from ..support.openwop_tenants import NEVER, counted
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Service
@@ -145,21 +145,6 @@ def test_what_has_ended_since_makes_an_undo_impossible(service: Service) -> None
     assert refused(host.undo(run)) == NOT_UNDOABLE
 
     assert host.entries() == [kept]
-
-
-@pytest.mark.slow
-@requirement("OW-32", "OW-33", "OW-71")
-def test_a_pass_of_another_tenant_is_as_none(service: Service) -> None:
-    filled(service)
-    with keyed(service) as ours, keyed(service, "admin", "acme") as theirs:
-        run = ok(ours.compact())["runId"]
-        before = raw(ours)
-        theirs.put("theirs"), theirs.put("too")
-
-        assert theirs.undo(run).content == theirs.undo("run_" + "0" * 32).content
-        assert refused(theirs.undo(run)) == (404, "not_found")
-
-        assert raw(ours) == before
 
 
 @pytest.mark.slow
