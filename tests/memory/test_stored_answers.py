@@ -5,7 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from ..support.answers import AGENTS, HOSTS, REST, STORES, Writer, described, every_write, told
+from ..support.answers import (
+    AGENTS,
+    ANTHROPIC,
+    HOSTS,
+    REST,
+    STORES,
+    Writer,
+    described,
+    every_write,
+    told,
+)
 from ..support.engines import rows
 from ..support.erasing import remains
 from ..support.process import until
@@ -51,7 +61,10 @@ def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service:
     store, other = (
         write(name, "POST", STORES, {"name": name})["id"] for name in ("quokka", "kept")
     )
-    write("create", "POST", f"{STORES}/{store}/memories", {"path": "a", "content": "xylograph"})
+    body = {"path": "a", "content": "xylograph"}
+    made = write("create", "POST", f"{STORES}/{store}/memories", body)["id"]
+    write("replace", "PUT", f"{STORES}/{store}/memories/{made}", {"content": "more xylograph"})
+    write("rename", "POST", f"{ANTHROPIC}/{store}", {"name": "quokka, too"})
     body = {"path": "a", "content": "zanzibar"}
     held = write("redacted", "POST", f"{STORES}/{other}/memories", body)
     write.plain("PUT", f"{STORES}/{other}/memories/{held['id']}", {"content": "next"})
@@ -63,7 +76,7 @@ def test_a_deleted_store_and_a_redacted_version_are_in_no_stored_answer(service:
     until(lambda: remains(service.path.parent, "xylograph", "zanzibar", "quokka") == set())
     again = write.again(service.http)
     assert {name: it.status_code for name, it in again.items()} == {
-        "quokka": 404, "kept": 404, "create": 404, "redacted": 409,
+        "quokka": 404, "kept": 404, "create": 404, "replace": 404, "rename": 404, "redacted": 409,
     }  # fmt: skip
     assert len(write.plain("GET", STORES).json()["data"]) == 1
 

@@ -215,6 +215,22 @@ def test_a_body_has_four_mebibytes_also_where_it_is_read_for_a_key_alone(
         assert dialect.refusal(answer) == (400, INVALID, sentence, None)
 
 
+@requirement("stores:idempotency:other", "anthropic:once")
+@in_both
+def test_another_request_under_a_key_is_a_conflict_and_what_is_no_key_is_refused(
+    service: Service, dialect: Dialect
+) -> None:
+    def sent(name: str, key: str) -> tuple[int, str, str, str | None]:
+        headers = {"Idempotency-Key": key}
+        answer = service.http.post(dialect.stores, json={"name": name}, headers=headers)
+        return (200, "", "", None) if answer.is_success else dialect.refusal(answer)
+
+    sentence = "Idempotency key reused with a different request body."
+    assert sent("One", f"other-{dialect.name}")[0] == 200
+    assert sent("Other", f"other-{dialect.name}") == (409, "conflict_error", sentence, None)
+    assert sent("One", "k" * 256)[:2] == (400, INVALID)
+
+
 @in_both
 def test_a_path_that_only_begins_alike_is_not_this_dialects(
     service: Service, dialect: Dialect
