@@ -286,22 +286,6 @@ def test_the_start_of_a_run_tells_its_workflow_or_else_its_kind(service: Service
     ] * 4
 
 
-@pytest.mark.slow
-@requirement("OW-99")
-def test_replay_is_claimed_where_the_path_of_the_protocol_forks_runs(walk: Walk) -> None:
-    replay = {"supported": True, "modes": ["replay"]}
-
-    found = walk.suite.discovered()
-
-    assert found["replay"] == found["capabilities"]["replay"] == replay
-    source = walk.suite.ran("conformance-idempotent")["runId"]
-    told = ok(walk.suite.post(f"/runs/{source}:fork", {"mode": "replay"}), 201)
-    assert told["eventsUrl"] == f"/v1/runs/{told['runId']}/events"
-    assert [it["payload"] for it in walk.suite.events(told["runId"])] == [
-        it["payload"] for it in walk.suite.events(source)
-    ]
-
-
 @requirement("OW-7")
 def test_a_key_comes_in_either_header(service: Service) -> None:
     token = made_key(service.path, "writer")
