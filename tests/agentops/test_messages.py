@@ -441,7 +441,9 @@ async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
             clock.now = datetime.min.replace(tzinfo=UTC)  # there is no day before
             await end_all_idle(engine, [nobody, somebody], DAY)
             clock.now = START + DAY
-            fill(ballast)
+            with suppress(OSError), ballast.open("wb", buffering=0) as file:
+                while True:
+                    file.write(bytes(4096))
             await end_all_idle(engine, [nobody, somebody], DAY)
             (going_on,) = await engine.read(somebody, recent_sessions, None, 9, None)
             ballast.unlink()
@@ -452,12 +454,6 @@ async def test_what_fails_is_tried_again_and_holds_up_no_other_tenant(
     assert unforeseen.message == full.message == "idle sessions could not be ended; retrying later"
     assert (unforeseen.levelname, full.levelname) == ("ERROR", "WARNING")
     assert (vars(full)["code"], vars(full)["tenant"]) == ("SQLITE_FULL", somebody.tenant)
-
-
-def fill(ballast: Path) -> None:
-    with suppress(OSError), ballast.open("wb", buffering=0) as file:
-        while True:
-            file.write(bytes(4096))
 
 
 # Several at once, and crashes

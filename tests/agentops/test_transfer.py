@@ -71,11 +71,6 @@ def without_ids(document: dict[str, Any]) -> dict[str, Any]:
     return document | {"observations": [row | {"id": 0} for row in document["observations"]]}
 
 
-def emptied(service: Service) -> None:
-    for row in exported(service)["observations"]:
-        service.http.delete(f"/observations/{row['id']}?hard=true")
-
-
 def play(service: Service, deed: str, details: Any) -> None:
     service.clock.advance(seconds=0.7)
     newest = service.http.get("/observations/recent?limit=1").json()
@@ -104,7 +99,8 @@ def test_an_export_is_the_same_after_its_import(
 
     assert carried(one, document) == {"imported_sessions": 0, "imported_observations": 0}
     assert exported(one) == document
-    emptied(other)
+    for row in exported(other)["observations"]:
+        other.http.delete(f"/observations/{row['id']}?hard=true")
     counts = carried(other, document)
 
     assert counts["imported_observations"] == len(document["observations"])

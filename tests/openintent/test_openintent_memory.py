@@ -84,7 +84,10 @@ def test_episodic_memory_makes_room_by_priority_and_access(small: Service) -> No
     assert ada.found() == ["d", "c", "a"]
 
     at_capacity(a="normal", b="normal", c="normal")
-    entries = {it["key"]: it for it in bob.query()["entries"] + _unread(ada)}
+    entries = {  # by its events, as to list them would be access
+        it["payload"]["key"]: {"id": it["payload"]["entry_id"], "version": 1}
+        for it in ada.events()[::-1] if it["type"] == "memory.created"
+    }  # fmt: skip
     ada.get(entries["a"])
     small.clock.advance(seconds=1)
     ok(ada.patch(entries["b"], value={}))
@@ -92,12 +95,6 @@ def test_episodic_memory_makes_room_by_priority_and_access(small: Service) -> No
     ada.make(key="d")
     assert ada.found() == ["d", "b", "a"]
     assert ada.told()[-2:] == [("evicted", "c"), ("created", "d")]
-
-
-def _unread(ada: Agent) -> list[dict[str, object]]:
-    """What the agent has, by its events: to list it would be access."""
-    made = [it["payload"] for it in ada.events() if it["type"] == "memory.created"]
-    return [{"id": it["entry_id"], "key": it["key"], "version": 1} for it in made[::-1]]
 
 
 @requirement("OI-47", "OI-45")

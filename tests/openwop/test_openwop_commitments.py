@@ -129,10 +129,11 @@ def test_commitments_are_listed_in_pages_by_ref_and_by_state(host: Host) -> None
     ok(intents.cancel(made[1]["id"]))
     host.put("rain", tags=["tag 3"])
 
-    assert [it["id"] for it in intents.listed()] == [*(it["id"] for it in made), theirs["id"]]
+    ids = [it["id"] for it in made]
+    assert [it["id"] for it in intents.listed()] == [*ids, theirs["id"]]
     assert intents.listed(memoryRef=other.host.ref) == [theirs]
     by_state = {
-        state: [made.index(it) for it in made if it["id"] in _ids(intents, state)]
+        state: [ids.index(it["id"]) for it in intents.listed(state=state, memoryRef=host.ref)]
         for state in ("armed", "fired", "cancelled")
     }
     assert by_state == {"armed": [0, 2, 4], "fired": [3], "cancelled": [1]}
@@ -144,12 +145,8 @@ def test_commitments_are_listed_in_pages_by_ref_and_by_state(host: Host) -> None
             break
         assert page["next"] == found[-1]["id"]
         after = page["next"]
-    assert [it["id"] for it in found] == [it["id"] for it in made]
+    assert [it["id"] for it in found] == ids
     assert intents.listed(limit=0) == intents.listed(limit=1001) == intents.listed()
-
-
-def _ids(intents: Intents, state: str) -> set[str]:
-    return {it["id"] for it in intents.listed(state=state)}
 
 
 def test_a_commitment_is_cancelled_again_and_again_and_a_fired_one_stays_so(host: Host) -> None:

@@ -261,10 +261,6 @@ def fill(host: Host, chance: random.Random, count: int, *, keys: bool = True) ->
     return [host.put(text_by(chance), tags=tags_by(chance, keys=keys)) for _ in range(count)]
 
 
-def chance_of(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - the same each time
-
-
 def may_pass(entry: Json) -> bool:
     """Whether it is an input."""
     return "pinned" not in entry["tags"] and "archive" not in entry["tags"]
@@ -284,7 +280,7 @@ def left_by_the_rule(listed: list[Json]) -> list[Json]:
 def test_a_pass_leaves_what_the_rule_says_and_can_be_undone(
     service: Service, host: Host, seed: int
 ) -> None:
-    chance, has_keys = chance_of(seed), bool(seed % 2)
+    chance, has_keys = random.Random(seed), bool(seed % 2)  # noqa: S311 - the same each time
     made = fill(host, chance, 20, keys=has_keys)
     other = replace(host, ref="other")
     fill(other, chance, 3)

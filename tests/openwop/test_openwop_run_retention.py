@@ -92,7 +92,7 @@ def test_the_events_of_an_ended_run_go_and_later_the_run_itself(tmp_path: Path) 
         steadily(service, 8 * DAY)
         other.put()
         run.end()
-        told, at = run.told(), cursor(host)
+        told, at = run.told(), ok(host.ask("GET", "/events", params={"limit": 1000}))["next"]
         steadily(service, 8 * DAY)
         other.put()
         deleted_long_ago(service)
@@ -125,11 +125,6 @@ def test_the_events_of_an_ended_run_go_and_later_the_run_itself(tmp_path: Path) 
         params = {"memoryRef": host.ref, "runId": "r1"}
         assert refused(host.ask("GET", "/memory", params=params)) == (404, "not_found")
         assert host.in_run("r1").told()[0]["sequence"] == 0  # the id is free
-
-
-def cursor(host: Host) -> object:
-    """Where the tenant's events are."""
-    return ok(host.ask("GET", "/events", params={"limit": 1000}))["next"]
 
 
 @requirement("OW-64", "OW-62")

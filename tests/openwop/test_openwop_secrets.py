@@ -61,20 +61,13 @@ def test_a_registered_value_is_neither_on_disk_nor_in_the_index(
     told = host.ask("GET", "/runs/r1/events").text + provenance(live, made["id"]).text
     assert VALUE not in told
     assert_index_is_whole(service.path)
-    digests = [digest for of in (VALUE, VALUE.lower()) for digest in (_digest(of), _hex(of))]
+    sums = [sha256(text.encode()) for text in (VALUE, VALUE.lower())]
+    digests = [digest for it in sums for digest in (it.digest(), it.hexdigest().encode())]
     held = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
     assert not any(digest in content for digest in digests for content in held)
     assert not remains(tmp_path, VALUE, "xylograph")
     assert live.put("plain").keys() >= {"id"}
     assert live.post("plain").headers.get("x-redacted", "0") == "0"
-
-
-def _digest(text: str) -> bytes:
-    return sha256(text.encode()).digest()
-
-
-def _hex(text: str) -> bytes:
-    return sha256(text.encode()).hexdigest().encode()
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from io import StringIO
@@ -40,10 +40,6 @@ def logged() -> Iterator[StringIO]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
-
-
-def shown(attributes: Mapping[str, object], named: Mapping[str, object]) -> dict[str, object]:
-    return {it: attributes.get(it) for it in named}
 
 
 @pytest.mark.slow
@@ -101,9 +97,9 @@ def test_each_operation_has_a_span_that_says_what_it_was_about_and_no_text(tmp_p
     }  # fmt: skip
     for name, wanted in told.items():
         spans = collector.all(PREFIX + name)
-        assert [shown(it.attributes, about) for it, about in zip(spans, wanted, strict=True)] == (
-            wanted
-        ), name
+        pairs = zip(spans, wanted, strict=True)
+        shown = [{key: span.attributes.get(key) for key in about} for span, about in pairs]
+        assert shown == wanted, name
         assert {it.attributes["memory.operation"] for it in spans} == {f"openwop_{name}"}
         assert {(it.is_server, it.failed) for it in spans} == {(True, False)}, name
     assert "saffron" not in repr(collector.spans)

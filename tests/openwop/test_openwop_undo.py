@@ -54,18 +54,13 @@ PASSES: dict[str, tuple[Pass, int, int]] = {
 }
 
 
-def raw(host: Host) -> bytes:
-    """The list, byte for byte."""
-    answer = host.ask("GET", "/memory", params={"memoryRef": host.ref, "limit": 500})
-    assert answer.status_code == 200
-    return answer.content
-
-
 def known(host: Host) -> list[Any]:
     """The list as it is, its counts, and how often each entry was seen."""
     told = [about(host, it["id"]) for it in host.entries()]
     seen = [(it["seen"], it["lastSeenAt"], it.get("supersededBy")) for it in told]
-    return [raw(host), counted(host), seen]
+    listed = host.ask("GET", "/memory", params={"memoryRef": host.ref, "limit": 500})
+    assert listed.status_code == 200
+    return [listed.content, counted(host), seen]
 
 
 @pytest.mark.slow
