@@ -1,7 +1,6 @@
 """Intents, coordinators, grants, logs and guardrails: who may do what, and what it is worth."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from openintent import OpenIntentClient
@@ -239,7 +238,15 @@ def test_what_is_refused_is_not_in_the_audit(team: Team) -> None:
         (COORDINATORS, part, "coordinators", 100), (acl, {"principal_id": "bob"}, "grants", 1_000),
     ):  # fmt: skip
         ok(team.lead.ask("POST", path, body), 201)
-        _multiply(team.service.path, table, most - 1)
+        columns = _COLUMNS[table]
+        rows(  # as many that are alike but for their ids, less one
+            team.service.path,
+            f"""INSERT INTO {table} (id, {columns})
+                  WITH RECURSIVE numbers (number) AS (
+                      SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < :count)
+                SELECT id || '-' || number, {columns} FROM {table} CROSS JOIN numbers""",
+            count=most - 2,
+        )
         ok(team.lead.ask("POST", path, body), 201)
         lines = len(audit(team.service.path))
         full = team.lead.ask("POST", path, body)
@@ -252,19 +259,6 @@ _COLUMNS = {
     "coordinators": "intent, agent, is_ended, details, version, granted_at, expires_at",
     "grants": "intent, agent, permission, reason, granted_by, granted_at, expires_at",
 }
-
-
-def _multiply(path: Path, table: str, count: int) -> None:
-    """Let the only row of a table be one of so many that are alike but for their ids."""
-    columns = _COLUMNS[table]
-    rows(
-        path,
-        f"""INSERT INTO {table} (id, {columns})
-              WITH RECURSIVE numbers (number) AS (
-                  SELECT 1 UNION ALL SELECT number + 1 FROM numbers WHERE number < :count)
-            SELECT id || '-' || number, {columns} FROM {table} CROSS JOIN numbers""",
-        count=count - 1,
-    )
 
 
 @pytest.mark.slow

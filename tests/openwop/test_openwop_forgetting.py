@@ -14,7 +14,6 @@ from ..support.erasing import remains
 from ..support.openwop_hosts import REF, Host, Json, ok, refused, together
 from ..support.openwop_passes import (
     FORGOTTEN,
-    NOT_UNDOABLE,
     about,
     archived,
     events,
@@ -151,20 +150,6 @@ def test_a_dry_run_tells_the_same_and_a_second_one_finds_nothing(host: Host) -> 
     for subject in (ADA, "never", "x" * 256):
         assert forgotten(host, subject) == {"subject": subject, **NONE}  # and no receipt
     assert len(events(host)) == held
-
-
-@pytest.mark.slow
-@requirement("OW-71", "OW-94")
-def test_a_pass_whose_source_is_forgotten_is_not_undone(host: Host) -> None:
-    host.put("ada: tea", tags=[TAG]), host.put("storks nest"), host.put("herons wade")
-    run = ok(host.compact())["runId"]
-    forgotten(host)
-    before = host.entries()
-
-    assert refused(host.undo(run)) == NOT_UNDOABLE
-
-    assert host.entries() == before
-    assert len(before) == 2
 
 
 GONE = (422, "replay_memory_snapshot_unavailable")

@@ -100,14 +100,11 @@ def test_an_undo_brings_all_back_but_in_runs_that_have_seen_the_pass(
         assert [ok(at.get(it["id"]))["entry"] for it in entries] == entries
 
 
-def _undo_pass(host: Host, output: str) -> None:
-    ok(host.undo(about(host, output)["writtenBy"]["runId"]))
-
-
 SPOILS: dict[str, Callable[[Host, str], object]] = {
     "its output is deleted": lambda it, output: ok(it.delete(output)),
     "a source is deleted": lambda it, output: ok(it.delete(about(it, output)["derivedFrom"][1])),
-    "it is undone": _undo_pass,
+    "a source is forgotten": lambda it, _: ok(it.forget("ada")),
+    "it is undone": lambda it, output: ok(it.undo(about(it, output)["writtenBy"]["runId"])),
 }
 
 
@@ -118,7 +115,7 @@ def test_what_is_gone_since_makes_an_undo_impossible_and_it_does_nothing(
     service: Service, name: str
 ) -> None:
     host = Host(service.http, f"of {name}")
-    corpus(service, host)
+    host.put("ada: tea", tags=["subject:ada"]), corpus(service, host)
     answer = host.compact()
     SPOILS[name](host, passed(answer)["outputId"])
     before = known(host), len(events(host))

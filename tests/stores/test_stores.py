@@ -124,8 +124,10 @@ def test_a_store_counts_active_entries_and_their_bytes(service: Service) -> None
 # Archiving
 
 
-@requirement("stores:archive")
-def test_an_archived_store_says_since_when(service: Service) -> None:
+@requirement(
+    "stores:archive", "stores:archive:twice", "stores:error:409", "stores:decided:conflict-type",
+)  # fmt: skip
+def test_an_archived_store_says_since_when_and_is_archived_once(service: Service) -> None:
     made = store(service.http, "Notes", metadata={"a": "b"})
     service.clock.advance(seconds=5)
 
@@ -133,15 +135,7 @@ def test_an_archived_store_says_since_when(service: Service) -> None:
 
     time = "2030-01-01T12:00:05.000000Z"
     assert archived == made | {"status": "archived", "archived_at": time, "updated_at": time}
-    assert ok(service.http.get(at(made))) == archived
-
-
-@requirement("stores:archive:twice", "stores:error:409", "stores:decided:conflict-type")
-def test_a_store_is_archived_once(service: Service) -> None:
-    made = store(service.http)
-    archived = ok(service.http.post(at(made, "archive")))
     service.clock.advance(seconds=5)
-
     assert fault(service.http.post(at(made, "archive"))) == (409, "conflict_error", None)
     assert ok(service.http.get(at(made))) == archived
 
