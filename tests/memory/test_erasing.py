@@ -3,7 +3,7 @@
 import signal
 import sqlite3
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from agentops_memory.sqlite.connection import connect
 from ..support import engine as engines
 from ..support.callers import calling, made_key
 from ..support.engine import locked
-from ..support.engines import is_postgresql, rows
+from ..support.engines import rows
 from ..support.erasing import erased, gone, receipt, remains
 from ..support.files import assert_index_is_whole, assert_sound
 from ..support.original import original
@@ -152,32 +152,17 @@ def test_another_process_that_reads_or_writes_holds_it_back(service: Service) ->
 @pytest.mark.sqlite_files
 def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
-    with served(path) as (program, http), held_open_later(path) as hold:
+    with served(path) as (program, http):
         memory = http.post("/observations", json=observation(HIDDEN)).json()["id"]
-        hold()
-        erasure = erased(http, memory)
-        program.send(signal.SIGKILL)
-        program.wait()
+        with held_open(path):
+            erasure = erased(http, memory)
+            program.send(signal.SIGKILL)
+            program.wait()
         assert remains(tmp_path, "xylograph") != set()
 
     with served(path) as (_, http):
         gone(http, erasure)
         assert remains(tmp_path, "xylograph", "zanzibar") == set()
-
-
-@contextmanager
-def held_open_later(path: Path) -> Iterator[Callable[[], None]]:
-    """From when it is asked to, another's transaction lets no bytes of what is erased go."""
-    with closing(engines.connected(path)) as other:
-
-        def hold() -> None:
-            if is_postgresql():
-                other.execute("LOCK TABLE t_default.postings IN SHARE MODE")
-            else:
-                other.execute("BEGIN")
-                other.execute("SELECT count(*) FROM memories").fetchone()
-
-        yield hold
 
 
 @pytest.mark.sqlite_files

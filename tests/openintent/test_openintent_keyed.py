@@ -9,7 +9,7 @@ import pytest
 from ..support.openintent_agents import Agent, Json, faults, ok, racing, refused
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Clock, Service, serving
+from ..support.service import Clock, serving
 
 OWN = "/api/v1/agents/ada/memory"
 APPLE = f"{OWN}/notes/apple"
@@ -123,18 +123,6 @@ def test_a_namespace_is_listed_as_all_are(ada: Agent) -> None:
     assert answer.headers["x-total-count"] == "3"
     assert ok(ada.ask("GET", f"{OWN}/note*")) == []
     assert "entry_count" in ok(ada.ask("GET", f"{OWN}/summary"))["episodic"]
-
-
-@requirement("OI-72", "OI-29", "OI-43")
-def test_nobody_puts_or_gets_what_is_another_s(ada: Agent, service: Service) -> None:
-    put(ada, "mine")
-    bob = Agent(service.http, "bob")
-
-    assert refused(put(bob, "his")) == (403, "ACCESS_DENIED")
-    assert refused(bob.ask("GET", APPLE)) == (403, "ACCESS_DENIED")
-    assert refused(bob.ask("GET", f"{OWN}/notes/other")) == (403, "ACCESS_DENIED")
-    assert ok(bob.ask("GET", f"{OWN}/notes")) == []
-    assert ok(ada.ask("GET", APPLE))["value"] == {"value": "mine"}
 
 
 @requirement("OI-72", "OI-87")

@@ -24,7 +24,7 @@ from agentops_memory_client.openwop import (
 )
 
 from ..docs.test_docs import ROOT
-from ..support.asking import Answering, Road, asking, over
+from ..support.asking import Road, asking, over
 from ..support.openwop_hosts import REF, Host, Json, ok
 from ..support.requirements import requirement
 from ..support.samples import for_each
@@ -202,27 +202,22 @@ def test_a_run_without_an_end_is_opened_again_and_goes_on(
     assert contents(client.openwop) == ["step 2", "step 1", "before"]
 
 
-def cut_once(service: Service) -> tuple[Road, Answering]:
-    """A way on which every answer is lost the first time that its request is sent."""
-    seen: set[bytes] = set()
+@requirement("OW-104")
+def test_an_answer_that_is_lost_is_asked_for_again_and_nothing_is_done_twice(
+    kind: str, service: Service, host: Host
+) -> None:
+    seen = set[bytes]()
     lost, whole = over(service, lost=True), over(service)
 
-    def way(request: httpx.Request) -> httpx.Response:
+    def cut_once(request: httpx.Request) -> httpx.Response:
+        """Every answer is lost the first time that its request is sent."""
         sent = f"{request.method} {request.url}".encode() + request.read()
         is_first = sent not in seen
         seen.add(sent)
         return (lost if is_first else whole)(request)
 
-    road = Road([way])
-    return road, road
-
-
-@requirement("OW-104")
-def test_an_answer_that_is_lost_is_asked_for_again_and_nothing_is_done_twice(
-    kind: str, service: Service, host: Host
-) -> None:
-    road, way = cut_once(service)
-    with asking(kind, road=way) as client:
+    road = Road([cut_once])
+    with asking(kind, road=road) as client:
         with client.openwop.run("r1", agent_id="ada") as run:
             assert run.secret("stripe-key", VALUE) is True
             entry = run.put(REF, f"It is {VALUE}.", node_id="n1")

@@ -238,41 +238,23 @@ def test_proposals_are_made_revised_applied_and_withdrawn(kind: str, service: Se
 @requirement("OW-104")
 def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) -> None:
     entry, proposals, commitments = memory.put(REF, "alone"), memory.proposals, memory.commitments
-    propose = partial(proposals.create, "prompt-template", source_run_ids=["r1"])
-    incomplete = propose({"version": "1"})
+    incomplete = proposals.create("prompt-template", {"version": "1"}, source_run_ids=["r1"])
     due = START + timedelta(days=1)
-    merges = [Merge(ids=["a", "b"], content="Both.")]
     refusals: list[tuple[type[Refused], str | None, Callable[[], object]]] = [
         (Conflict, "nothing_to_compact", lambda: memory.compact(REF)),
-        (Conflict, "nothing_to_distill", lambda: memory.distill("mem://nobody")),
-        (Conflict, "memory_changed", lambda: memory.consolidate(REF, merges=merges)),
-        (Conflict, "memory_changed", lambda: memory.put(REF, "text", supersedes=["nothing"])),
-        (Conflict, "pass_not_undoable", partial(_undo_twice, memory)),
         (Denied, "forbidden", lambda: memory.put("tenants/acme/notes", "text")),
         (Invalid, None, lambda: memory.put(REF, " ", expires_at=datetime(2031, 1, 1))),  # noqa: DTZ001
         (Invalid, None, lambda: memory.put(REF, "text", idempotency_key="ä")),
         *((Invalid, None, partial(memory.put, ref, "text")) for ref in MALFORMED),
         *(
             (Invalid, None, partial(memory.list, REF, **query))
-            for query in ({"tag": "\ud800"}, {"before": "\ud800"}, {"tag": "\0"}, {"limit": -1})
+            for query in ({"tag": "\ud800"}, {"before": "\ud800"}, {"limit": -1})
         ),
         (Invalid, None, lambda: memory.search(REF, "")),
         (Invalid, None, lambda: memory.consolidate(REF, merges=[{"ids": ["a"]}])),  # type: ignore[list-item]
-        *((Invalid, None, partial(memory.forget, it)) for it in ("", "x" * 257)),
-        *(
-            (Invalid, None, partial(write, ref))
-            for write in (memory.compact, memory.distill, memory.consolidate)
-            for ref in ("", "a/../b", "x" * 257)
-        ),
         (Invalid, None, lambda: commitments.create(REF, entry.id)),
-        (Invalid, None, lambda: commitments.create(REF, entry.id, due_at=START)),
-        (Invalid, None, lambda: commitments.create(REF, entry.id, tag="")),
         (Invalid, None, lambda: commitments.create(REF, entry.id, due_at=due, tag="bob")),
         (NotFound, "not_found", lambda: commitments.create(REF, "unknown", tag="bob")),
-        (Invalid, None, lambda: commitments.list(state="odd")),  # type: ignore[arg-type]
-        (Invalid, None, lambda: proposals.create("rule", PROMPT, source_run_ids=[])),  # type: ignore[arg-type]
-        (Invalid, None, lambda: propose("text")),  # type: ignore[arg-type]
-        (Invalid, None, lambda: propose(PROMPT, title="x" * 257)),
         (Invalid, "artifact_invalid", lambda: proposals.apply(incomplete.id)),
         *(
             (NotFound, None, partial(ask, id_))
@@ -295,9 +277,3 @@ def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) ->
         assert name in str(invalid.value)
     assert memory.list(REF) == (entry,)
     assert (commitments.list().commitments, proposals.get(incomplete.id)) == ((), incomplete)
-
-
-def _undo_twice(memory: OpenWopMemory) -> None:
-    run = memory.distill(REF).run_id
-    memory.undo(run)
-    memory.undo(run)

@@ -312,20 +312,6 @@ async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
         await eventually(lambda: acme not in engine.callers())
 
 
-THREADS = 8
-
-
-@requirement("OW-85")
-def test_of_puts_that_race_one_fires(service: Service, host: Host, intents: Intents) -> None:
-    armed = [intents.on(host.put(f"{number}")["id"], "rain") for number in range(3)]
-
-    together(*[partial(host.put, "wet", tags=["rain"])] * THREADS)
-
-    assert intents.fired() == [firing(each) for each in armed]
-    assert len(host.entries(tag="rain")) == THREADS
-    assert stored(service.path) == ["fired"] * 3
-
-
 @pytest.mark.slow
 @requirement("OW-84", "OW-87")
 def test_of_a_firing_and_a_deletion_that_race_one_has_happened(
