@@ -159,9 +159,10 @@ def every_write(write: Writer) -> Known:
     write("anthropic_delete_store", "DELETE", f"{ANTHROPIC}/{two}")
     somebody = {"memoryRef": "mem://people", "tags": ["subject:somebody"]}
     write.made(MEMORY, somebody | {"content": f"{mark} somebody"})
+    write.made(REST, memory("all", "for all", 3, scope="global"))  # every caller may see it
     forgotten = write("openwop_forget", "POST", f"{HOSTS}/forget", {"subject": "somebody"})
     known = {
-        "mark": mark, "forgotten": forgotten["erasureId"], **_observations(write),
+        "mark": mark, "forgotten": forgotten["erasureId"], **write_memories(write),
         **_stores(write), **_work(write), **_notes(write), **_hosts(write), **_proposals(write),
     }  # fmt: skip
     _anthropic(write)
@@ -172,7 +173,7 @@ def save_once(mark: str) -> dict[str, object]:
     return memory(mark, "kiwi", None, title=f"{mark} by key", tags=[mark, "fruit"])
 
 
-def _observations(write: Writer) -> dict[str, Any]:
+def write_memories(write: Writer) -> dict[str, Any]:
     mark = write.mark
     said = {"messages": [{"role": "user", "content": f"{mark} said"},
                          {"role": "assistant", "content": "yes"}]}  # fmt: skip
@@ -189,7 +190,6 @@ def _observations(write: Writer) -> dict[str, Any]:
     write("delete_observation", "DELETE", f"{REST}/{deleted}")
     write("delete_observation, hard", "DELETE", f"{REST}/{erased}?hard=true")
     receipt = write.sent["delete_observation, hard"][1].headers["x-erasure-id"]
-    write.made(REST, memory(mark, "for all", 3, scope="global"))
     again = write.made(REST, save_once(mark), **{"Idempotency-Key": "once"})["id"]
     old = write.made(REST, memory(mark, "an old fig", None, tags=[f"{mark} old"]))["id"]
     lively = {"pinned": True, "ttl": 86_400, "review_at": "2030-01-01T12:00:30Z"}

@@ -192,13 +192,13 @@ def send_badly(url: str) -> None:
             connection.reset()
 
 
-def quoted_in_lines(lines: list[str]) -> list[dict[str, Any]]:
+def quoted_in_lines(lines: list[str], mark: str = MARK) -> list[dict[str, Any]]:
     """The log lines that hold the text, but for the path of a request, which is documented."""
     found: list[dict[str, Any]] = [json.loads(line) for line in lines]
     for line in found:
         if line["message"] == "request":
             del line["path"]
-    return [line for line in found if MARK in json.dumps(line)]
+    return [line for line in found if mark in json.dumps(line)]
 
 
 def quoted_in_spans(collector: Collector) -> list[ReceivedSpan]:
