@@ -3,9 +3,12 @@
 import itertools
 import json
 import re
+import shlex
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import getitem
+from pathlib import Path
 from typing import Any
 
 import jsonschema
@@ -16,18 +19,16 @@ import agentops_memory
 from agentops_memory.recall.features import Feature
 from agentops_memory.settings import ALL_TOOLS, settings
 
-from ..docs.test_docs import blocks
+from ..docs.test_docs import DOCUMENTS, blocks, steps
 from ..support.chart import (
     CASES,
     CHART,
     ROOT,
-    defaults,
-    documented,
+    Values,
     merged,
     schema,
     validate,
 )
-from ..support.charting import commands
 from ..support.manifests import RESTRICTED_CONTAINER, RESTRICTED_POD, manifest
 from ..support.samples import for_each
 
@@ -38,6 +39,85 @@ NOT_NEEDED = {  # counted where it is not given
 }
 NEEDED_LISTS = {"networkPolicy.from", "persistence.accessModes"}
 AS_IN_KUBERNETES = {"affinity", "resources", "litestream.resources"}  # one value each
+
+INSTALLING = (["helm", "install"], ["helm", "upgrade"])
+INSTALL_SWITCHES = {"--install", "--wait", "--create-namespace", "--reset-then-reuse-values"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """`helm install` or `helm upgrade`, as a document has it."""
+
+    text: str
+    words: list[str]  # behind these two
+
+    @property
+    def is_of_the_chart(self) -> bool:
+        """Whether the chart is named where Helm looks for it: after the release."""
+        words = [word for word in self.words if word not in INSTALL_SWITCHES]
+        return words[1] == str(CHART.relative_to(ROOT))
+
+    @property
+    def values(self) -> Values:
+        """What `--set` and the files say."""
+        words = iter(self.words)
+        parts: list[Values] = []
+        for word in words:
+            if word == "--set":
+                parts += [_value(each) for each in next(words).split(",")]
+            elif word in {"-f", "--values"}:
+                parts.append(yaml.safe_load((ROOT / Path(next(words))).read_text("utf-8")))
+        return merged(*parts)
+
+
+def commands() -> list[Command]:
+    """All of the documents."""
+    found = []
+    for document in DOCUMENTS:
+        for block in blocks(document, "console-cluster"):
+            for step in steps(block):
+                # A variable of the shell is a name of the operator's.
+                text = re.sub(r"\$(\w+)", lambda found: found[1].lower(), step.command)
+                words = shlex.split(text)
+                if words[:2] in INSTALLING:
+                    found.append(Command(text=text, words=words[2:]))
+    return found
+
+
+def _value(assignment: str) -> dict[str, Any]:
+    """One of `--set`: numbers and booleans are what they look like, as Helm takes them."""
+    path, _, text = assignment.partition("=")
+    value: Any = yaml.safe_load(text) if text in {"true", "false"} or text.isdecimal() else text
+    for name in reversed(path.split(".")):
+        value = {name: value}
+    return dict(value)
+
+
+def defaults() -> dict[str, Any]:
+    """What values.yaml says."""
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    return values
+
+
+_LINE = re.compile(r"(?P<indent> *)(?:# (?P<comment>.*)|(?P<key>\w+):.*)")
+
+
+def documented() -> dict[str, str]:
+    """What values.yaml explains: the comment above each value or group of values, by its name."""
+    found: dict[str, str] = {}
+    path: list[str] = []
+    comments: list[str] = []
+    for line in (CHART / "values.yaml").read_text("utf-8").splitlines():
+        if (match := _LINE.fullmatch(line)) is None:
+            continue
+        if match["comment"]:
+            comments.append(match["comment"])
+            continue
+        path[len(match["indent"]) // 2 :] = [match["key"]]
+        if comments:
+            found[".".join(path)] = " ".join(comments)
+        comments = []
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The chart's probes, asked beside a load: `python -m tests.support.probing DEPLOYMENT`."""
+"""The chart's probes, asked beside a load: `.ci/probing.py DEPLOYMENT`."""
 
 import sys
 import time
@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from benchmarks import corpus
 from benchmarks.client import Client, Request, get, post
-
-from .manifests import container
+from tests.support.manifests import container
 
 PORT = 7437
 EVERY = 1.0  # seconds between two questions; a cluster leaves ten and thirty

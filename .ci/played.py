@@ -1,6 +1,6 @@
 """The rendered chart for podman.
 
-`helm template ... | python -m tests.support.played FOLDER [KEYS]`
+`helm template ... | .ci/played.py FOLDER [KEYS]`
 
 Podman knows neither the kinds that a cluster has around a pod nor how a kubelet mounts a
 secret, asks probes by a program that the image does not have, and publishes each named port.

@@ -1,6 +1,6 @@
 """The queries of the dashboard and of the alerts, put to a Prometheus that watches a service.
 
-`python -m tests.support.live_queries SERVICE PROMETHEUS`: the URLs of a service without keys, and
+`.ci/live_queries.py SERVICE PROMETHEUS`: the URLs of a service without keys, and
 of a Prometheus that scrapes it each second. Exits with a sentence about the first that is wrong.
 """
 
@@ -12,7 +12,7 @@ from urllib.error import HTTPError
 from urllib.parse import urlencode
 from urllib.request import Request, urlopen
 
-from .manifests import alerts, panels, queries, query_of
+from tests.support.manifests import alerts, panels, queries, query_of
 
 DISK_FILLS = "AgentopsMemoryDiskFillsSoon"  # as the machine's own may, for some seconds
 TIMEOUT = 60.0  # seconds
