@@ -174,6 +174,7 @@ def too_deep(place: str) -> str:
     return f"{place}{'.in' * 150}"[:120] + "... is nested more than 100 levels deep."
 
 
+NO_ID = "session_id: A session_id must be text of 1 to 500 characters, and not blank."
 UNSTORED: list[tuple[Any, str]] = [  # as `extra`, unless the sentence names another field
     ({"groups": [1, 2, {3}]}, "extra.groups[2] has the type set, which JSON does not have."),
     ({"agent": object}, "extra.agent has the type type, which JSON does not have."),
@@ -186,10 +187,11 @@ UNSTORED: list[tuple[Any, str]] = [  # as `extra`, unless the sentence names ano
     (deep(150), too_deep("extra")),
     ({"r": Round()}, f"extra.r{'[0]' * 150}"[:120] + "... is nested more than 100 levels deep."),
     ({"a-1": {"at": {1}}}, "tool_metadata['a-1'].at has the type set, which JSON does not have."),
-    ("3", "turn is not a whole number."), (True, "turn is not a whole number."),
-    (-1, "turn must not be negative."), (-1, "sequence must not be negative."),
-    (" ", "session_id must have 1 to 500 characters, and not be blank."),
-    (None, "session_id is not text."), ([], "extra is not an object."),
+    ("3", "turn: Input should be a valid integer."),
+    (True, "turn: Input should be a valid integer."),
+    (-1, "turn: Input should be greater than or equal to 0."),
+    (-1, "sequence: Input should be greater than or equal to 0."), (" ", NO_ID), (None, NO_ID),
+    ([], "extra: Input should be a valid dictionary."),
 ]  # fmt: skip
 
 
@@ -231,39 +233,44 @@ UNREAD = [
     (changed()[:-1], "It is not JSON: Expecting ',' delimiter: line 1 column {at} (char {char})."),
     (b"\xff",
      "It is not JSON: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte."),
-    (b'{"format": NaN}', "It is not JSON: NaN is not a number."),
     (b"[" * 200_000, "It is nested too deeply."),
     (b"{}", "It is not a checkpoint of a working memory."),
     (changed(format="another"), "It is not a checkpoint of a working memory."),
     (changed(version=2),
      "It is of version 2, and this program reads none above 1; a newer one wrote it."),
-    (changed(version="1"), "version is not a whole number."),
-    (changed(version=0), "version is below 1."),
-    (changed(turn=1.0), "turn is not a whole number."),
-    (changed(sequence=None), "sequence is not a whole number."),
+    (changed(version="1"), "version is missing or wrong."),
+    (changed(version=0), "version is missing or wrong."),
+    (changed(turn=1.0), "turn: Input should be a valid integer."),
+    (changed(sequence=None), "sequence: Input should be a valid integer."),
+    (changed(extra={"a": 0.5}).replace(b"0.5", b"NaN"),
+     "extra.a is nan, which JSON does not have."),
     (changed(extra={"a": 0.5}).replace(b"0.5", b"1e999"),
      "extra.a is inf, which JSON does not have."),
     (changed(extra=deep(100)), "extra" + ".in" * 38 + ".... is nested more than 100 levels deep."),
-    (changed(tool_metadata="a"), "tool_metadata is not an object."),
-    (changed(messages={}), "messages is not a list."),
-    (changed(messages=[MESSAGE, 7]), "messages[1]: It is not an object."),
+    (changed(tool_metadata="a"), "tool_metadata: Input should be a valid dictionary."),
+    (changed(messages={}), "messages: Input should be a valid list."),
+    (changed(messages=[MESSAGE, 7]),
+     "messages[1]: Input should be a dictionary or an instance of ChatMessage."),
     (changed(messages=[MESSAGE | {"role": "robot"}]),
-     ("messages[0]: The role of a message must be one of system, user, assistant, tool, "
-     "not 'robot'.")),
-    (changed(messages=[MESSAGE | {"content": None}]), "messages[0]: content is not text."),
+     "messages[0].role: Input should be 'system', 'user', 'assistant' or 'tool'."),
+    (changed(messages=[MESSAGE | {"role": "tool"}]),
+     "messages[0]: Exactly the messages with the role tool must have a tool_call_id."),
+    (changed(messages=[MESSAGE | {"content": None}]),
+     "messages[0].content: Input should be a valid string."),
     (changed(messages=[MESSAGE | {"role": "tool", "tool_call_id": 7}]),
-     "messages[0]: The id of a call must be text, not int."),
+     "messages[0].tool_call_id: Input should be a valid string."),
     (changed(messages=[MESSAGE | {"role": "tool", "tool_call_id": []}]),
-     "messages[0]: The id of a call must be text, not list."),
+     "messages[0].tool_call_id: Input should be a valid string."),
     (changed(messages=[{"role": "assistant", "content": "", "tool_calls": [CALL | {"name": 7}]}]),
-     "messages[0]: tool_calls[0]: name is not text."),
+     "messages[0].tool_calls[0].name: Input should be a valid string."),
     (changed(unsent=[{"deed": "steal", "fields": {}, "key": "k", "trace": {}}]),
-     ("unsent[0]: An unsent write must be one of start_session, append_messages, "
-     "save, end_session.")),
+     ("unsent[0].deed: Input should be 'start_session', 'append_messages', 'save' or "
+      "'end_session'.")),
     (changed(unsent=[{"deed": "save", "fields": {}, "key": "k", "trace": {"a": 1}}]),
-     "unsent[0]: The key and the headers of an unsent write must be text."),
-    (changed(unsent=[{"deed": "save", "fields": {}, "trace": {}}]), "unsent[0]: key is missing."),
-    (changed(said=[{"role": "user"}]), "said[0]: content is missing."),
+     "unsent[0].trace.a: Input should be a valid string."),
+    (changed(unsent=[{"deed": "save", "fields": {}, "trace": {}}]),
+     "unsent[0].key: Field required."),
+    (changed(said=[{"role": "user"}]), "said[0].content: Field required."),
 ]  # fmt: skip
 
 
@@ -280,7 +287,7 @@ def test_what_is_no_checkpoint_is_told_with_its_path(path: Path) -> None:
 def test_every_field_of_a_checkpoint_must_be_there(path: Path) -> None:
     for name in WHOLE.keys() - {"format"}:
         path.write_text(json.dumps({key: it for key, it in WHOLE.items() if key != name}))
-        with pytest.raises(CheckpointError, match=f"{name} is missing"):
+        with pytest.raises(CheckpointError, match=f"{name}(: Field required| is missing)"):
             WorkingMemory.restore(path)
 
 

@@ -368,10 +368,14 @@ def _explanation(document: Mapping[str, Any]) -> Explanation | None:
 
 def read_as(kind: type[T], value: object) -> T:
     """A noun. UnexpectedAnswer, whose cause is left out: it quotes the value."""
-    read: TypeAdapter[T] = _adapter(cast(Hashable, kind))
     with suppress(ValueError):  # what pydantic raises is one
-        return read.validate_python(value)
+        return adapter_of(kind).validate_python(value)
     raise UnexpectedAnswer("The service returned an unexpected answer.")
+
+
+def adapter_of(kind: type[T]) -> "TypeAdapter[T]":
+    """What checks and reads the kind, made once."""
+    return _adapter(cast(Hashable, kind))
 
 
 @cache

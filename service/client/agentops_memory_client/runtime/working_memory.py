@@ -10,16 +10,19 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+
+from pydantic import Field, PlainValidator, ValidationError
 
 from .. import Message
+from ..contract.models import adapter_of
 from .conversation import ChatMessage, ToolCall, line, require, tokens, trimmed, unanswered
 
 LOCK_TIMEOUT = timedelta(seconds=10)  # for the lock of another writer
@@ -46,11 +49,16 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
     real = Path(os.path.realpath(path))
     _refuse_other_than_file(real)
     draft = real.with_name(f".{real.name}.new")
-    with _made(draft) as file:
+    file = _ours(draft)
+    try:
         with os.fdopen(file, "wb", closefd=False) as stream:
             stream.write(document)
         os.fsync(file)
         draft.replace(real)
+    finally:
+        if _is_at(draft, file):  # while we hold its lock nobody else makes or removes one
+            draft.unlink()
+        os.close(file)
     folder = os.open(real.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -72,58 +80,36 @@ def _refuse_other_than_file(path: Path) -> None:
         raise OSError(errno.EINVAL, "A checkpoint is an ordinary file", str(path))
 
 
-@contextmanager
-def _made(draft: Path) -> Iterator[int]:
-    """A new file, which is gone at the end if it has got no other name."""
-    file = _ours(draft)
-    try:
-        yield file
-    finally:
-        # While we hold its lock nobody else removes it, nor makes another.
-        if _is_at(draft, file):
-            draft.unlink()
-        os.close(file)
-
-
 def _ours(draft: Path) -> int:
-    """A new file at the path, locked: any process that finds it there waits for us."""
+    """The empty file at the path, locked: any process that finds it there waits for us.
+
+    One that a killed process left is taken over; a link is removed, and never followed.
+    """
     end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     while True:
-        try:
-            file = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except FileExistsError:
-            _remove(draft, end)
-            continue
+        if draft.is_symlink():
+            draft.unlink(missing_ok=True)
         with ExitStack() as unless_ours:
+            file = os.open(draft, flags, 0o600)
             unless_ours.callback(os.close, file)
-            # Until it is locked, another may take it for that of a killed process.
-            if _is_locked_at(draft, file, end):
-                unless_ours.pop_all()
-                return file
-
-
-def _remove(draft: Path, end: float) -> None:
-    """Away with what a killed process left; with that of a living one when it is done."""
-    if draft.is_symlink():
-        return draft.unlink(missing_ok=True)
-    with suppress(FileNotFoundError):
-        file = os.open(draft, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            if _is_locked_at(draft, file, end):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    said = "Another process keeps writing it"
+                    raise TimeoutError(errno.ETIMEDOUT, said, str(draft)) from None
+                time.sleep(PAUSE)
+                continue
+            if not _is_at(draft, file):
+                continue  # it has got its name, or was removed
+            if os.fstat(file).st_nlink > 1:  # the file of somebody else
                 draft.unlink()
-        finally:
-            os.close(file)
-
-
-def _is_locked_at(draft: Path, file: int, end: float) -> bool:
-    """Lock the file, and say whether it is still the one at the path."""
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return _is_at(draft, file)
-        if time.monotonic() > end:
-            raise TimeoutError(errno.ETIMEDOUT, "Another process keeps writing it", str(draft))
-        time.sleep(PAUSE)
+                continue
+            os.truncate(file, 0)
+            os.fchmod(file, 0o600)
+            unless_ours.pop_all()
+            return file
 
 
 def _is_at(path: Path, file: int) -> bool:
@@ -141,10 +127,6 @@ MAX_SESSION_ID = 500  # code points, as the service takes them
 MAX_PATH = 120  # characters of it in a sentence
 
 NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
-KINDS = {str: "text", int: "a whole number", list: "a list", dict: "an object"}
-STATE: Mapping[str, type[Any]] = {
-    "session_id": str, "turn": int, "sequence": int, "tool_metadata": dict, "extra": dict,
-}  # fmt: skip
 
 FilePath = str | os.PathLike[str]
 
@@ -159,7 +141,7 @@ class Unsent:
     ValueError for an unknown operation, or fields of the wrong type.
     """
 
-    operation: Operation
+    operation: Annotated[Operation, Field(alias="deed")]  # as checkpoints have it
     fields: Mapping[str, Any]  # what the client's method takes, as JSON has it
     key: str
     trace: Mapping[str, str] = field(default_factory=dict)  # W3C trace context of its turn
@@ -215,7 +197,7 @@ class WorkingMemory:
         ValueError for an id that the service would not take.
         """
         self.session_id = str(uuid.uuid4()) if session_id is None else session_id
-        check_session_id(self.session_id)
+        _session_id(self.session_id)
         self.turn = turn
         self.tool_metadata: dict[str, Any] = dict(tool_metadata or {})
         self.extra: dict[str, Any] = dict(extra or {})
@@ -278,13 +260,13 @@ class WorkingMemory:
 
         CheckpointError names the place of what could not be restored.
         """
-        state = {name: getattr(self, name) for name in STATE}
+        state = {it.name: getattr(self, it.name) for it in fields_of(_State)}
         listed: list[tuple[str, Iterable[object]]] = [
             ("messages", self._messages), ("unsent", self.unsent), ("said", self.pending)
         ]  # fmt: skip
         nouns = {name: list(map(_members, it)) for name, it in listed}
         try:
-            _require_state(state)
+            _checked(_State, state)
             return _written({"format": FORMAT, "version": VERSION, **state, **nouns})
         except ValueError as fault:
             raise CheckpointError(f"The working memory cannot be stored: {fault}") from fault
@@ -308,9 +290,10 @@ class WorkingMemory:
             state = _read(read(path))
         except ValueError as fault:
             raise CheckpointError(f"The checkpoint {path} cannot be read: {fault}") from fault
-        memory = cls(state.pop("messages"))
-        for name, it in state.items():
-            setattr(memory, name, list(it) if isinstance(it, tuple) else it)
+        memory = cls(state.messages)
+        for it in fields_of(_State):
+            setattr(memory, it.name, getattr(state, it.name))
+        memory.unsent, memory.pending = state.unsent, state.said
         return memory
 
     @classmethod
@@ -326,23 +309,44 @@ def _calls(messages: Iterable[ChatMessage]) -> set[str]:
     return {call.id for message in messages for call in message.tool_calls}
 
 
-# A checkpoint: the state as JSON. Tuples become lists, and nothing else becomes anything else.
-def _require_state(state: Mapping[str, Any]) -> None:
-    """ValueError for what no working memory could have."""
-    check_session_id(state["session_id"])
-    for name, kind in STATE.items():
-        value = _checked(name, state[name], kind)
-        if kind is int and value < 0:
-            raise ValueError(f"{name} must not be negative.")
-
-
-def check_session_id(id_: object) -> None:
+def _session_id(id_: object) -> str:
     """ValueError for what cannot be the id of a session."""
-    id_ = _checked("session_id", id_, str)
-    if not id_.strip() or len(id_) > MAX_SESSION_ID:
+    if not isinstance(id_, str) or not id_.strip() or len(id_) > MAX_SESSION_ID:
         raise ValueError(
-            f"session_id must have 1 to {MAX_SESSION_ID} characters, and not be blank."
+            f"A session_id must be text of 1 to {MAX_SESSION_ID} characters, and not blank."
         )
+    return id_
+
+
+Count = Annotated[int, Field(strict=True, ge=0)]
+
+
+# A checkpoint: the state as JSON. Tuples become lists, and nothing else becomes anything else.
+@dataclass(kw_only=True)
+class _State:
+    session_id: Annotated[str, PlainValidator(_session_id)]
+    turn: Count
+    sequence: Count
+    tool_metadata: dict[str, Any]
+    extra: dict[str, Any]
+
+
+@dataclass(kw_only=True)
+class _Stored(_State):
+    messages: list[ChatMessage]
+    unsent: list[Unsent]
+    said: list[Message]
+
+
+def _checked(kind: type[T], state: Mapping[str, Any]) -> T:
+    """The state; ValueError says what no working memory could have, and where."""
+    try:
+        return adapter_of(kind).validate_python(state)
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in fault["loc"])
+        sentence = str(fault.get("ctx", {}).get("error", fault["msg"])).rstrip(".")
+        raise ValueError(f"{place[1:]}: {sentence}.") from None
 
 
 def _written(document: Mapping[str, Any]) -> bytes:
@@ -368,26 +372,23 @@ def _members(noun: Any) -> dict[str, Any]:
     return {name: it for name, it in named.items() if it is not None}
 
 
-def _read(document: bytes) -> dict[str, Any]:
+def _read(document: bytes) -> _Stored:
     """What was written; ValueError says what is wrong with the document."""
     try:
-        fields = json.loads(document.decode(errors="surrogatepass"), parse_constant=_refused)
+        state = json.loads(document.decode(errors="surrogatepass"))
     except ValueError as fault:
         raise ValueError(f"It is not JSON: {fault}.") from fault
     except RecursionError as fault:
         raise ValueError("It is nested too deeply.") from fault
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT:
+    if not isinstance(state, dict) or state.get("format") != FORMAT:
         raise ValueError("It is not a checkpoint of a working memory.")
-    _plain(fields, "")  # what could not be stored again is refused now
-    if (version := _field(int, fields, "version")) != VERSION:
-        raise ValueError((NEWER if version > VERSION else "version is below 1.").format(version))
-    state = _named(fields, **STATE) | {
-        "messages": _each(fields, "messages", _message),
-        "unsent": _each(fields, "unsent", _unsent),
-        "pending": _each(fields, "said", lambda it: Message(**_named(it, role=str, content=str))),
-    }
-    _require_state(state)
-    return state
+    version = state.get("version")
+    if not isinstance(version, int) or version < VERSION:
+        raise ValueError("version is missing or wrong.")
+    if version > VERSION:
+        raise ValueError(NEWER.format(version))
+    _plain(state, "")  # what could not be stored again is refused now
+    return _checked(_Stored, state)
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:
@@ -432,54 +433,3 @@ def _step(path: str, key: object) -> str:
 
 def _label(path: str) -> str:
     return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
-
-
-# The nouns themselves refuse what a role, or the name of an operation, cannot be.
-def _message(document: Mapping[str, Any]) -> ChatMessage:
-    role: Any = document.get("role")
-    calls: tuple[ToolCall, ...] = ()
-    if "tool_calls" in document:
-        kinds = {"id": str, "name": str, "arguments": dict}
-        calls = _each(document, "tool_calls", lambda it: ToolCall(**_named(it, **kinds)))
-    return ChatMessage(
-        role=role, tool_calls=calls, tool_call_id=document.get("tool_call_id"),
-        **_named(document, content=str),
-    )  # fmt: skip
-
-
-def _unsent(document: Mapping[str, Any]) -> Unsent:
-    deed: Any = document.get("deed")
-    return Unsent(operation=deed, **_named(document, fields=dict, key=str, trace=dict))
-
-
-def _named(document: Mapping[str, Any], **kinds: type) -> dict[str, Any]:
-    return {name: _field(kind, document, name) for name, kind in kinds.items()}
-
-
-def _each(
-    document: Mapping[str, Any], name: str, noun: Callable[[Mapping[str, Any]], T]
-) -> tuple[T, ...]:
-    """A list of nouns; an error names the path of the invalid one."""
-    nouns = []
-    for index, it in enumerate(_field(list, document, name)):
-        try:
-            nouns.append(noun(_checked("It", it, dict)))
-        except ValueError as fault:
-            raise ValueError(f"{name}[{index}]: {fault}") from fault
-    return tuple(nouns)
-
-
-def _field(kind: type[T], document: Mapping[str, Any], name: str) -> T:
-    if name not in document:
-        raise ValueError(f"{name} is missing.")
-    return _checked(name, document[name], kind)
-
-
-def _checked(name: str, value: object, kind: type[T]) -> T:
-    if isinstance(value, bool) or not isinstance(value, kind):
-        raise ValueError(f"{name} is not {KINDS[kind]}.")
-    return value
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is not a number")
