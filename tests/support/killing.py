@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from agentops_memory_client import client
 from agentops_memory_client.runtime import ChatMessage, WorkingMemory, working_memory
 
 LARGE = "what takes a while to write " * 5_000  # 140 KB
@@ -28,7 +29,10 @@ def turn_at(path: Path) -> int:
 
 def at_each_line(path: Path, *, is_stale: bool) -> None:
     """Print each turn that is found when the process dies at the first line, the second, ..."""
-    draft, documents = path.with_name(f".{path.name}.new"), [state(n).snapshot() for n in (1, 2)]
+    draft, documents = (
+        path.with_name(f".{path.name}.abc_1234.part"),
+        [state(n).snapshot() for n in (1, 2)],
+    )
     line, code = 0, -signal.SIGKILL
     while code:
         line += 1
@@ -68,5 +72,5 @@ def die_before(line: int, files: Collection[str | None]) -> None:
 
 
 def _store(path: Path, document: bytes, line: int) -> None:
-    die_before(line, [working_memory.__file__])
+    die_before(line, [working_memory.__file__, client.__file__])
     working_memory.write(path, document)

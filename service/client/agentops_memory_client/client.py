@@ -12,7 +12,7 @@ import stat
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
@@ -60,20 +60,27 @@ def _target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
+LONGEST = 60  # characters of a name in that of a temporary file, which has a limit of its own
+
+
+def temporary_name(of: str, random: str) -> str:
+    return f".{of}.{random}.part"
+
+
 @contextmanager
-def _temporary(target: Path) -> Iterator[BinaryIO]:
+def temporary(target: Path) -> Iterator[BinaryIO]:
     """A temporary file beside the target, removed at the end unless it has replaced it."""
+    prefix, suffix = temporary_name(target.name[:LONGEST], "/").split("/")
     with tempfile.NamedTemporaryFile(
-        dir=target.parent, prefix=f".{target.name[:60]}.", suffix=".part", delete=False
+        dir=target.parent, prefix=prefix, suffix=suffix, delete=False
     ) as file:
         try:
             yield cast(BinaryIO, file)
         finally:
-            with suppress(FileNotFoundError):
-                Path(file.name).unlink()
+            Path(file.name).unlink(missing_ok=True)
 
 
-def _replace(target: Path, file: BinaryIO) -> None:
+def replace(target: Path, file: BinaryIO) -> None:
     """The target by the file, which is on disk before."""
     file.flush()
     os.fsync(file.fileno())
@@ -172,11 +179,11 @@ class Client(Questions, Generic[Transport]):
         if it cannot be written.
         """
         target, run_in_thread, size = _target(path), self._exchange.backend.run_in_thread, 0
-        with _temporary(target) as file:
+        with temporary(target) as file:
             async with aclosing(self._export(project, progress)) as chunks:
                 async for chunk in chunks:
                     size += await run_in_thread(file.write, chunk)
-            await run_in_thread(_replace, target, file)
+            await run_in_thread(replace, target, file)
         return size
 
     @Method

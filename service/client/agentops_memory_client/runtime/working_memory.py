@@ -4,17 +4,14 @@ Checkpoint files are replaced atomically.
 """
 
 import errno
-import fcntl
 import json
 import math
 import os
-import time
+import re
 import uuid
 from collections.abc import Iterable, Mapping
-from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar, get_args
@@ -22,11 +19,9 @@ from typing import Annotated, Any, Literal, Self, TypeVar, get_args
 from pydantic import Field, PlainValidator, ValidationError
 
 from .. import Message
+from ..client import LONGEST, replace, temporary, temporary_name
 from ..contract.models import adapter_of
 from .conversation import ChatMessage, ToolCall, line, require, tokens, trimmed, unanswered
-
-LOCK_TIMEOUT = timedelta(seconds=10)  # for the lock of another writer
-PAUSE = 0.01  # seconds between two attempts to lock
 
 
 class CheckpointError(ValueError):
@@ -38,27 +33,26 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
 
     Whatever happens until then, even a kill or a full disk, what was there
     stays whole. The folder must exist. Where the path is a link, the file that
-    it leads to is replaced. The owner alone may read the file. Writers of one
-    path take turns: the last one to begin may not be the last to write, so
-    begin when the one before is done.
+    it leads to is replaced. The owner alone may read the file. The last writer of
+    a path to begin may not be the last to write, so begin when the one before is done.
 
     OSError if it cannot be written, or is a folder, a device or a pipe; then
-    nothing is left behind. TimeoutError if another has been writing it for ten
-    seconds.
+    nothing is left behind.
     """
     real = Path(os.path.realpath(path))
     _refuse_other_than_file(real)
-    draft = real.with_name(f".{real.name}.new")
-    file = _ours(draft)
-    try:
-        with os.fdopen(file, "wb", closefd=False) as stream:
-            stream.write(document)
-        os.fsync(file)
-        draft.replace(real)
-    finally:
-        if _is_at(draft, file):  # while we hold its lock nobody else makes or removes one
-            draft.unlink()
-        os.close(file)
+    while True:
+        with temporary(real) as file:
+            file.write(document)
+            try:
+                replace(real, file)
+            except FileNotFoundError:
+                continue  # another writer took it for one that a killed process left
+        break
+    left = re.compile(temporary_name(re.escape(real.name[:LONGEST]), r"\w{8}"))
+    for it in real.parent.iterdir():
+        if left.fullmatch(it.name):
+            it.unlink(missing_ok=True)
     folder = os.open(real.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -78,44 +72,6 @@ def _refuse_other_than_file(path: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, "A checkpoint is a file, not a folder", str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "A checkpoint is an ordinary file", str(path))
-
-
-def _ours(draft: Path) -> int:
-    """The empty file at the path, locked: any process that finds it there waits for us.
-
-    One that a killed process left is taken over; a link is removed, and never followed.
-    """
-    end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    while True:
-        if draft.is_symlink():
-            draft.unlink(missing_ok=True)
-        with ExitStack() as unless_ours:
-            file = os.open(draft, flags, 0o600)
-            unless_ours.callback(os.close, file)
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() > end:
-                    said = "Another process keeps writing it"
-                    raise TimeoutError(errno.ETIMEDOUT, said, str(draft)) from None
-                time.sleep(PAUSE)
-                continue
-            if not _is_at(draft, file):
-                continue  # it has got its name, or was removed
-            if os.fstat(file).st_nlink > 1:  # the file of somebody else
-                draft.unlink()
-                continue
-            os.truncate(file, 0)
-            os.fchmod(file, 0o600)
-            unless_ours.pop_all()
-            return file
-
-
-def _is_at(path: Path, file: int) -> bool:
-    with suppress(FileNotFoundError):
-        return os.path.samestat(os.fstat(file), path.lstat())
-    return False
 
 
 T = TypeVar("T")
