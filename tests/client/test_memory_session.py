@@ -267,7 +267,7 @@ async def test_two_sessions_do_not_share_a_working_memory_and_one_is_opened_once
             await memory.checkpoint()
         with pytest.raises(RuntimeError, match="is already open"):
             memory.open()
-        with pytest.raises(ValueError, match="must be text"):
+        with pytest.raises(ValueError, match="valid string"):
             await one_turn(memory, 5)  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"^within must be of the type timedelta, not int\.$"):
             await memory.end(within=1)  # type: ignore[arg-type]

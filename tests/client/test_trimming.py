@@ -1,6 +1,5 @@
 """The messages of a conversation: what is none, their weight, and which leave it first."""
 
-import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -122,31 +121,29 @@ HALF, OTHER_HALF, UNKNOWN = "\ud83d", "\ude00", "\ufffd"
 @for_each(
     "kind, fields, sentence",
     [
-        (ChatMessage, {"role": "robot"}, ("The role of a message must be one of system, user, "
-         "assistant, tool, not 'robot'.")),
-        (ChatMessage, {"role": "user", "content": None},
-         "The content of a message must be text, not NoneType."),
+        (ChatMessage, {"role": "robot"}, "role\n.*'system', 'user', 'assistant' or 'tool'"),
+        (ChatMessage, {"role": "user", "content": None}, "content\n.*valid string"),
         (ChatMessage, {"role": "user", "tool_calls": (call("a"),)},
          "Only an assistant message has tool calls, not one of 'user'."),
         (ChatMessage, {"role": "assistant", "tool_calls": ({"id": "a"},)},
-         "Each call of a message must be a ToolCall."),
+         "tool_calls.0.name\n.*required"),
         (ChatMessage, {"role": "tool"},
          "Exactly the messages with the role tool must have a tool_call_id."),
         (ChatMessage, {"role": "user", "tool_call_id": "a"},
          "Exactly the messages with the role tool must have a tool_call_id."),
-        (ChatMessage, {"role": "tool", "tool_call_id": 1},
-         "The id of a call must be text, not int."),
-        (ToolCall, {"id": None, "name": "Bash"}, "The id of a call must be text, not NoneType."),
-        (ToolCall, {"id": "a", "name": 7}, "The name of a tool must be text, not int."),
-        (ToolCall, {"id": "a", "name": "Bash", "arguments": '{"command": "ls"}'},
-         "The arguments of a call must be a mapping; parse the JSON first."),
+        (ChatMessage, {"role": "tool", "tool_call_id": 1}, "tool_call_id\n.*valid string"),
+        (ToolCall, {"id": None, "name": "Bash"}, "id\n.*valid string"),
+        (ToolCall, {"id": "a", "name": 7}, "name\n.*valid string"),
+        (ToolCall, {"id": "a", "name": "Bash", "arguments": '{"secret": "ls"}'},
+         "arguments\n.*valid dictionary"),
     ],
 )  # fmt: skip
 def test_what_is_no_message_and_no_call_is_refused(
     kind: type, fields: dict[str, Any], sentence: str
 ) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(sentence)}$"):
+    with pytest.raises(ValueError, match=sentence) as refusal:
         kind(**fields)
+    assert "secret" not in str(refusal.value)
 
 
 def test_a_token_is_four_bytes_and_a_message_four_tokens_more_with_its_calls() -> None:

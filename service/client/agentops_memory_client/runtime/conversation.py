@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import accumulate
-from typing import Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from .. import Message
 
@@ -14,25 +17,24 @@ TOKENS_OF_MESSAGE = 4  # of what is around the text
 LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# What a message says appears in no error.
+OF_NOUNS = ConfigDict(hide_input_in_errors=True, validate_by_name=True, defer_build=True)
+Text = Annotated[str, Field(strict=True)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
 class ToolCall:
     """A tool call of a model, with its arguments as JSON has them.
 
     ValueError for arguments that are still text.
     """
 
-    id: str
-    name: str
+    id: Text
+    name: Text
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
-    def __post_init__(self) -> None:
-        _check_text("The id of a call", self.id)
-        _check_text("The name of a tool", self.name)
-        if not isinstance(self.arguments, Mapping):
-            raise ValueError("The arguments of a call must be a mapping; parse the JSON first.")
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
 class ChatMessage:
     """One message of a conversation.
 
@@ -41,24 +43,15 @@ class ChatMessage:
     """
 
     role: Role
-    content: str = ""
+    content: Text = ""
     tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str | None = None
+    tool_call_id: Text | None = None
 
     def __post_init__(self) -> None:
-        if self.role not in get_args(Role):
-            roles = ", ".join(get_args(Role))
-            raise ValueError(f"The role of a message must be one of {roles}, not {self.role!r}.")
         if self.tool_calls and self.role != "assistant":
             raise ValueError(f"Only an assistant message has tool calls, not one of {self.role!r}.")
         if (self.tool_call_id is None) is (self.role == "tool"):
             raise ValueError("Exactly the messages with the role tool must have a tool_call_id.")
-        _check_text("The content of a message", self.content)
-        if self.tool_call_id is not None:
-            _check_text("The id of a call", self.tool_call_id)
-        object.__setattr__(self, "tool_calls", tuple(self.tool_calls))
-        if not all(isinstance(call, ToolCall) for call in self.tool_calls):
-            raise ValueError("Each call of a message must be a ToolCall.")
 
     @classmethod
     def system(cls, content: str) -> Self:
@@ -121,11 +114,6 @@ def require(name: str, value: object, kind: type) -> None:
     """TypeError, with the argument's name, if it is of another type."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
-
-
-def _check_text(what: str, value: object) -> None:
-    if not isinstance(value, str):
-        raise ValueError(f"{what} must be text, not {type(value).__name__}.")
 
 
 def _texts(message: ChatMessage) -> Iterable[str]:

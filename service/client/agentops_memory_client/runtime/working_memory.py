@@ -14,14 +14,25 @@ from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import Field, PlainValidator, ValidationError
+from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
 from ..client import LONGEST, replace, temporary, temporary_name
 from ..contract.models import adapter_of
-from .conversation import ChatMessage, ToolCall, line, require, tokens, trimmed, unanswered
+from .conversation import (
+    OF_NOUNS,
+    ChatMessage,
+    Text,
+    ToolCall,
+    line,
+    require,
+    tokens,
+    trimmed,
+    unanswered,
+)  # fmt: skip
 
 
 class CheckpointError(ValueError):
@@ -50,9 +61,8 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
                 continue  # another writer took it for one that a killed process left
         break
     left = re.compile(temporary_name(re.escape(real.name[:LONGEST]), r"\w{8}"))
-    for it in real.parent.iterdir():
-        if left.fullmatch(it.name):
-            it.unlink(missing_ok=True)
+    for name in filter(left.fullmatch, os.listdir(real.parent)):  # noqa: PTH208 - a fifth of the time
+        real.with_name(name).unlink(missing_ok=True)
     folder = os.open(real.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -90,25 +100,18 @@ Operation = Literal["start_session", "append_messages", "save", "end_session"]
 """The name of the client's method."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
 class Unsent:
     """One write, with its idempotency key.
 
     ValueError for an unknown operation, or fields of the wrong type.
     """
 
-    operation: Annotated[Operation, Field(alias="deed")]  # as checkpoints have it
+    # The name is that of checkpoints.
+    operation: Annotated[Operation, Field(validation_alias="deed")]
     fields: Mapping[str, Any]  # what the client's method takes, as JSON has it
-    key: str
-    trace: Mapping[str, str] = field(default_factory=dict)  # W3C trace context of its turn
-
-    def __post_init__(self) -> None:
-        if self.operation not in get_args(Operation):
-            raise ValueError(f"An unsent write must be one of {', '.join(get_args(Operation))}.")
-        if not isinstance(self.fields, Mapping) or not isinstance(self.trace, Mapping):
-            raise ValueError("The fields and the trace of an unsent write must be mappings.")
-        if not all(isinstance(text, str) for text in (self.key, *self.trace.values())):
-            raise ValueError("The key and the headers of an unsent write must be text.")
+    key: Text
+    trace: Mapping[str, Text] = field(default_factory=dict)  # W3C trace context of its turn
 
     @classmethod
     def keyed(
