@@ -9,12 +9,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory_client import Message
-from agentops_memory_client.runtime import ChatMessage, ToolCall
+from agentops_memory_client.runtime import ChatMessage, ToolCall, WorkingMemory
 from agentops_memory_client.runtime.conversation import (
     line,
     tokens,
     trimmed,
-    unanswered,
 )
 
 from ..support.agent_memory import call, calls, conversations, result
@@ -182,10 +181,10 @@ def test_a_transcript_has_the_text_and_the_names_of_tools() -> None:
 def test_a_call_is_unanswered_as_long_as_a_result_can_come() -> None:
     asked = [calls("a", "b"), result("b"), ChatMessage.user("And?"), calls("c")]
 
-    assert unanswered(asked) == (call("a"), call("c"))
-    assert unanswered([*asked, result("c"), result("a"), result("z")]) == ()
+    assert WorkingMemory(asked).unanswered() == (call("a"), call("c"))
+    assert WorkingMemory([*asked, result("c"), result("a"), result("z")]).unanswered() == ()
 
     again = [calls("a"), calls("b"), calls("a")]
 
-    assert unanswered(again) == (call("b"), call("a"))
-    assert unanswered([*again, result("a")]) == (call("b"),)
+    assert WorkingMemory(again).unanswered() == (call("b"), call("a"))
+    assert WorkingMemory([*again, result("a")]).unanswered() == (call("b"),)

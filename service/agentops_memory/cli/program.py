@@ -155,6 +155,9 @@ class Documented(click.Command):
         sentence, word = f"No such option '{written}'.", written.lstrip("-")
         options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
                    for name in it.opts if not it.hidden]  # fmt: skip
+        if word in ("url", "key-file") and "--db" in options:
+            end = f"omit {written}, and run it on the machine that has the service's data."
+            return f"The service has no route for `{ctx.command_path}`: {end}"
         usage = " ".join(self.collect_usage_pieces(ctx)[1:])  # without [OPTIONS]
         arguments = usage.translate(str.maketrans("[].", "   ")).split()
         for meant, words in OPTIONS_MEANT.items():

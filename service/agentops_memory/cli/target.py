@@ -319,15 +319,6 @@ def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
     return read
 
 
-def _refuse_route(context: click.Context, option: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        raise click.UsageError(
-            f"The service has no route for `{context.command_path}`: omit {option.opts[0]}, "
-            "and run it on the machine that has the service's data.",
-            context,
-        )
-
-
 def _required_name(context: click.Context, _: click.Parameter, name: str) -> str:
     if not name:
         raise click.UsageError("--to needs a name.", context)
@@ -366,10 +357,6 @@ ANSWER = (*TARGET, json_option(help="Print the JSON that the REST API returns.")
 SERVICE = (
     option("--url", metavar="URL", help="A running service to use instead of local files."),
     KEY_FILE,
-)
-NO_ROUTE = tuple(  # eager, or else a missing argument would be named first
-    option(name, hidden=True, expose_value=False, is_eager=True, callback=_refuse_route)
-    for name in ("--url", "--key-file")
 )
 tenant_option = partial(option, "--tenant", default="default", show_default=True)
 TENANTS = option(

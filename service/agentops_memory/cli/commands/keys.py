@@ -33,7 +33,7 @@ KEY = (
 )
 ROLES = tuple(role.value for role in Role)
 
-_FILES = (*o.setting_options("db_path", "keys_file"), *o.NO_ROUTE)
+_FILES = o.setting_options("db_path", "keys_file")
 
 
 @group()

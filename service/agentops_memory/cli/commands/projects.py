@@ -71,7 +71,7 @@ def list_(as_json: bool, **where: str | None) -> None:
 
 
 @command(
-    *o.NO_ROUTE, *_OF_TENANT, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
+    *_OF_TENANT, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
     of=projects, short_help="Rename a project.",
 )  # fmt: skip
 def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
@@ -84,7 +84,7 @@ def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | 
 
 
 @command(
-    *o.NO_ROUTE, *_OF_TENANT, _PROJECT, o.argument("into"), *o.CAREFUL,
+    *_OF_TENANT, _PROJECT, o.argument("into"), *o.CAREFUL,
     of=projects, short_help="Merge a project into another.",
 )  # fmt: skip
 def merge(
@@ -222,7 +222,7 @@ SHARED = "default"  # the capacity of an agent that has none of its own
 
 _OF_AGENTS = (
     *o.setting_options("db_path", "keys_file", "seal_file"),
-    o.tenant_option(help="Whose agents."), *o.NO_ROUTE,
+    o.tenant_option(help="Whose agents."),
 )  # fmt: skip
 _AGENT = o.argument("agent")
 

@@ -95,21 +95,6 @@ def line(message: ChatMessage) -> Message | None:
     return Message(role=message.role, content=cut)
 
 
-def unanswered(messages: Iterable[ChatMessage]) -> tuple[ToolCall, ...]:
-    """The calls that have no result, as they were made.
-
-    A result is of the latest call before it with its id. So a call whose id was
-    used again is not among them: nothing could answer it any more.
-    """
-    open_calls: dict[str | None, ToolCall] = {}
-    for message in messages:
-        for call in message.tool_calls:
-            open_calls.pop(call.id, None)
-            open_calls[call.id] = call
-        open_calls.pop(message.tool_call_id, None)
-    return tuple(open_calls.values())
-
-
 def require(name: str, value: object, kind: type) -> None:
     """TypeError, with the argument's name, if it is of another type."""
     if not isinstance(value, kind):
@@ -135,21 +120,7 @@ Messages = tuple[ChatMessage, ...]
 
 
 def trimmed(messages: Sequence[ChatMessage], budget: int) -> tuple[Messages, Messages]:
-    """The messages that stay within so many tokens, and those that are dropped; both in order.
-
-    Nothing is dropped if all fits. Else system messages stay, wherever they
-    are, and of the others an end of the conversation, cut between two blocks:
-
-    - A block is a message, or an assistant's message with calls and everything
-      up to the last of their results; blocks that overlap are one. A result is
-      of the latest call before it with its id.
-    - The newest block stays, even if it alone is too large.
-    - As few blocks as possible are dropped; but if what then stays does not
-      begin with a user's message, and a later block does, all before that one.
-
-    So what stays fits, or is the newest block with the system messages alone;
-    and a larger budget never keeps less.
-    """
+    """The messages that stay within so many tokens, and those that are dropped; both in order."""
     cut = _cut(messages, budget)
     kept: list[ChatMessage] = []
     dropped: list[ChatMessage] = []

@@ -22,17 +22,7 @@ from pydantic.dataclasses import dataclass as checked
 from .. import Message
 from ..client import LONGEST, replace, temporary, temporary_name
 from ..contract.models import adapter_of
-from .conversation import (
-    OF_NOUNS,
-    ChatMessage,
-    Text,
-    ToolCall,
-    line,
-    require,
-    tokens,
-    trimmed,
-    unanswered,
-)  # fmt: skip
+from .conversation import OF_NOUNS, ChatMessage, Text, ToolCall, line, require, tokens, trimmed
 
 
 class CheckpointError(ValueError):
@@ -188,24 +178,37 @@ class WorkingMemory:
             self.pending.extend(filter(None, map(line, messages)))
 
     def tokens(self) -> int:
-        """About how many tokens the messages are, as `messages.tokens` has it."""
+        """About how many tokens the messages are, as `tokens` of the module has it."""
         return tokens(self._messages)
 
     def unanswered(self) -> tuple[ToolCall, ...]:
         """The calls without a result by now: after a crash, what to run again or to answer.
 
-        A call whose id was used again is not among them, as a result would be
-        that of the later one.
+        A result is of the latest call before it with its id. So a call whose id was used again
+        is not among them: nothing could answer it any more.
         """
-        return unanswered(self._messages)
+        open_calls: dict[str | None, ToolCall] = {}
+        for message in self._messages:
+            for call in message.tool_calls:
+                open_calls.pop(call.id, None)
+                open_calls[call.id] = call
+            open_calls.pop(message.tool_call_id, None)
+        return tuple(open_calls.values())
 
     def trim_to_token_budget(self, budget: int) -> tuple[ChatMessage, ...]:
         """Drop the oldest messages until the others fit; those dropped, oldest first.
 
-        System messages stay, and so does the newest block even if it alone is
-        too large; a call and its results stay or go together; what stays begins
-        with a user's message where it can. `trimming.trimmed` has the whole
-        promise. What is known of the calls that go, goes with them.
+        Nothing is dropped if all fits. Else system messages stay, wherever they are, and of the
+        others an end of the conversation, cut between two blocks:
+
+        - A block is a message, or an assistant's message with calls and everything up to the
+          last of their results; blocks that overlap are one.
+        - The newest block stays, even if it alone is too large.
+        - As few blocks as possible are dropped; but if what then stays does not begin with a
+          user's message, and a later block does, all before that one.
+
+        So what stays fits, or is the newest block with the system messages alone; and a larger
+        budget never keeps less. What is known of the calls that go, goes with them.
         """
         require("budget", budget, int)
         kept, dropped = trimmed(self._messages, budget)
