@@ -135,7 +135,6 @@ def _hashable(id_: object) -> object:
 
 # Completed as a path; an error in one is that of any file, not a usage error.
 FILE = click.Path(allow_dash=True, readable=False)
-ROW = b'"id":'  # once in each session and memory; in a text the quotes are escaped
 PIECE = 64 * 1024  # bytes, as many as a pipe holds
 SIGNALS = 1.0  # seconds, after which they are handled at the latest
 # By the reason of a conflict and what is kept of it.
@@ -164,15 +163,15 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     async def work(memories: MemoryService) -> None:
         bar = out.progress_bar("Exporting", beside_output=file == "-")
         with written(file) as target, bar as progress:
-            pieces = memories.export(project)
-            if progress:
-                pieces = _counted(pieces, await memories.stats(project), progress)
+            pieces = memories.export(project, progress=progress)
             async with aclosing(_to_the_end(pieces)) as whole:
                 if out.is_terminal(target):
                     await _show(whole)
                 else:
                     async for piece in whole:
                         await asyncio.to_thread(target.write, piece)
+            if progress:
+                progress(1, 1)  # nobody knows how long it is before
 
     run_on_target(where, work)
 
@@ -197,20 +196,6 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
 
         done = run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run)
         _print_done(done, as_json=as_json)
-
-
-async def _counted(
-    pieces: AsyncGenerator[bytes, None], of: m.Stats, progress: m.Progress
-) -> AsyncGenerator[bytes, None]:
-    """The pieces; reports how many rows are in them, as nobody knows their bytes before."""
-    done, total, end = 0, of.total_sessions + of.total_observations + 1, b""  # 1: its own end
-    async with aclosing(pieces):
-        async for piece in pieces:
-            yield piece
-            done += (end + piece).count(ROW)
-            end = piece[1 - len(ROW) :]  # a row may begin in one piece and end in the next
-            progress(min(done, total - 1), total)
-    progress(done + 1, total)
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
