@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.memory import MemoryId
+from agentops_memory.openwop.api import RefEntryId
 from agentops_memory.openwop.archives import units
 from agentops_memory.openwop.consolidation import plan
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.refs import RefEntryId
 
 from ..support.requirements import requirement
 from ..support.samples import examples

@@ -18,8 +18,7 @@ from ..memory.space import MemoryRef, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
 from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
-from ..openwop.api import BASE
-from ..openwop.refs import RefEntryId
+from ..openwop.api import BASE, RefEntryId
 from ..stores import anthropic, cloud, entry, store
 from .page import Visit, address
 

@@ -29,12 +29,10 @@ from ..recall.query import TIMEOUT, understood
 from ..recall.query import Query as Words
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
-from . import api as f
-from . import refs
-from .api import BASE, DEFAULT_ROWS, LONGEST_IN_SPAN, Page, Param, Query, limit, op
+from . import api
+from .api import BASE, DEFAULT_ROWS, Page, Param, Query, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_matched
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
-from .refs import LONGEST_TAG, NO_ENTRY, NOWHERE, RefEntryId, Screen, fitting, readable
 from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
@@ -57,17 +55,17 @@ _EXTENT = RowMapper(RefExtent, "refs", "space_id")
 class RefEntryBody(BaseModel):
     """An entry to be put, in a run if it names one."""
 
-    model_config = f.CAMEL
-    memory_ref: f.MemoryRefText
-    content: f.ContentText
-    tags: f.Tags = []
-    expires_at: f.Zoned | None = None
+    model_config = api.CAMEL
+    memory_ref: api.MemoryRefText
+    content: api.ContentText
+    tags: api.Tags = []
+    expires_at: api.Zoned | None = None
     ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL)] | None = None
-    supersedes: Annotated[list[f.EntryName], Field(max_length=MAX_SUPERSEDED)] = []
-    id: f.OwnName | None = None
-    run_id: f.RunName | None = None
-    node_id: f.Node | None = None
-    agent_id: f.AgentName | None = None
+    supersedes: Annotated[list[api.EntryName], Field(max_length=MAX_SUPERSEDED)] = []
+    id: api.OwnName | None = None
+    run_id: api.RunName | None = None
+    node_id: api.Node | None = None
+    agent_id: api.AgentName | None = None
 
     @model_validator(mode="after")
     def _together(self) -> "RefEntryBody":
@@ -130,8 +128,8 @@ class IdTaken(Conflict):
 
 def _tag(query: Query, name: str) -> str | None:
     tag = query.text(name)
-    if tag is not None and len(tag) > LONGEST_TAG:
-        query.fault(name, f"has at most {LONGEST_TAG} characters")
+    if tag is not None and len(tag) > api.LONGEST_TAG:
+        query.fault(name, f"has at most {api.LONGEST_TAG} characters")
     return tag
 
 
@@ -219,7 +217,7 @@ class RefEntries:
 
         NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
         """
-        ref = readable(self.redaction, caller, memory_ref)
+        ref = api.readable(self.redaction, caller, memory_ref)
         entries, has_more = await self.engine.read(caller, list_entries, ref, limit, **which)
         more = {"memoryRef": self.redaction.echo(caller, memory_ref)}
         return Page("entries", entries, lambda it: it.cursor, has_more, lambda _: more)
@@ -228,15 +226,15 @@ class RefEntries:
         self, caller: Caller, memory_id: str, memory_ref: MemoryRef, run_id: str | None = None
     ) -> OneRefEntry:
         """The entry, also one that another supersedes; NotFound, SnapshotLost."""
-        ref = readable(self.redaction, caller, memory_ref)
-        entry = await self.engine.read(caller, get_entry, ref, RefEntryId(memory_id), run_id)
+        ref = api.readable(self.redaction, caller, memory_ref)
+        entry = await self.engine.read(caller, get_entry, ref, api.RefEntryId(memory_id), run_id)
         return OneRefEntry(memory_ref=memory_ref, entry=entry)
 
     async def provenance(
-        self, caller: Caller, *, memory_id: RefEntryId, memory_ref: MemoryRef
+        self, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: MemoryRef
     ) -> Provenance:
         """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
-        ref = readable(self.redaction, caller, memory_ref)
+        ref = api.readable(self.redaction, caller, memory_ref)
         return await self.engine.read(caller, provenance_of, ref, memory_id)
 
     async def put(self, caller: Caller, body: RefEntryBody) -> Written[OneRefEntry]:
@@ -246,23 +244,23 @@ class RefEntries:
         TooManyArmed.
         """
 
-        def without_secrets(screen: Screen) -> RefEntryBody:
+        def without_secrets(screen: api.Screen) -> RefEntryBody:
             content, tags = screen.content(body.content), list(screen.tags(body.tags))
             return body.model_copy(update={"content": content, "tags": tags})
 
         def registered(run: RunId) -> Mapping[str, int]:
             return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
 
-        async def clean(screen: Screen) -> Sequence[object]:
-            refs.require_ref(body.memory_ref, caller.tenant, screen)
-            refs.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
+        async def clean(screen: api.Screen) -> Sequence[object]:
+            api.require_ref(body.memory_ref, caller.tenant, screen)
+            api.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
             return await aside(len(body.content), without_secrets, screen), registered
 
-        done = await refs.written(self.engine, self.redaction, caller, _PUT, clean)
+        done = await api.written(self.engine, self.redaction, caller, _PUT, clean)
         put = done.value
         if put.fired:
             self.on_due(caller)
-        annotate({"memory.entry.id": Cut(put.value.id, LONGEST_IN_SPAN)})
+        annotate({"memory.entry.id": Cut(put.value.id, api.LONGEST_IN_SPAN)})
         one = OneRefEntry(memory_ref=body.memory_ref, entry=put.value)
         return Written(value=one, redacted=done.redacted, fired=put.fired, is_new=put.is_new)
 
@@ -270,12 +268,12 @@ class RefEntries:
         self,
         caller: Caller,
         *,
-        memory_id: RefEntryId,
+        memory_id: api.RefEntryId,
         memory_ref: MemoryRef,
         run_id: str | None = None,
     ) -> DeletedRefEntry:
         """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
-        if (ref := readable(self.redaction, caller, memory_ref)) == NOWHERE:
+        if (ref := api.readable(self.redaction, caller, memory_ref)) == api.NOWHERE:
             await self.engine.read(caller, get_entry, ref, memory_id, run_id)  # is refused
         await self.engine.write(caller, once(delete_entry), ref, memory_id, run_id)
         id_ = self.redaction.echo(caller, memory_id)
@@ -287,8 +285,8 @@ class RefEntries:
         """Entries that a list would show, by their words, best first."""
         entries: Sequence[RefEntry] = ()
         ranks: Sequence[float] = ()
-        ref = readable(self.redaction, caller, memory_ref)
-        if ref != NOWHERE and (words := understood(q, self.features, self.timeout)):
+        ref = api.readable(self.redaction, caller, memory_ref)
+        if ref != api.NOWHERE and (words := understood(q, self.features, self.timeout)):
             entries, ranks = await self.engine.read(
                 caller, search_entries, ref, words, limit, **which
             )
@@ -308,7 +306,7 @@ def list_entries(
     *,
     run_id: str | None = None,
     tag: str | None = None,
-    before: RefEntryId | None = None,
+    before: api.RefEntryId | None = None,
     token_budget: int | None = None,
 ) -> tuple[Sequence[RefEntry], bool]:
     """A page of entries, and whether there are more; BadFields for an unknown `before`.
@@ -317,16 +315,16 @@ def list_entries(
     The budget bounds the code points of all contents; an entry that alone exceeds it is left out.
     """
     listed = tx[RefTable].listed(ref, snapshot_of(tx, run_id, ref), tag=tag, before=before)
-    chosen, has_more = fitting(listed, limit, token_budget)
+    chosen, has_more = api.first_fitting(listed, limit, token_budget)
     return tx[RefTable].some(chosen), has_more
 
 
-def get_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> RefEntry:
-    return required(tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref)), NO_ENTRY)
+def get_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | None) -> RefEntry:
+    return required(tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref)), api.NO_ENTRY)
 
 
-def provenance_of(tx: Transaction, ref: MemoryRef, entry: RefEntryId) -> Provenance:
-    return required(tx[RefTable].provenance(ref, entry), NO_ENTRY)
+def provenance_of(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId) -> Provenance:
+    return required(tx[RefTable].provenance(ref, entry), api.NO_ENTRY)
 
 
 def search_entries(
@@ -336,7 +334,7 @@ def search_entries(
     result = recall.search(tx, q, within, limit if token_budget is None else MOST_RANKED)
     ranks = {hit.memory.id: hit.rank for hit in result.hits}
     sized = ((it, it.size, len(it.content)) for it in tx[RefTable].some(list(ranks)))
-    chosen, _ = fitting(sized, limit, token_budget)
+    chosen, _ = api.first_fitting(sized, limit, token_budget)
     return chosen, [ranks[entry.memory] for entry in chosen]
 
 
@@ -369,7 +367,7 @@ def put_entry(
     older = [tx[RefTable].get(ref, it) for it in dict.fromkeys(body.supersedes)]
     replaced = [it.memory for it in older if it is not None]
     if len(replaced) < len(older):
-        raise refs.MemoryChanged
+        raise api.MemoryChanged
     ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must be in the future")])
@@ -407,7 +405,7 @@ _PUT = once(
 )  # fmt: skip
 
 
-def delete_entry(tx: Transaction, ref: MemoryRef, entry: RefEntryId, run: str | None) -> None:
+def delete_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | None) -> None:
     within = None if run is None else open_run(tx, run)
     stored = get_entry(tx, ref, entry, None)
     removed(tx, stored.memory)

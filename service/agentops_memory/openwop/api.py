@@ -1,31 +1,313 @@
-"""How an operation of OpenWOP is declared, and what the fields of bodies may hold."""
+"""What every noun of OpenWOP needs: how an operation is declared, what the fields of bodies may
+hold, and refs.
 
+Of refs: which there can be, what may be written to them, and which entries they hold when (OpenWOP
+CTI-1, SR-1, RFC 0004 §A).
+"""
+
+import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import wraps
+from typing import Annotated, Any, Concatenate, NewType, ParamSpec, TypeVar
 from urllib.parse import unquote_to_bytes
+from weakref import WeakValueDictionary
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
 from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..errors import BadFields
+from ..engine.engine import Engine, Transaction
+from ..errors import BadFields, Conflict, Denied
 from ..http import bodies
 from ..http.gate import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.query import fitting, instant, natural
-from ..light import dataclass
-from ..memory.access import Role
+from ..http.query import ENTRY, fitting, instant, natural, public_id, uid_of
+from ..light import dataclass, replace
+from ..memory.access import Caller, Role, TenantId
+from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
+from ..memory.redactor import Redaction, Redactor
+from ..memory.rows import MOST, Column
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..recall.text import REPLACEMENT, clean
 from ..recall.visible import has_controls
 from ..record import Record
+from ..secrets.assignments import MARK
+from ..secrets.redaction import LONGEST_NAME, VALUE
 from ..telemetry import Cut, annotate, count
 from ..telemetry.metrics import COMMITMENTS_FIRED
-from . import refs
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+RefEntryId = NewType("RefEntryId", str)
+"""The id that the host gave, or `mem_` and the digits of the stable id."""
+
+Offset = NewType("Offset", int)
+"""An event's offset in the log of all runs: the order of commits, whatever clocks say."""
+
+JsonObject = Mapping[str, object]
+
+LONGEST_REF = LONGEST_ID = 256  # code points
+LONGEST_TAG = 256
+MAX_CONTENT = 65_536  # bytes of UTF-8
+MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer, which has less
+ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"  # tags of the service
+
+NO_ENTRY = "memory entry not found"  # said of whatever is not there, or not to be known
+NOWHERE = MemoryRef("")
+"""What stands for a ref under which there can be nothing."""
+
+MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
+"""The forms of the ids that the service gives."""
+
+_OWNERS = re.compile(
+    r"(?:workspaces|tenants)/(?P<folder>[^/]*)/"
+    r"|tenant:(?P<label>[^:/]*)(?:[:/]|$)"
+    r"|mem_tenant:(?P<pair>.*?)_agent:",
+    re.DOTALL,
+)
+_SEPARATORS = re.compile(r"[/\\]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Memory as it was just after an event.
+
+    It holds what was put up to the memory `high`, but what was deleted before the event:
+    a deletion is marked with the last event before it.
+    """
+
+    offset: Annotated[Offset, Column("log_offset")]
+    high: MemoryId
+    at: datetime
+
+
+class MemoryChanged(Conflict):
+    code = "memory_changed"  # what was named is not live any more
+
+    def __init__(self) -> None:
+        super().__init__("An entry that was named is not live.")
+
+
+class ScreenOutdated(Exception):
+    """A value was registered after the entry was screened, and before it is written."""
+
+
+# The screen of what hosts write: secrets are rewritten, in each form that they have (SR-1).
+
+# A reference to a secret that a host resolves; its other marker; and keys in the shape of
+# OpenAI's, which for this protocol may be shorter than elsewhere.
+_RESOLVED = re.compile(r"\[BYOK:[^\]]*\]")
+_MARKED = re.compile(r"<REDACTED:([^>]*)>")
+_KEY = re.compile(r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Rewrites what one request writes; what it counts, its redactor has counted."""
+
+    redactor: Redactor
+
+    def text(self, text: str) -> str:
+        """The text without secrets; it may be longer than it was."""
+        clean, number = marked(self.redactor.whole(text))
+        if not number:
+            return clean
+        self.redactor.kinds[VALUE] += number
+        return self.redactor.whole(clean)  # what a marker completes
+
+    def changes(self, name: str) -> bool:
+        """Whether a name holds a secret."""
+        return Screen(Redactor(self.redactor.rules)).text(name) != name
+
+    def content(self, content: str) -> str:
+        """The content without secrets, at most as long as one can be."""
+        clean = self.text(content)
+        return clean if clean == content else clean.encode()[:MAX_CONTENT].decode(errors="ignore")
+
+    def tags(self, tags: Iterable[str]) -> tuple[str, ...]:
+        """The tags without secrets, each once."""
+        return tuple(dict.fromkeys(self.text(tag)[:LONGEST_TAG] for tag in tags))
+
+
+def marked(text: str) -> tuple[str, int]:
+    """The text with our markers in place of what a host has for secrets, and how many."""
+    number = 0
+    for pattern, kind in _FORMS:
+        text, times = pattern.subn(kind, text)
+        number += times
+    return text, number
+
+
+def screened(redactor: Redactor, text: Text) -> Text:
+    """The text of an entry's memory without secrets."""
+    screen = Screen(redactor)
+    return replace(text, content=screen.content(text.content), tags=screen.tags(text.tags))
+
+
+def _named(match: re.Match[str]) -> str:
+    return f"{MARK}{_UNSAFE.sub('-', match[1])[:LONGEST_NAME] or 'value'}]"
+
+
+_FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _named), (_KEY, f"{MARK}openai-key]"))
+
+
+# Which ids, refs and names there can be, before any look into storage.
+def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
+    """The public id of an entry, by its stable id and the name that its host gave."""
+    return RefEntryId(name or public_id(ENTRY, uid))
+
+
+def stable_id(entry: RefEntryId) -> str | None:
+    """The stable id in a public one; None for a name that a host gave."""
+    return uid_of(ENTRY, entry)
+
+
+def is_malformed(ref: str) -> bool:
+    """Whether a text can be no ref, for any caller."""
+    too_long = not 0 < len(ref) <= LONGEST_REF
+    return too_long or has_controls(ref) or ".." in _SEPARATORS.split(ref)
+
+
+def readable(redaction: Redaction, caller: Caller, ref: str) -> MemoryRef:
+    """The ref, or NOWHERE for one under which the caller finds nothing: malformed, or foreign."""
+    is_none = is_malformed(ref) or screen_of(redaction, caller).changes(ref)
+    return NOWHERE if is_none or _is_foreign(ref, caller.tenant) else MemoryRef(ref)
+
+
+def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "memoryRef") -> None:
+    """Refuse with BadFields a ref that can be none, with Denied another tenant's."""
+    if is_malformed(ref) or screen.changes(ref):
+        raise BadFields([(field, "is not a memory ref")])
+    if _is_foreign(ref, tenant):
+        raise Denied("This ref names another tenant.")
+
+
+def _is_foreign(ref: str, tenant: TenantId) -> bool:
+    owner = _OWNERS.match(ref)
+    return owner is not None and owner[owner.lastgroup or 0].lower() != tenant
+
+
+def require_plain(screen: Screen, **names: str | None) -> None:
+    """Refuse with BadFields names that hold a secret: a name cannot be rewritten."""
+    faults = [(field, "holds a secret") for field, it in names.items() if it and screen.changes(it)]
+    if faults:
+        raise BadFields(faults)
+
+
+# Writes of what was screened: a value that is registered meanwhile holds for them, too.
+def screen_of(redaction: Redaction, caller: Caller) -> Screen:
+    """The screen of what a caller writes now."""
+    return Screen(Redactor(redaction.rules(caller)))
+
+
+def checked(
+    redaction: Redaction, caller: Caller, screen: Screen,
+    work: Callable[Concatenate[Transaction, P], T],
+) -> Callable[Concatenate[Transaction, P], T]:  # fmt: skip
+    """The work of a transaction; ScreenOutdated if the screen has not the values of now."""
+
+    @wraps(work)
+    def run(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        if redaction.rules(caller).values != screen.redactor.rules.values:
+            raise ScreenOutdated
+        return work(tx, *args, **kwargs)
+
+    return run
+
+
+async def written(
+    engine: Engine, redaction: Redaction, caller: Caller, work: Callable[..., T],
+    clean: Callable[[Screen], Awaitable[Sequence[object]]],
+) -> Written[T]:  # fmt: skip
+    """What work makes of its arguments as a screen leaves them.
+
+    It is done again as long as the values of the screen are outdated.
+    """
+    while True:
+        screen = screen_of(redaction, caller)
+        arguments = await clean(screen)
+        with suppress(ScreenOutdated):
+            done = await engine.write(caller, checked(redaction, caller, screen, work), *arguments)
+            return Written(value=done, redacted=screen.redactor.count)
+
+
+class KeyedLocks:
+    """The locks of one service, each as long as somebody holds it or waits."""
+
+    def __init__(self) -> None:
+        self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
+
+    def of(self, caller: Caller, *names: str) -> asyncio.Lock:
+        """The lock of something of the caller's tenant."""
+        return self._locks.setdefault((caller.tenant, *names), asyncio.Lock())
+
+
+def first_fitting(
+    listed: Iterable[tuple[T, int, int]], limit: int, budget: int | None = None
+) -> tuple[list[T], bool]:
+    """The first of some that fit into one answer, and whether there are more to continue with.
+
+    Each comes with the bytes of its content, and the length of that in code points. One that alone
+    exceeds the budget is left out; of the others the longest prefix whose lengths add up to no
+    more than it (RFC 0113).
+    """
+    chosen: list[T] = []
+    room, left = MAX_READ, budget
+    for each, size, length in listed:
+        if budget is not None and length > budget:
+            continue
+        room -= size
+        left = None if left is None else left - length
+        if len(chosen) == limit or room < 0 or (left is not None and left < 0):
+            return chosen, True
+        chosen.append(each)
+    return chosen, False
+
+
+# Which entries of a ref there are, now or in a snapshot: conditions on `ref_entries e`.
+def undeleted_at(alias: str) -> str:
+    """Not deleted at the event: what is deleted now may have been after it."""
+    deleted_after = f"{alias}.deleted_after"
+    return f"({deleted_after} IS NULL OR {deleted_after} BETWEEN :offset AND {2 * MOST})"
+
+
+def put_by(alias: str) -> str:
+    """Put by then: what was renewed without its secrets, when it was put first."""
+    return f"coalesce({alias}.renews, {alias}.memory_id) <= :high"
+
+
+def present(at: Snapshot | None, alias: str = "e") -> str:
+    """Neither deleted nor expired."""
+    unexpired = f"NOT {expired(f'{alias}.memory_id')}"
+    if at is None:
+        return f"{alias}.deleted_after IS NULL AND {unexpired}"
+    return f"{put_by(alias)} AND {undeleted_at(alias)} AND {unexpired}"
+
+
+def superseded(at: Snapshot | None) -> str:
+    """Replaced by another entry that is there."""
+    if at is None:
+        return superseded_in_ref("e.memory_id")
+    return f"""EXISTS (SELECT 1
+                         FROM ref_supersessions x
+                         JOIN ref_entries n ON n.memory_id = x.newer_id
+                        WHERE x.older_id = e.memory_id AND x.made_after < :offset
+                              AND (x.ended_after IS NULL OR x.ended_after >= :offset)
+                              AND {present(at, "n")})"""
+
+
+def values(at: Snapshot | None) -> Mapping[str, object]:
+    """The values that the conditions name, beside `:now`."""
+    return {} if at is None else {"offset": at.offset, "high": at.high}
+
 
 LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
 AGENT_LENGTHS = range(3, 257)
@@ -38,8 +320,8 @@ def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
     if len(kept) > MAX_TAGS:
         raise bodies.fault(f"has at most {MAX_TAGS} items")
-    archives = (refs.ARCHIVE, refs.DISTILLED)
-    if any(tag in archives or tag.startswith(refs.COMPACTED) for tag in kept):
+    archives = (ARCHIVE, DISTILLED)
+    if any(tag in archives or tag.startswith(COMPACTED) for tag in kept):
         raise bodies.fault("has a tag reserved for the service")
     return kept
 
@@ -52,17 +334,15 @@ ZonedText = bodies.must(
 )
 Zoned = Annotated[bodies.Instant, ZonedText]
 MemoryRefText = Annotated[
-    MemoryRef, Exact, bodies.must(lambda text: not refs.is_malformed(text), "is not a memory ref"),
+    MemoryRef, Exact, bodies.must(lambda text: not is_malformed(text), "is not a memory ref"),
     Field(
-        json_schema_extra={"minLength": 1, "maxLength": refs.LONGEST_REF}, examples=["mem://notes"]
+        json_schema_extra={"minLength": 1, "maxLength": LONGEST_REF}, examples=["mem://notes"]
     ),
 ]  # fmt: skip
-EntryName = Annotated[
-    refs.RefEntryId, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable
-]
+EntryName = Annotated[RefEntryId, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 OwnName = Annotated[
     EntryName,
-    bodies.must(lambda name: not refs.MADE.fullmatch(name), "has a form reserved for the service"),
+    bodies.must(lambda name: not MADE.fullmatch(name), "has a form reserved for the service"),
 ]
 RunName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,
@@ -73,18 +353,15 @@ AgentName = Annotated[
     str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]),
     Exact, Printable,
 ]  # fmt: skip
-Workflow = Annotated[str, Field(min_length=1, max_length=refs.LONGEST_ID), Exact, Printable]
-Tags = Annotated[
-    list[Annotated[str, Field(max_length=refs.LONGEST_TAG), Exact]], AfterValidator(_tags)
-]
+Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
 ContentText = Annotated[
     str, Exact, bodies.must(lambda text: text.strip() != "", "must not be blank"),
     bodies.must(
-        lambda text: len(text.encode()) <= refs.MAX_CONTENT,
-        f"has at most {refs.MAX_CONTENT:,} bytes of UTF-8",
+        lambda text: len(text.encode()) <= MAX_CONTENT,
+        f"has at most {MAX_CONTENT:,} bytes of UTF-8",
     ),
 ]  # fmt: skip
-
 
 BASE = "/v1/host/agentops-memory"
 LONGEST_BODY = 1024 * 1024  # bytes

@@ -33,21 +33,9 @@ from ..memory.table import Sql
 from ..recall.query import STOPWORDS
 from ..recall.text import sha256_of
 from ..record import CamelRecord
-from . import refs
+from . import api
 from .adapter import removed
-from .api import CAMEL, ContentText, EntryName, Tags
 from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added, sized
-from .refs import (
-    ARCHIVE,
-    COMPACTED,
-    DISTILLED,
-    MAX_CONTENT,
-    MemoryChanged,
-    RefEntryId,
-    Screen,
-    present,
-    superseded,
-)
 from .runs import Run, RunEventType, RunKind, RunStatus, RunTable
 from .subjects import subjects
 
@@ -63,7 +51,7 @@ class Trigger(StrEnum):
 class ArchiveDraft:
     """An archive to be put. Its id is made of what it is made of, so it is the same again."""
 
-    id: RefEntryId
+    id: api.RefEntryId
     ref: MemoryRef
     method: Method
     content: str
@@ -81,13 +69,13 @@ class ArchiveDraft:
 class MergeBody(BaseModel):
     """Entries that become one, and what it says."""
 
-    model_config = CAMEL
+    model_config = api.CAMEL
     ids: Annotated[
-        list[EntryName], Field(min_length=2, max_length=100),
+        list[api.EntryName], Field(min_length=2, max_length=100),
         must(lambda ids: len(set(ids)) == len(ids), "must name each entry once"),
     ]  # fmt: skip
-    content: ContentText
-    tags: Tags = []
+    content: api.ContentText
+    tags: api.Tags = []
 
 
 class Link(NamedTuple):
@@ -121,7 +109,7 @@ class DistilledObject(PassObject):
 # Which entries of a ref a pass reads: conditions on `ref_entries e`.
 Inputs = NewType("Inputs", str)
 
-VISIBLE = Inputs(f"{present(None)} AND NOT {superseded(None)}")  # all that a list shows
+VISIBLE = Inputs(f"{api.present(None)} AND NOT {api.superseded(None)}")  # all that a list shows
 NO_ARCHIVES = Inputs(
     f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
 )
@@ -488,13 +476,13 @@ def _distillation_cap(budget: int, taken: int) -> int:
     required = taken + max(SMALLEST_ROOM, -(-taken // 10))
     if budget < required:
         raise BudgetExceeded(budget, required)
-    return min(4 * min(budget - taken, max(SMALLEST_OUTPUT, -(-taken // 3))), MAX_CONTENT)
+    return min(4 * min(budget - taken, max(SMALLEST_OUTPUT, -(-taken // 3))), api.MAX_CONTENT)
 
 
 def archive_of(
     ref: MemoryRef,
     sources: Sequence[RefEntry],
-    screen: Screen,
+    screen: api.Screen,
     content: str | None,
     *,
     budget: int | None = None,
@@ -509,7 +497,7 @@ def archive_of(
         cap = _distillation_cap(budget, _tokens(sources))
         nothing: Refusal = NothingToDistill("There is no entry with words to distill.")
     else:
-        cap = min(max(SMALLEST_CAP, -(-sum(it.size for it in sources) // 3)), MAX_CONTENT)
+        cap = min(max(SMALLEST_CAP, -(-sum(it.size for it in sources) // 3)), api.MAX_CONTENT)
         nothing = NothingToCompact(
             "There are not two entries with words that a compaction may replace."
         )
@@ -522,7 +510,7 @@ def archive_of(
         digest.update(b"%d:%b" % (len(part.encode()), part.encode()))
     about = dict.fromkeys(tag for it in sources for tag in subjects(it.tags))
     draft = ArchiveDraft(
-        id=refs.RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
+        id=api.RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
         content=text, subjects=screen.tags(about), sources=sources, budget=budget,
         supersedes=supersedes,
         ends=min(filter(None, (ends, first_end(sources))), default=None),
@@ -532,7 +520,9 @@ def archive_of(
     return draft
 
 
-def _text(sources: Sequence[RefEntry], screen: Screen, content: str | None, cap: int) -> str | None:
+def _text(
+    sources: Sequence[RefEntry], screen: api.Screen, content: str | None, cap: int
+) -> str | None:
     """What an archive says: a host's text, or an extract; None if the sources have no word."""
     if content is not None:
         return screen.content(content) if has_words(map(_source, sources)) else None
@@ -543,16 +533,16 @@ def _text(sources: Sequence[RefEntry], screen: Screen, content: str | None, cap:
 
 
 def _source(entry: RefEntry) -> Source:
-    return Source(entry.content, entry.created_at.date(), ARCHIVE in entry.tags)
+    return Source(entry.content, entry.created_at.date(), api.ARCHIVE in entry.tags)
 
 
 def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> DistilledObject:
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     if draft is None:
-        raise MemoryChanged  # the answer under the idempotency key is over its time
+        raise api.MemoryChanged  # the answer under the idempotency key is over its time
     sources = [it.memory for it in draft.sources]
     if not are_all(tx, sources, which):
-        raise MemoryChanged
+        raise api.MemoryChanged
     existing = tx[RefTable].get(draft.ref, draft.id)
     if existing is not None and not is_archive_of(tx, existing.memory, sources):
         removed(tx, existing.memory)  # of others that had the ids of these: it may say too much
@@ -561,8 +551,8 @@ def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> D
     run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
     entry = existing
     if entry is None:
-        kind = (DISTILLED,) if draft.budget else ()
-        tags = (ARCHIVE, COMPACTED + run.id, *kind, *draft.subjects)
+        kind = (api.DISTILLED,) if draft.budget else ()
+        tags = (api.ARCHIVE, api.COMPACTED + run.id, *kind, *draft.subjects)
         origin = Origin(run=run.id, method=draft.method)
         new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
         entry = added(tx, new, ends=draft.ends)

@@ -17,7 +17,7 @@ from ..http.bodies import fault
 from ..memory.redactor import JsonRedactor, is_plain, texts, written
 from ..recall.text import clean, object_of
 from ..record import Record
-from .refs import Screen
+from .api import Screen
 
 MAX_ARTIFACT = 262_144  # bytes of its text in UTF-8
 EXAMPLE = {"name": "triage", "version": "1.0.0"}

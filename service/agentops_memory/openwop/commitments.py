@@ -32,10 +32,9 @@ from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..recall.instants import exact, whole_milliseconds
 from ..record import CamelRecord, Milliseconds
-from . import api, refs
-from .api import BASE, CAMEL, Page, Param, Query, op
+from . import api
+from .api import BASE, CAMEL, Page, Param, Query, op, present
 from .entries import RefEntry, RefTable
-from .refs import present
 from .runs import RunEventType, RunTable
 
 DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for
@@ -187,7 +186,7 @@ class CommitmentState(StrEnum):
 
 
 # One whose source is not live and current reads as cancelled.
-_CURRENT = f"{refs.present(None)} AND NOT {refs.superseded(None)}"
+_CURRENT = f"{api.present(None)} AND NOT {api.superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 
 
@@ -196,7 +195,7 @@ class Commitment(CamelRecord):
 
     id: Annotated[str, Column("c.uid", read=lambda uid: public_id(COMMITMENT, uid))]
     memory_ref: Annotated[str, Column("f.ref")]
-    memory_id: Annotated[str, Column("m.uid", read=refs.ref_entry_id, second="e.name")]
+    memory_id: Annotated[str, Column("m.uid", read=api.ref_entry_id, second="e.name")]
     condition: Annotated[
         ConditionKind, Column("CASE WHEN c.due_at IS NULL THEN 'predicate' ELSE 'time' END")
     ]
@@ -218,7 +217,7 @@ class CommitmentBody(BaseModel):
     memory_id: api.EntryName
     condition: Literal["time", "predicate"]
     due_at: api.Zoned | None = None
-    tag: Annotated[str, Field(min_length=1, max_length=refs.LONGEST_TAG), api.Exact] | None = None
+    tag: Annotated[str, Field(min_length=1, max_length=api.LONGEST_TAG), api.Exact] | None = None
 
     @model_validator(mode="after")
     def _has_one(self) -> "CommitmentBody":
@@ -284,7 +283,7 @@ class Firing:
     engine: Engine
     on_fired: Callable[[ConditionKind, int], object] = noop
     on_due: Callable[[Caller], object] = noop
-    _locks: refs.KeyedLocks = field(default_factory=refs.KeyedLocks)
+    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
         """Fire what is due of the tenant, at most so many."""
@@ -323,12 +322,12 @@ class Commitments:
         """
         work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
-        async def clean(screen: refs.Screen) -> Sequence[object]:
-            refs.require_ref(body.memory_ref, caller.tenant, screen)
+        async def clean(screen: api.Screen) -> Sequence[object]:
+            api.require_ref(body.memory_ref, caller.tenant, screen)
             tag = body.tag and screen.tags([body.tag])[0]
             return (body.model_copy(update={"tag": tag}),)
 
-        done = await refs.written(self.engine, self.redaction, caller, work, clean)
+        done = await api.written(self.engine, self.redaction, caller, work, clean)
         return replace(done.value, redacted=done.redacted)
 
     async def list(
@@ -336,7 +335,7 @@ class Commitments:
         after: str, limit: int,
     ) -> Page:  # fmt: skip
         await self.fire_due(caller)
-        ref = None if memory_ref is None else refs.readable(self.redaction, caller, memory_ref)
+        ref = None if memory_ref is None else api.readable(self.redaction, caller, memory_ref)
         which = (ref, state, after, limit + 1)
         listed = await self.engine.read(caller, list_commitments, *which)
         return Page("commitments", listed[:limit], lambda it: it.id, len(listed) > limit)
@@ -367,7 +366,7 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
         memory=source.memory, now=micros(tx.now),
     ):  # fmt: skip
-        raise NotFound(refs.NO_ENTRY)
+        raise NotFound(api.NO_ENTRY)
     if armed := _armed(tx, source.memory, condition):
         return Written(value=armed[0])
     require_room(tx)
@@ -498,7 +497,7 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
     )
 
 
-def screen_tags(tx: Transaction, source: MemoryId, screen: refs.Screen) -> None:
+def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
     """Take secrets out of the tags that commitments of an entry wait for."""
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])

@@ -16,10 +16,10 @@ from ..memory.rows import micros
 from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
 from . import archives as p
+from .api import MemoryChanged, RefEntryId, Screen, present, stable_id
 from .archives import MOST_NAMED, Pausing, first_end, units
 from .commitments import arm, conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
-from .refs import MemoryChanged, RefEntryId, Screen, present, stable_id
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 from .subjects import erase_some, subjects
 

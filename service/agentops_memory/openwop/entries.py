@@ -19,8 +19,8 @@ from ..memory.space import MemoryRef, Space
 from ..memory.table import Sql, Table
 from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
-from . import refs
-from .refs import RefEntryId, Snapshot, present, put_by, ref_entry_id, stable_id, superseded, values
+from . import api
+from .api import RefEntryId, Snapshot, present, put_by, ref_entry_id, stable_id, superseded, values
 from .runs import RunId
 
 ENTRY_TYPE = "memory"
@@ -254,7 +254,7 @@ class RefTable(Table):
         condition = f"{present(at)} AND NOT {superseded(at)}"
         if before is not None:
             # Of those that had a name, the newest; in a snapshot the one that it has.
-            visible = "" if at is None else f"WHERE {put_by('e')} AND {refs.undeleted_at('e')}"
+            visible = "" if at is None else f"WHERE {put_by('e')} AND {api.undeleted_at('e')}"
             row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
                       FROM {_named(before, has_no_name=False)} {visible}

@@ -26,8 +26,7 @@ from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
 from . import api
-from .api import BASE, CAMEL, Page, Param, Query, op
-from .refs import Offset, require_plain, require_ref, screen_of
+from .api import BASE, CAMEL, Offset, Page, Param, Query, op, require_plain, require_ref, screen_of
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, open_run
 
 MAX_REFS = 32  # that a run declares

@@ -28,13 +28,12 @@ from ..recall.instants import whole_milliseconds
 from ..recall.text import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
-from . import archives, consolidation, refs
+from . import api, archives, consolidation
 from .adapter import removed
-from .api import BASE, CAMEL, LONGEST_IN_SPAN, ContentText, MemoryRefText, Param, Query, Zoned, op
+from .api import BASE, Param, Query, op
 from .commitments import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
-from .refs import MemoryChanged, Screen, ScreenOutdated, checked, present, screen_of, written
 from .runs import Run, RunEventType, RunId, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
@@ -42,35 +41,35 @@ MOST_MERGES = 100
 MOST_INDEXED = 200  # archives of an index
 MOST_CHANGED = 200  # refs of one look for those that have changed
 
-Build = Callable[[Screen], archives.ArchiveDraft]
+Build = Callable[[api.Screen], archives.ArchiveDraft]
 """Makes an archive of what was read; outside of any transaction."""
 
 
 class CompactBody(BaseModel):
     """A ref whose oldest entries an archive takes the place of."""
 
-    model_config = CAMEL
-    memory_ref: MemoryRefText
-    content: ContentText | None = None
+    model_config = api.CAMEL
+    memory_ref: api.MemoryRefText
+    content: api.ContentText | None = None
     keep_sources: bool = False
 
 
 class DistillBody(BaseModel):
     """A ref whose entries an archive tells of, within a budget of tokens."""
 
-    model_config = CAMEL
-    memory_ref: MemoryRefText
+    model_config = api.CAMEL
+    memory_ref: api.MemoryRefText
     token_budget: Annotated[int, Field(ge=1)] | None = None
-    content: ContentText | None = None
+    content: api.ContentText | None = None
     recursive: bool = False
-    expires_at: Zoned | None = None
+    expires_at: api.Zoned | None = None
 
 
 class ConsolidateBody(BaseModel):
     """A ref whose entries are to stand for what they say, too."""
 
-    model_config = CAMEL
-    memory_ref: MemoryRefText
+    model_config = api.CAMEL
+    memory_ref: api.MemoryRefText
     merges: Annotated[list[archives.MergeBody], Field(max_length=MOST_MERGES)] = []
 
     @model_validator(mode="after")
@@ -163,7 +162,7 @@ class Passes:
     ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
     on_erased: Callable[[Caller], None] = noop
     on_due: Callable[[Caller], None] = noop  # called where commitments may be due
-    _locks: refs.KeyedLocks = field(default_factory=refs.KeyedLocks)
+    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
     async def compact(self, caller: Caller, body: CompactBody) -> Written[archives.PassObject]:
         """Put an archive in the place of the oldest entries; NothingToCompact.
@@ -204,7 +203,7 @@ class Passes:
 
     async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
         """The live archives of the ref."""
-        ref = refs.readable(self.redaction, caller, memory_ref)
+        ref = api.readable(self.redaction, caller, memory_ref)
         document = await self.engine.read(caller, memory_index, ref)
         annotate({"memory.result_count": len(document.archives)})
         return document
@@ -254,7 +253,7 @@ class Passes:
         ref, merges = body.memory_ref, body.merges
         await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
 
-        async def clean(screen: Screen) -> Sequence[object]:
+        async def clean(screen: api.Screen) -> Sequence[object]:
             entries = await self.engine.read(caller, consolidation.to_merge, ref, merges)
             gone = await asyncio.to_thread(
                 lambda: {it.memory for it in entries if screened(it, screen) != it}
@@ -262,7 +261,7 @@ class Passes:
             return ref, [screened(it, screen) for it in merges], gone, screen
 
         work = consolidation.begin_pass
-        begun = await written(self.engine, self.redaction, caller, work, clean)
+        begun = await api.written(self.engine, self.redaction, caller, work, clean)
         if begun.redacted:
             self.on_erased(caller)
         if merges:
@@ -277,8 +276,8 @@ class Passes:
     async def _steps(self, caller: Caller, begun: Begun) -> Begun:
         """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
         for _ in range(TRIES):
-            screen = screen_of(self.redaction, caller)
-            work = checked(self.redaction, caller, screen, consolidation.take_step)
+            screen = api.screen_of(self.redaction, caller)
+            work = api.checked(self.redaction, caller, screen, consolidation.take_step)
             listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
             entries: list[RefEntry] = []
             for start in range(0, len(listed), STEP):
@@ -290,7 +289,7 @@ class Passes:
             )
             replaced = len(begun.replaced) - begun.merges  # before
             begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
-            with suppress(ScreenOutdated, MemoryChanged):
+            with suppress(api.ScreenOutdated, api.MemoryChanged):
                 for step in plan:
                     since = time.perf_counter()
                     begun = await self.engine.write(caller, work, begun, step)
@@ -298,7 +297,7 @@ class Passes:
                     if step.renewed or step.erased:
                         self.on_erased(caller)
                 return begun
-        raise MemoryChanged
+        raise api.MemoryChanged
 
     async def _archived(
         self,
@@ -312,9 +311,9 @@ class Passes:
         work = once(archives.put_archive)
         async with self._locked(caller, ref, kind):
             for _ in range(TRIES):
-                screen, draft = screen_of(self.redaction, caller), None
-                put = checked(self.redaction, caller, screen, work)
-                with suppress(ScreenOutdated, MemoryChanged):
+                screen, draft = api.screen_of(self.redaction, caller), None
+                put = api.checked(self.redaction, caller, screen, work)
+                with suppress(api.ScreenOutdated, api.MemoryChanged):
                     if await self.engine.read(caller, is_due):
                         build = await self.engine.read(caller, read)
                         draft = await asyncio.to_thread(build, screen)
@@ -323,12 +322,12 @@ class Passes:
                         self.ended(kind, "done" if done.created else "unchanged")
                     _measure(done)
                     return Written(value=done, redacted=screen.redactor.count)
-            raise MemoryChanged
+            raise api.MemoryChanged
 
     @asynccontextmanager
     async def _locked(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
         """Inside, no other pass of the ref runs in this process; a refusal is counted."""
-        refs.require_ref(ref, caller.tenant, screen_of(self.redaction, caller))
+        api.require_ref(ref, caller.tenant, api.screen_of(self.redaction, caller))
         try:
             async with self._locks.of(caller, ref):
                 yield
@@ -343,7 +342,7 @@ def _measure(done: archives.PassObject) -> None:
     distillation = payload.get("distillation")
     tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
     annotate({
-        "openwop.run_id": Cut(done.run_id, LONGEST_IN_SPAN),
+        "openwop.run_id": Cut(done.run_id, api.LONGEST_IN_SPAN),
         "memory.pass.input_count": payload.get("inputCount", payload.get("sourceCount")),
         "memory.pass.output_count": payload.get("outputCount"),
         "memory.pass.output_bytes": payload.get("byteSize"),
@@ -369,7 +368,7 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     live = f"""FROM refs f
               {sql.dialect.leads} archives a ON a.space_id = f.space_id
               {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
-              WHERE f.ref = :ref AND {present(None)}"""
+              WHERE f.ref = :ref AND {api.present(None)}"""
     rows = sql.run(
         f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
               FROM (SELECT a.*
@@ -441,8 +440,8 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
     )  # fmt: skip
     if row is not None:
         ref, written, number = row
-        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {present(None)}")
-        if replaced == number and archives.are_all(tx, written, present(None)):
+        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {api.present(None)}")
+        if replaced == number and archives.are_all(tx, written, api.present(None)):
             return run, ref, written
     raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
 

@@ -26,10 +26,9 @@ from ..memory.rows import count, instant, micros, reads, tag_array, texts_of
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds, Record
-from . import artifacts
-from .api import BASE, CAMEL, Exact, Page, Param, Printable, RunName, choice, limit, listed, op
+from . import api, artifacts
+from .api import BASE, Page, Param, choice, limit, listed, op
 from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
-from .refs import KeyedLocks, Screen, fitting, require_plain, written
 from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
@@ -122,23 +121,23 @@ class Proposal(CamelRecord):
         return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
 
 
-Title = Annotated[str, Field(max_length=LONGEST_TITLE), Exact]
-Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), Exact]
-ModelName = Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL), Exact, Printable]
+Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
+Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
+ModelName = Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL), api.Exact, api.Printable]
 
 
 class ProposalSources(BaseModel):
     """Where a proposal comes from: runs, and what made it of them."""
 
-    model_config = CAMEL
-    source_run_ids: Annotated[list[RunName], Field(max_length=MAX_SOURCES)]
+    model_config = api.CAMEL
+    source_run_ids: Annotated[list[api.RunName], Field(max_length=MAX_SOURCES)]
     synthesizer_model: ModelName | None = None
 
 
 class ProposalBody(BaseModel):
     """A proposal to be made."""
 
-    model_config = CAMEL
+    model_config = api.CAMEL
     kind: Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
     artifact: artifacts.ArtifactObject
     title: Title | None = None
@@ -149,7 +148,7 @@ class ProposalBody(BaseModel):
 class ProposalChangeBody(BaseModel):
     """What a revision replaces; the rest stays."""
 
-    model_config = CAMEL
+    model_config = api.CAMEL
     title: Title | None = None
     rationale: Rationale | None = None
     artifact: artifacts.ArtifactObject | None = None
@@ -220,7 +219,7 @@ class Proposals:
     redaction: Redaction
     audit: Audit
     # Of each: what is audited is what is done.
-    _locks: KeyedLocks = field(default_factory=KeyedLocks)
+    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
     async def create(self, caller: Caller, *, body: ProposalBody) -> Written[Proposal]:
         """Make a proposal; BadFields for names that hold a secret, OverQuota."""
@@ -282,10 +281,10 @@ class Proposals:
     async def _write_screened(
         self, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
     ) -> Written[Proposal]:
-        async def clean(screen: Screen) -> Sequence[object]:
+        async def clean(screen: api.Screen) -> Sequence[object]:
             return *ids, await asyncio.to_thread(_without, screen, body)
 
-        return await written(self.engine, self.redaction, caller, work, clean)
+        return await api.written(self.engine, self.redaction, caller, work, clean)
 
 
 def create_proposal(tx: Transaction, body: ProposalBody) -> Proposal:
@@ -353,7 +352,7 @@ def list_proposals(
 ) -> tuple[Sequence[Proposal], bool]:
     """Proposals, and whether there are more to continue with."""
     sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
-    numbers, has_more = fitting(((number, size, 0) for number, size in sizes), limit)
+    numbers, has_more = api.first_fitting(((number, size, 0) for number, size in sizes), limit)
     return proposals_of(tx, numbers), has_more
 
 
@@ -392,7 +391,7 @@ def known_proposal(tx: Transaction, id_: str) -> Proposal:
     return required(find_proposal(tx, id_), "proposal not found")
 
 
-def redact_proposal(tx: Transaction, id_: str, screen: Screen) -> None:
+def redact_proposal(tx: Transaction, id_: str, screen: api.Screen) -> None:
     """Redact a proposal; what is applied of it is named by its new bytes from then on."""
     known = known_proposal(tx, id_)
     clean = redacted(screen, known)
@@ -407,7 +406,7 @@ def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) 
 # What is screened. An artifact may be longer without its secrets.
 
 
-def redacted(screen: Screen, of: Texts) -> Texts:
+def redacted(screen: api.Screen, of: Texts) -> Texts:
     """A body, or a stored proposal, without secrets, however long its artifact becomes."""
     clean: dict[str, object] = {"artifact": of.artifact and artifacts.screened(screen, of.artifact)}
     for name, most in (("title", LONGEST_TITLE), ("rationale", LONGEST_RATIONALE)):
@@ -417,11 +416,11 @@ def redacted(screen: Screen, of: Texts) -> Texts:
     return of.model_copy(update=clean)
 
 
-def _without(screen: Screen, body: Body) -> Body:
+def _without(screen: api.Screen, body: Body) -> Body:
     """The body without secrets; BadFields for names that hold one, and for what grew too long."""
     if isinstance(body, ProposalBody):
         runs = enumerate(body.provenance.source_run_ids)
-        require_plain(
+        api.require_plain(
             screen,
             **{f"provenance.sourceRunIds[{at}]": run for at, run in runs},
             **{"provenance.synthesizerModel": body.provenance.synthesizer_model},

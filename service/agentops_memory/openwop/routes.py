@@ -24,14 +24,13 @@ from ..memory.redactor import Redaction
 from ..telemetry import hide_too
 from . import adapter, commitments, host_runs, passes, proposals, subjects
 from .adapter import RefEntries
-from .api import BASE, LONGEST_BODY
+from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, marked
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded, Trigger
 from .artifacts import ArtifactInvalid, ArtifactKind
 from .commitments import Commitments, ConditionKind
 from .host_runs import Runs
 from .passes import Passes
 from .proposals import ACTIVATION, Proposals
-from .refs import MAX_CONTENT, MemoryChanged, marked
 from .runs import SnapshotLost
 from .subjects import Forgetting
 

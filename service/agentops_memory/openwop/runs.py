@@ -34,7 +34,7 @@ from ..memory.table import Sql, Table
 from ..recall.instants import Uids
 from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
-from .refs import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
+from .api import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
 
 T = TypeVar("T")
 Internal = Annotated[T, Field(exclude=True)]

@@ -22,9 +22,8 @@ from ..memory.space import NO_PROJECT, ErasureKind
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
-from .api import BASE, CAMEL, Exact, op
+from .api import BASE, CAMEL, LONGEST_ID, Exact, KeyedLocks, Offset, op, present, put_by
 from .entries import ALL, Method
-from .refs import LONGEST_ID, KeyedLocks, Offset, present, put_by
 from .runs import FORGOTTEN, RunEventType, RunTable
 
 SUBJECT = "subject:"  # how tags begin that tell whom an entry is about

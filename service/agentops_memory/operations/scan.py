@@ -20,10 +20,10 @@ from ..memory.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Sp
 from ..memory.table import Sql
 from ..openintent.changes import redact_entry
 from ..openintent.entries import entry_with
+from ..openwop.api import Offset, Screen, screened
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
 from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
-from ..openwop.refs import Offset, Screen, screened
 from ..openwop.runs import RunEvent, RunId, RunTable
 from ..recall.summary import Transcript
 from ..recall.text import content_hash, sha256_of

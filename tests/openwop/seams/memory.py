@@ -11,9 +11,8 @@ from agentops_memory.http.query import instant
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import RefEntries
-from agentops_memory.openwop.api import BODIES, Page
+from agentops_memory.openwop.api import BODIES, Page, RefEntryId
 from agentops_memory.openwop.entries import RefDraft
-from agentops_memory.openwop.refs import RefEntryId
 
 from . import bodies as b
 from .requests import asked_once

@@ -17,11 +17,10 @@ from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import MOST_ENTRIES
-from agentops_memory.openwop.api import BODIES
+from agentops_memory.openwop.api import BODIES, RefEntryId
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
 from agentops_memory.openwop.passes import CompactBody, ConsolidateBody, DistillBody
-from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.routes import OpenWopServices
 
 from . import bodies as b

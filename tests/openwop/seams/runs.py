@@ -15,9 +15,8 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller, IdempotentRequest, TenantId
 from agentops_memory.openwop import routes
-from agentops_memory.openwop.api import BODIES, Page, text_in_path
+from agentops_memory.openwop.api import BODIES, KeyedLocks, Page, text_in_path
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
-from agentops_memory.openwop.refs import KeyedLocks
 from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.runs import Run, RunId
 

@@ -16,15 +16,9 @@ from agentops_memory.memory.idempotency import once
 from agentops_memory.memory.redactor import Redaction, require_room
 from agentops_memory.memory.saves import Written
 from agentops_memory.openwop.adapter import removed
+from agentops_memory.openwop.api import Screen, require_plain, require_ref, screen_of, written
 from agentops_memory.openwop.commitments import arm, conditions_of, meet
 from agentops_memory.openwop.entries import RefDraft, RefEntry, RefTable, added
-from agentops_memory.openwop.refs import (
-    Screen,
-    require_plain,
-    require_ref,
-    screen_of,
-    written,
-)
 from agentops_memory.recall.instants import whole_milliseconds
 
 

@@ -9,9 +9,9 @@ from agentops_memory.errors import NotFound
 from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
+from agentops_memory.openwop.api import RefEntryId
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import Runs, RunSecretBody
-from agentops_memory.openwop.refs import RefEntryId
 from agentops_memory.openwop.runs import RunId
 from agentops_memory.openwop.subjects import ForgetBody, Forgetting
 
