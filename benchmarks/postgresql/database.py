@@ -14,8 +14,7 @@ from subprocess import DEVNULL
 import psycopg
 from tests.support import postgres
 
-from agentops_memory.operations.copied_files import Files
-from agentops_memory.operations.copying import to_database
+from agentops_memory.operations.copying import Files, to_database
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.recall.features import ALL
 

@@ -14,8 +14,7 @@ import pytest
 
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.operations import copying as tenants
-from agentops_memory.operations.copied_files import Table
-from agentops_memory.operations.copying import DatabaseRows
+from agentops_memory.operations.copying import DatabaseRows, Table
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.migrate import brought_up_to_date, prepare
 from agentops_memory.postgresql.transaction import number_of

@@ -17,7 +17,6 @@ from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
-from ...operations.copied_files import CopyRefused
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
 from ...recall.instants import rendered
@@ -163,7 +162,7 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
     """
     if to != POSTGRESQL:
         if any(part in to for part in URL_PARTS):
-            raise CopyRefused(
+            raise out.CommandRefused(
                 "A URL on the command line shows its password in the process list: put it into "
                 "MEMORY_DATABASE_URL, and use --to postgresql."
             )
@@ -198,10 +197,9 @@ def _copied(
     settings: Settings, to: str, named: Sequence[Any], progress: Callable[[int, int], None]
 ) -> Iterator["Copied"]:
     if settings.database_url is None:
-        raise CopyRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
+        raise out.CommandRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
     # Not at the top: the driver is an extra, and the setting reports its absence.
-    from ...operations.copied_files import Files  # noqa: PLC0415
-    from ...operations.copying import to_database, to_files  # noqa: PLC0415
+    from ...operations.copying import Files, to_database, to_files  # noqa: PLC0415
 
     backends.require_local_files(settings)
     url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
