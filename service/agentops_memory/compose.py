@@ -24,7 +24,7 @@ from .http.app import Application, application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.middleware import ALWAYS, Early, EarlyPost, Probes, host_of, local_names, well
 from .http.protocol import Operation, Protocol
-from .jobs.runner import attempted, background, repeat
+from .jobs.jobs import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
 from .light import dataclass
 from .local import LocalService, redaction_of, utc_now

@@ -13,7 +13,7 @@ from agentops_memory.engine import engine as ports
 from agentops_memory.engine.engine import RowCounts, Sizes
 from agentops_memory.errors import Unavailable
 from agentops_memory.jobs import schedule as figures
-from agentops_memory.jobs.runner import background
+from agentops_memory.jobs.jobs import background
 from agentops_memory.memory.access import OPERATOR, Caller, TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry

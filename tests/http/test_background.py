@@ -15,8 +15,8 @@ from datetime import timedelta
 import pytest
 
 from agentops_memory.errors import Full, OverQuota
-from agentops_memory.jobs import runner as background
-from agentops_memory.jobs.runner import MODEST, GoOn, Stopped, log_failure, run_in_thread
+from agentops_memory.jobs import jobs as background
+from agentops_memory.jobs.jobs import MODEST, GoOn, Stopped, log_failure, run_in_thread
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.samples import for_each

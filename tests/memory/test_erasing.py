@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.jobs.retention import scrub_all
+from agentops_memory.jobs.jobs import scrub_all
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.saves import ERASE

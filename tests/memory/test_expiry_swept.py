@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.jobs import retention as sweeping
+from agentops_memory.jobs import jobs as sweeping
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
 from agentops_memory.sqlite import SqliteEngine

@@ -6,7 +6,7 @@ import pytest
 
 from agentops_memory.engine.engine import Scrubbed
 from agentops_memory.errors import Conflict, Denied, Invalid, NotFound
-from agentops_memory.jobs.retention import scrub, scrub_all
+from agentops_memory.jobs.jobs import scrub, scrub_all
 from agentops_memory.memory.access import NOT_YOUR_PROJECT, OPERATOR, Caller, Patterns, Role
 from agentops_memory.memory.erasure import Erasure, ErasureId
 from agentops_memory.memory.projects import Projects, erase_some

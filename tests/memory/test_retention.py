@@ -11,16 +11,17 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from agentops_memory.errors import NotFound
-from agentops_memory.jobs.retention import (
+from agentops_memory.jobs.jobs import (
     RECORDS,
     STEPS,
     Removed,
     RetentionJob,
     TrustedClock,
+    WorkSignal,
+    background,
     scrub_all,
     sweep,
 )
-from agentops_memory.jobs.runner import WorkSignal, background
 from agentops_memory.memory import erasure as past_retention
 from agentops_memory.memory import saves
 from agentops_memory.memory.access import OPERATOR, Caller

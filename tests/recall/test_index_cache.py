@@ -15,7 +15,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
-from agentops_memory.jobs import retention as sweeping
+from agentops_memory.jobs import jobs as sweeping
 from agentops_memory.memory import projects, saves
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text

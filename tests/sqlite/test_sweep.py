@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.jobs.runner import WorkSignal
+from agentops_memory.jobs.jobs import WorkSignal
 from agentops_memory.jobs.schedule import tidy
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.damage import REMEDY

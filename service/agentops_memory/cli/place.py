@@ -91,7 +91,7 @@ def usable(db: str | None, name: str | None, *, may_make: bool) -> tuple[Backend
 
 async def finish(backend: Backend, engine: Engine, caller: Caller) -> str | None:
     """Wait until erased bytes have left the storage; else answer where they still are."""
-    from ..jobs.retention import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
+    from ..jobs.jobs import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
 
     if (remaining := backend.remaining_bytes(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)

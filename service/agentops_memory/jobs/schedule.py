@@ -41,8 +41,8 @@ from ..sqlite import SqliteEngine
 from ..sqlite.migrate import OnUpgrade
 from ..telemetry import Metrics
 from ..telemetry import metrics as m
-from . import runner
-from .retention import RetentionJob, TrustedClock, scrub
+from . import jobs
+from .jobs import RetentionJob, TrustedClock, scrub
 
 LOOK_AT_FOLDER = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
 LONGEST_WAIT = timedelta(minutes=15)  # after a failure, at most
@@ -83,13 +83,13 @@ class Backups:
         self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
         try:
             await self._look()
-            await runner.run_in_thread(lambda _: _require_writable(self.folder))
-            if await runner.run_in_thread(
+            await jobs.run_in_thread(lambda _: _require_writable(self.folder))
+            if await jobs.run_in_thread(
                 lambda _: are_on_one_disk(self.folder, self.settings.db_path)
             ):
                 self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
-            runner.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
+            jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
         while True:
             await asyncio.sleep(LOOK_AT_FOLDER.total_seconds())
             await self.keep_up()
@@ -113,14 +113,14 @@ class Backups:
 
     async def _look(self) -> None:
         now = self.clock()
-        self._newest = archive = await runner.run_in_thread(lambda _: newest(self.folder, now))
+        self._newest = archive = await jobs.run_in_thread(lambda _: newest(self.folder, now))
         self.metrics.show(m.BACKUP_LAST_SUCCESS, archive.made_at.timestamp() if archive else 0)
         self.metrics.show(m.BACKUP_BYTES, archive.size if archive else 0)
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
         began, target = loop.time(), path_in(self.folder, now)
-        made = await runner.run_in_thread(
+        made = await jobs.run_in_thread(
             lambda go_on: make_archive(self.settings, target, now=now, progress=go_on)
         )
         self.metrics.count(m.BACKUPS, "made")
@@ -135,7 +135,7 @@ class Backups:
     async def _prune(self) -> None:
         now = self.clock()
         try:
-            gone = await runner.run_in_thread(
+            gone = await jobs.run_in_thread(
                 lambda _: prune(self.folder, self.settings.backup_keep, now)
             )
         except OSError as error:
@@ -179,13 +179,13 @@ LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event 
 AT_ONCE = timedelta(microseconds=1)
 
 
-async def adapt(maintenance: Maintenance, callers: runner.Callers) -> None:
+async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:
     """Bring each tenant's index to the rules of this process as soon as it leads.
 
     Who has others is refused its writes from then on, so that of two releases side by side one
     alone makes words, and neither undoes again and again what the other has done.
     """
-    job = runner.Job(
+    job = jobs.Job(
         maintenance.bring_to_rules,
         log,
         "the index is out of date and could not be rebuilt; retrying later",
@@ -199,7 +199,7 @@ async def adapt(maintenance: Maintenance, callers: runner.Callers) -> None:
 
 
 async def check(
-    maintenance: Maintenance, callers: runner.Callers, metrics: Metrics, every: timedelta
+    maintenance: Maintenance, callers: jobs.Callers, metrics: Metrics, every: timedelta
 ) -> None:
     """Check each tenant's rows as often, but a hundredth of the time."""
     counts: list[int] = []
@@ -207,7 +207,7 @@ async def check(
     async def check_one(caller: Caller) -> None:
         counts.append(len((await maintenance.check(caller)).damaged_rows))
 
-    job = runner.Job(check_one, log, "the rows could not be checked; retrying later")
+    job = jobs.Job(check_one, log, "the rows could not be checked; retrying later")
     due_at = 0.0
 
     async def check_all() -> None:
@@ -219,10 +219,10 @@ async def check(
             metrics.show(m.DAMAGED_ROWS, sum(counts))
             due_at = clock() + (clock() - began) * CHECK_PAUSE
 
-    await runner.repeat(every, check_all)
+    await jobs.repeat(every, check_all)
 
 
-async def repair(maintenance: Maintenance, damage: runner.WorkSignal) -> None:
+async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
     """When signaled, repair a tenant's storage, and then check it as a whole.
 
     What stays damaged is looked at again.
@@ -239,7 +239,7 @@ async def repair(maintenance: Maintenance, damage: runner.WorkSignal) -> None:
         except Damaged:
             return False  # the log had it when it showed first
 
-    job = runner.Job(is_repaired, log, "the repair failed; retrying later")
+    job = jobs.Job(is_repaired, log, "the repair failed; retrying later")
     damaged: list[Caller] = []
     while True:
         signaled = await damage.wait(AT_ONCE if damaged else None)
@@ -249,7 +249,7 @@ async def repair(maintenance: Maintenance, damage: runner.WorkSignal) -> None:
 
 
 async def tidy(
-    maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: runner.WorkSignal
+    maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: jobs.WorkSignal
 ) -> None:
     """Tidy each tenant's index once; the signal is set for those whose index cannot be read."""
     indexes: list[Tidied] = []
@@ -265,7 +265,7 @@ async def tidy(
         if tidied.is_damaged:
             damage.set(caller)
 
-    await runner.Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
+    await jobs.Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
     metrics.show(m.INDEX_DRIFT, sum(it.drift for it in indexes))
     metrics.show(m.INDEX_PARTITIONS, sum(it.parts for it in indexes))
 
@@ -291,10 +291,10 @@ class BackgroundJobs:
     index_cache: IndexCache = field(default_factory=IndexCache)
     sealer: Sealer | None = None
     # Where something was erased, and where commitments may be due.
-    erased: runner.WorkSignal = field(default_factory=runner.WorkSignal)
-    due: runner.WorkSignal = field(default_factory=runner.WorkSignal)
-    _opened: runner.WorkSignal = field(default_factory=runner.WorkSignal)
-    _damaged: runner.WorkSignal = field(default_factory=runner.WorkSignal)
+    erased: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
+    due: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
+    _opened: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
+    _damaged: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
 
     def _options(self) -> dict[str, Any]:
         """What each engine is opened with."""
@@ -333,7 +333,7 @@ class BackgroundJobs:
                 may_lead=True,
                 **self._options(),
             ) as engine,
-            runner.background(engine.lead()),
+            jobs.background(engine.lead()),
         ):
             yield engine
 
@@ -343,7 +343,7 @@ class BackgroundJobs:
         The rest comes later.
         """
         await end_all_idle(engine, [caller], self.settings.session_idle)
-        await runner.Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
+        await jobs.Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
@@ -369,19 +369,19 @@ class BackgroundJobs:
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
         firing = self._firing(storage.in_passing)
-        fire = runner.Job(firing.look, log, FIRE_LATER)
-        fire_more = runner.Job(partial(firing.step, most=FEW), log, FIRE_LATER)
-        settle = runner.Job(
+        fire = jobs.Job(firing.look, log, FIRE_LATER)
+        fire_more = jobs.Job(partial(firing.step, most=FEW), log, FIRE_LATER)
+        settle = jobs.Job(
             partial(_is_scrubbed, storage),
             log,
             "erased bytes could not be overwritten; retrying later",
         )
-        drop = runner.Job(
+        drop = jobs.Job(
             partial(runs.drop_idle, idle=idle),
             log,
             "secrets of idle runs could not be dropped; retrying later",
         )
-        consolidate = runner.Job(
+        consolidate = jobs.Job(
             passes.consolidate_changed, log, "refs could not be consolidated; retrying later"
         )
         retention = RetentionJob(
@@ -394,18 +394,18 @@ class BackgroundJobs:
         )
         await end_all_idle(storage, callers(), idle)
         await fire.run(callers())
-        async with runner.background(
+        async with jobs.background(
             adapt(maintenance, callers),
-            runner.repeat(every, lambda: tidy(maintenance, callers(), self.metrics, self._damaged)),
+            jobs.repeat(every, lambda: tidy(maintenance, callers(), self.metrics, self._damaged)),
             check(maintenance, callers, self.metrics, every),
             repair(maintenance, self._damaged),
             settle.on_signal(callers, self.erased, every),
-            runner.repeat(every, lambda: end_all_idle(storage, callers(), idle)),
-            runner.repeat(every, lambda: drop.run(storage.callers())),
-            runner.repeat(LOOK_EVERY, lambda: fire.run(callers())),
+            jobs.repeat(every, lambda: end_all_idle(storage, callers(), idle)),
+            jobs.repeat(every, lambda: drop.run(storage.callers())),
+            jobs.repeat(LOOK_EVERY, lambda: fire.run(callers())),
             fire_more.on_signal(callers, self.due, timedelta()),
-            runner.repeat(self.settings.consolidate_every, lambda: consolidate.run(callers())),
-            runner.repeat(every, lambda: retention.run(callers())),
+            jobs.repeat(self.settings.consolidate_every, lambda: consolidate.run(callers())),
+            jobs.repeat(every, lambda: retention.run(callers())),
             *([retention.sweep_opened(self._opened)] if every else []),
             *([backups.keep_making()] if backups else []),
         ):
@@ -423,7 +423,7 @@ async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelt
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
 
-    await runner.Job(end, log, "idle sessions could not be ended; retrying later").run(callers)
+    await jobs.Job(end, log, "idle sessions could not be ended; retrying later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
@@ -456,7 +456,7 @@ class Figures:
         async with self._counting:
             clock = asyncio.get_running_loop().time
             if (began := clock()) >= self._count_again_at:
-                await runner.attempted(self._show_rows(), log, "rows could not be counted")
+                await jobs.attempted(self._show_rows(), log, "rows could not be counted")
                 pause = max(COUNTED_FOR.total_seconds(), COUNT_PAUSE * (clock() - began))
                 self._count_again_at = clock() + pause
         maintenance, callers = self._storage.maintenance, self._storage.callers()
@@ -471,7 +471,7 @@ class Figures:
     async def keep_fresh(self) -> None:
         """Look up all again and again, for a collector: it cannot ask."""
         while True:
-            await runner.attempted(
+            await jobs.attempted(
                 self.refresh(), log, "gauges could not be computed; retrying later"
             )
             await asyncio.sleep(COUNTED_FOR.total_seconds())
