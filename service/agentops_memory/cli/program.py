@@ -21,7 +21,7 @@ import click
 from agentops_memory_client.contract.errors import MemoryServiceError
 
 from .. import __version__
-from ..secrets.sanitizing import message_of, trace
+from ..errors import message_of, trace
 from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
 
 

@@ -21,11 +21,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..engine.engine import noop
-from ..errors import Denied, Refusal, Unauthenticated, Unavailable
+from ..errors import Denied, Refusal, Unauthenticated, Unavailable, reason
 from ..memory.access import DEFAULT_TENANT, Role
 from ..memory.idempotency import LONGEST_KEY
 from ..record import Record
-from ..secrets.sanitizing import reason
 from ..telemetry import Telemetry
 from .bodies import JSON, KEY_HEADERS
 from .gate import BEGUN, REPLAYED, SAFE, Endpoint, Gate, PlainEndpoint, routes

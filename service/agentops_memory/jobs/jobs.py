@@ -29,7 +29,7 @@ from logging import Logger
 from typing import Any, TypeVar
 
 from ..engine.engine import Engine, Progress, Scrubbed, Transaction, noop
-from ..errors import NotFound, Refusal
+from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
 from ..memory.agents import AgentEntryId
@@ -46,7 +46,6 @@ from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
-from ..secrets.sanitizing import code_of, is_operational, reason
 from ..stores.store import erase_some_of_store, is_store_going
 from ..telemetry import Metrics
 from ..telemetry.metrics import EXPIRED, SWEPT_ROWS

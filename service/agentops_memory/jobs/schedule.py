@@ -16,7 +16,7 @@ from typing import Any
 
 from ..engine.engine import AuditLog, Engine, Maintenance, RowCounts, Sealer, Storage, Tidied, noop
 from ..engine.files import require_local
-from ..errors import Damaged, NotFound
+from ..errors import Damaged, NotFound, code_of, is_operational, sentence_of
 from ..light import dataclass, field
 from ..memory.access import Caller, TenantId
 from ..memory.sessions import end_idle
@@ -35,7 +35,6 @@ from ..operations.backup import (
     prune,
 )
 from ..recall.cache import IndexCache
-from ..secrets.sanitizing import code_of, is_operational, sentence_of
 from ..settings import Settings
 from ..sqlite import SqliteEngine
 from ..sqlite.migrate import OnUpgrade

@@ -12,13 +12,12 @@ from pathlib import Path
 from .. import __version__
 from ..backend import registry_of
 from ..engine.engine import noop
-from ..errors import Refusal, SettingRefused, Unavailable
+from ..errors import Refusal, SettingRefused, Unavailable, sentence_of
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.keys import KeyRegistry
-from ..secrets.sanitizing import sentence_of
 from ..settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as library
 from ..sqlite.examination import CHECKS_OF_FILE, check_database

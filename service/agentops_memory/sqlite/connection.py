@@ -22,7 +22,7 @@ from urllib.parse import quote
 import aiosqlite
 
 from ..engine.engine import Outcome, noop, outcome_of, settle
-from ..errors import Busy, DamagedRow, Unavailable
+from ..errors import Busy, DamagedRow, Unavailable, reason
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Known
@@ -30,7 +30,6 @@ from ..recall.cache import Changes, NewMemory, Token
 from ..recall.cache import Place as Area
 from ..recall.features import ALL, Features
 from ..recall.stems import Stems
-from ..secrets.sanitizing import reason
 from .dialect import decoded, is_damage, primary_code, registered
 
 T = TypeVar("T")

@@ -24,6 +24,7 @@ from ..errors import (
     StartRefused,
     Unavailable,
     Unreadable,
+    reason,
 )
 from ..memory.access import Patterns
 from ..memory.rows import tag_tuple
@@ -33,7 +34,6 @@ from ..memory.table import Connection, Dialect, Table
 from ..recall.features import ALL, Feature, Features
 from ..recall.stems import rules
 from ..recall.text import End, borrows, context, fingerprint, indexed, tags_column, words_of
-from ..secrets.sanitizing import reason
 
 log = logging.getLogger(__name__)
 

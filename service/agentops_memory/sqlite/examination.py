@@ -7,14 +7,13 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ..engine.engine import noop
-from ..errors import Unreadable
+from ..errors import Unreadable, reason
 from ..memory.damage import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ..memory.memory import UNSAVED, undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
 from ..recall.stems import rules
-from ..secrets.sanitizing import reason
 from . import repair, upgrade
 from .connection import faults_of, log_size, open_read_only, sizes_of
 from .damage import damaged

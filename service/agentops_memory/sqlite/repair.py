@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from ..engine.engine import Sealer
-from ..errors import Unavailable
+from ..errors import Unavailable, reason
 from ..light import dataclass
 from ..memory.access import TenantId
 from ..memory.agents import Access
@@ -25,7 +25,6 @@ from ..memory.rows import micros
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
 from ..recall.instants import rendered
-from ..secrets.sanitizing import reason
 from .connection import CHANGING, change, connect, drop_statements, faults_of, run
 from .damage import checks, damaged, selecting, undecoded
 from .dialect import NotText

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import PlainSerializer
 
 from ..engine.files import placed, private_file, sync
-from ..errors import Busy, Refusal
+from ..errors import Busy, Refusal, reason
 from ..memory.damage import GARBAGE
 from ..memory.erasure import Erasure, ErasureId, receipts
 from ..memory.memory import deleted, undeleted
@@ -20,7 +20,6 @@ from ..memory.rows import LAST, instant
 from ..memory.space import in_a_session, in_no_session
 from ..recall.instants import rendered
 from ..record import Record
-from ..secrets.sanitizing import reason
 from .connection import CHANGING, connect, faults_of
 from .damage import damaged
 from .dialect import primary_code

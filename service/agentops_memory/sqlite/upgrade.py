@@ -9,12 +9,11 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
-from ..errors import StartRefused
+from ..errors import StartRefused, reason
 from ..memory.rows import instant, micros, tag_array
 from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
 from ..recall.instants import parsed, uid_of
 from ..recall.text import clean, content_hash
-from ..secrets.sanitizing import reason
 from .connection import drop_statements, log_size, run
 from .open_files import kept_copy
 

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from ..errors import is_own, message_of, text_of, trace
 from ..memory.access import Caller
 from ..recall.visible import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Redacted, Rules
-from ..secrets.sanitizing import is_own, message_of, text_of, trace
 from .metrics import REQUEST_SECONDS, REQUESTS, REQUESTS_IN_FLIGHT, Metrics, current_span, trace_ids
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from agentops_memory_client.contract.errors import SERVER, install_command
 
 from .. import __version__
 from ..engine.engine import Engine, Maintenance, Transaction, noop
-from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused
+from ..errors import AtItem, Conflict, Refusal, RunAgain, SettingRefused, safe_message, trace
 from ..light import Lazy
 from ..memory import saves
 from ..memory.access import Caller
 from ..memory.table import TRACING, Tracing
 from ..memory.table import Attributes as StepAttributes
 from ..recall import recall
-from ..secrets.sanitizing import safe_message, trace
 from .logs import OwnText, hidden, remember
 from .metrics import CURRENT, Metrics, Prometheus, current_span, instruments
 
