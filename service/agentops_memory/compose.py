@@ -35,7 +35,6 @@ from .memory.projects import Projects
 from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
 from .openintent.memory import AgentEntries
-from .openintent.routes import OpenIntent
 from .openwop import routes as openwop
 from .openwop.adapter import RefEntries
 from .openwop.commitments import Commitments, Firing
@@ -210,8 +209,9 @@ class _Wiring:
         metrics, backups = self.telemetry.metrics, jobs.backups()
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         entries = AgentEntries(
-            engine=engine, capacities=settings.capacities, rules=self.rules, on_erased=on_erased
-        )
+            engine=engine, audit=self.audit, rules=self.rules, capacities=settings.capacities,
+            features=settings.recall, timeout=settings.recall_limit, on_erased=on_erased,
+        )  # fmt: skip
         recall = Recall(
             engine=engine,
             features=settings.recall,
@@ -330,15 +330,7 @@ class _Wiring:
         agents = mcp.McpOverHttp(profile=settings.profile, service=local, clock=self.clock)
         return (
             cloud.operations(stores(policy=cloud.POLICY), api.recall),
-            openintent.operations(
-                OpenIntent(
-                    entries=entries,
-                    audit=self.audit,
-                    features=settings.recall,
-                    timeout=settings.recall_limit,
-                    clock=self.clock,
-                )
-            ),
+            openintent.operations(entries),
             anthropic.operations(stores(policy=anthropic.POLICY)),
             self.of_openwop(
                 of_openwop,

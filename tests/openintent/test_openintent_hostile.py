@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -12,13 +13,12 @@ from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.access import OPERATOR, AgentId, Caller
 from agentops_memory.memory.agents import AgentEntryId, Viewer
 from agentops_memory.memory.erasure import ErasureId, ReceiptTable
+from agentops_memory.memory.redactor import default_rules
 from agentops_memory.memory.retention import Capacities
+from agentops_memory.openintent import events, intents, tasks
 from agentops_memory.openintent.drafts import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
-from agentops_memory.openintent.events import EventFilter, Events
-from agentops_memory.openintent.intents import IntentBody, Intents
 from agentops_memory.openintent.memory import AgentEntries
-from agentops_memory.openintent.tasks import TaskBody, Tasks
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit
@@ -52,13 +52,20 @@ async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scr
     path: Path,
 ) -> None:
     async with SqliteEngine.opened(path, clock=Clock()) as engine:
-        entries, known = AgentEntries(engine=engine), list[ErasureId]()
+        entries, known = served(engine), list[ErasureId]()
         for key in "abc":
             made = await entries.create(OPERATOR, ADA, draft(key))
             await entries.delete(OPERATOR, ADA, AgentEntryId(made.value.id))
             known = known or await engine.read(OPERATOR, pending)
         await engine.write(OPERATOR, lambda tx: tx[ReceiptTable].settle(known))
         assert len(await engine.read(OPERATOR, pending)) == 2
+
+
+def served(engine: SqliteEngine, episodic: int = 3) -> AgentEntries:
+    return AgentEntries(
+        engine=engine, audit=lambda *_, **__: None, rules=default_rules,
+        capacities=Capacities(episodic=episodic), features=frozenset(), timeout=timedelta(),
+    )  # fmt: skip
 
 
 def pending(tx: Transaction) -> list[ErasureId]:
@@ -70,7 +77,7 @@ def pending(tx: Transaction) -> list[ErasureId]:
 async def test_what_is_refused_takes_no_access_from_what_evicts(path: Path) -> None:
     clock = Clock()
     async with SqliteEngine.opened(path, clock=clock) as engine:
-        entries = AgentEntries(engine=engine, capacities=Capacities(episodic=3))
+        entries = served(engine)
         await entries.create(OPERATOR, BOB, draft("taken", BOB))
         made = []
         for key in "abc":
@@ -103,20 +110,20 @@ def once(viewer: Viewer) -> Callable[[], tuple[Caller, Viewer]]:
 @requirement("OI-5", "OI-63")
 async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(path: Path) -> None:
     async with SqliteEngine.opened(path, clock=Clock()) as engine:
-        entries, lead = AgentEntries(engine=engine), replace(ADA, is_admin=True)
-        intents, events = Intents(engine=engine), Events(engine=engine)
-        tasks = Tasks(engine=engine, audit=lambda *_, **__: None)
-        intent = (await intents.create(OPERATOR, lead, IntentBody(title="work"))).value.id
+        entries, lead = served(engine, episodic=30), replace(ADA, is_admin=True)
+        work = intents.IntentBody(title="work")
+        intent = (await intents.create(entries, OPERATOR, lead, work)).value.id
         long = "x" * 60_000
         for number in range(30):
             await entries.create(OPERATOR, ADA, draft(str(number), text=long))
-            body = TaskBody(intent_id=intent, name="long", input={"text": long})
-            await tasks.create(OPERATOR, lead, body)
-            await events.log(OPERATOR, lead, intent, "comment", f'{{"text":"{long}"}}')
+            body = tasks.TaskBody(intent_id=intent, name="long", input={"text": long})
+            await tasks.create(entries, OPERATOR, lead, body)
+            event = events.EventBody(event_type="comment", payload={"text": long})
+            await events.log(entries, OPERATOR, lead, intent, event)
         for listing, count in (
             (await entries.page(once(ADA), AgentFilter(), 100, 0), 30),
-            (await tasks.page(once(lead), intent, 100, 0), 30),
-            (await events.page(once(lead), EventFilter(intent=intent), 100), 60),
+            (await tasks.page(engine, once(lead), intent, 100, 0), 30),
+            (await events.page(engine, once(lead), events.EventFilter(intent=intent), 100), 60),
         ):
             assert not listing.is_whole
             assert 0 < len(await anext(listing.portions)) < count

@@ -4,6 +4,8 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import wraps
+from operator import itemgetter
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 from urllib.parse import unquote
 
@@ -12,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdap
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from ..engine.engine import Engine, Transaction, noop
+from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http import bodies
 from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, fault, must, query_of, written
@@ -23,8 +25,10 @@ from ..light import dataclass, replace
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
 from ..memory.agents import IntentId, Viewer
+from ..memory.idempotency import is_due
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
+from ..memory.rows import portion as fitting
 from ..memory.saves import Written
 from ..memory.table import Attributes
 from ..recall.visible import has_controls
@@ -49,6 +53,37 @@ UNKNOWN = {  # what is said of ids in a path that nothing has
 }
 
 BODIES = Bodies(refusal=bodies.bad_fields, limit=1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What the operations of every noun work with.
+
+    NotFound for what an agent may not see, as for what is not there; Denied for what it may
+    see alone.
+    """
+
+    engine: Engine
+    audit: Audit
+    rules: RulesOf
+    on_erased: Callable[[Caller], None] = noop
+
+    async def audit_change(
+        self, caller: Caller, viewer: Viewer, action: str,
+        about: Callable[..., Mapping[str, object] | None], *args: object,
+    ) -> None:  # fmt: skip
+        """Audit a change before it is made, which does not happen if that fails.
+
+        `about` reads what is told of the change, or refuses it; None is not told. Nor is what was
+        done before, under the request's idempotency key.
+        """
+
+        @wraps(about)
+        def due(tx: Transaction) -> Mapping[str, object] | None:
+            return about(tx, viewer, *args) if is_due(tx) else None
+
+        if (fields := await self.engine.read(caller, due)) is not None:
+            await audited(self.audit, caller, action, agent=viewer.agent, **fields)
 
 
 class Json(str):
@@ -418,11 +453,8 @@ async def listing(
 
 def portion(left: Left) -> tuple[list[Any], Left]:
     """As many of what is left, with its bytes, as one read holds; always one, if there is one."""
-    size = taken = 0
-    while taken < len(left) and (not taken or size + left[taken][1] <= AT_ONCE):
-        size += left[taken][1]
-        taken += 1
-    return [id_ for id_, _ in left[:taken]], left[taken:]
+    some = fitting(left, AT_ONCE, itemgetter(1))
+    return [id_ for id_, _ in some], left[len(some) :]
 
 
 async def streamed(

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Denied, Invalid, Unreadable
+from ..errors import BadFields, Denied, Unreadable
 from ..http.bodies import BODY_CONFIG, must, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY as ENTRY_ID
@@ -42,7 +42,7 @@ from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, expired, live
-from ..memory.redactor import RulesOf, default_rules, require_room
+from ..memory.redactor import require_room
 from ..memory.redactor import written as compact_text
 from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
 from ..memory.saves import Written
@@ -50,7 +50,7 @@ from ..memory.sight import OF_LOG, OF_MEMORY
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api
-from .api import BODIES, FullRecord, Left, Time, route, whose, writer
+from .api import FullRecord, Left, Serving, Time, op, route, whose
 from .drafts import TASK_LIFETIME
 from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
@@ -128,14 +128,7 @@ class EventBody(BaseModel):
     payload: Object = {}
 
 
-def operations(events: "Events") -> Sequence[Operation]:
-    async def log(request: Request) -> Response:
-        body = await BODIES.read(request, EventBody)
-        payload = api.compact(body.payload, "payload")
-        caller, viewer = await writer(request)
-        intent = api.intent_id(request)
-        return api.answered(await events.log(caller, viewer, intent, body.event_type, payload), 201)
-
+def operations(serving: Serving) -> Sequence[Operation]:
     async def of_intent(request: Request) -> Response:
         return await _list(request, lambda: {"intent": api.intent_id(request)})
 
@@ -150,11 +143,13 @@ def operations(events: "Events") -> Sequence[Operation]:
             raise BadFields(faults)
         type_, after = parameter(query, "event_type"), api.number(request, "after", 0)
         filter_ = EventFilter(type=type_, since=since, after=after, **named)
-        return await api.streamed(await events.page(lambda: whose(request), filter_, limit))
+        return await api.streamed(
+            await page(serving.engine, lambda: whose(request), filter_, limit)
+        )
 
     return (
-        route("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
-           log, AgentEvent, status=201, body=EventBody, refusals=(404,)),
+        op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
+           partial(log, serving), AgentEvent, status=201, body=EventBody, refusals=(404,)),
         route("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
            of_intent, AgentEvent, is_list=True, query=EVENTS, refusals=(404,)),
         route("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
@@ -163,41 +158,31 @@ def operations(events: "Events") -> Sequence[Operation]:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Events:
-    """The events of one service."""
+async def page(
+    engine: Engine, asking: api.Asking, filter_: EventFilter, limit: int
+) -> api.Listing[AgentEvent]:
+    """Events, newest first, or oldest first after a sequence.
 
-    engine: Engine
-    rules: RulesOf = default_rules
+    Of an agent its own alone, else Denied; of an intent for whom sees it, else NotFound.
+    Who asks is asked before each portion.
+    """
 
-    async def page(
-        self, asking: api.Asking, filter_: EventFilter, limit: int
-    ) -> api.Listing[AgentEvent]:
-        """Events, newest first, or oldest first after a sequence.
+    def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, None]:
+        _require_sight(tx, viewer, filter_)
+        return sequences(tx, filter_, limit), None
 
-        Of an agent its own alone, else Denied; of an intent for whom sees it, else NotFound.
-        Who asks is asked before each portion.
-        """
+    return await api.listing(engine, asking(), asking, ids, partial(_some, filter_))
 
-        def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, None]:
-            _require_sight(tx, viewer, filter_)
-            return sequences(tx, filter_, limit), None
 
-        return await api.listing(self.engine, asking(), asking, ids, partial(_some, filter_))
-
-    async def log(
-        self, caller: Caller, viewer: Viewer, intent: IntentId, type_: str, payload: str
-    ) -> Written[AgentEvent]:
-        """Add an event of a client's to the log of an intent that it sees.
-
-        The payload is compact JSON of an object. Invalid for a type that no client logs.
-        """
-        if type_ not in LOGGED:
-            raise Invalid("event_type must be one that clients may log, not memory.* or task.*.")
-        redactor = api.redactor_for(self.rules, caller, viewer.agent)
-        clean = api.screened(redactor, payload)
-        event = await self.engine.write(caller, _LOG, viewer, intent, type_, clean)
-        return Written(value=event, redacted=redactor.count)
+async def log(
+    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: EventBody
+) -> Written[AgentEvent]:
+    """Add an event of a client's to the log of an intent that it sees."""
+    payload = api.compact(body.payload, "payload")
+    redactor = api.redactor_for(serving.rules, caller, viewer.agent)
+    clean = api.screened(redactor, payload)
+    event = await serving.engine.write(caller, _LOG, viewer, intent, body.event_type, clean)
+    return Written(value=event, redacted=redactor.count)
 
 
 def _require_sight(tx: Transaction, viewer: Viewer, filter_: EventFilter) -> Standing | None:

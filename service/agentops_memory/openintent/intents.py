@@ -7,24 +7,24 @@ say who takes part beside who made it (RFC-0013, RFC-0011).
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 
-from ..engine.engine import Audit, Engine, Transaction, audited
+from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault, must
 from ..http.protocol import Operation
-from ..light import dataclass, replace
 from ..memory.access import AgentId, Caller, Role
 from ..memory.agents import CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.guardrails import Guardrails, guardrails_of
-from ..memory.idempotency import is_due, once
+from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
-from ..memory.redactor import RulesOf, default_rules, require_room
+from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, micros
 from ..memory.saves import Written
 from ..memory.sight import ACTIVE, DETAILS_OF_COORDINATOR, DETAILS_OF_INTENT, GRANTED, IS_OVER
@@ -38,6 +38,7 @@ from .api import (
     JsonObject,
     Label,
     Printable,
+    Serving,
     Time,
     instant_if_any,
     op,
@@ -111,41 +112,23 @@ class Intent(api.Detailed):
 _INTENT = RowMapper(Intent, "intents")
 
 
-def operations(intents: "Intents") -> Sequence[Operation]:
-    return (
-        op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
-           intents.create, Intent, status=201, body=IntentBody, refusals=(409,)),
-        op("GET", INTENT, "get_intent", "One intent, for its participants.",
-           api.reading(intents.engine, visible_intent), Intent, refusals=(404,)),
-    )  # fmt: skip
+async def create(
+    serving: Serving, caller: Caller, viewer: Viewer, body: IntentBody
+) -> Written[Intent]:
+    """Make an intent of the agent that asks.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Intents:
-    """The intents of one service.
-
-    NotFound for an intent that an agent may not see, as for what is not there; Denied for
-    what it may see alone.
+    Denied without the right to; AlreadyThere for an id that is taken.
     """
-
-    engine: Engine
-    rules: RulesOf = default_rules
-
-    async def create(self, caller: Caller, viewer: Viewer, body: IntentBody) -> Written[Intent]:
-        """Make an intent of the agent that asks.
-
-        Denied without the right to; AlreadyThere for an id that is taken.
-        """
-        details = api.details_of(body, but={"id"})
-        caller.require(Role.WRITER)
-        if not (caller.coordinates or viewer.is_admin):
-            raise Denied(
-                "Your key may not create intents; `keys create --coordinator` creates one that may."
-            )
-        redactor = api.redactor_for(self.rules, caller, viewer.agent, body.id)
-        clean = api.screened(redactor, details)
-        made = await self.engine.write(caller, _CREATE, viewer, clean, body.id)
-        return Written(value=made, redacted=redactor.count)
+    details = api.details_of(body, but={"id"})
+    caller.require(Role.WRITER)
+    if not (caller.coordinates or viewer.is_admin):
+        raise Denied(
+            "Your key may not create intents; `keys create --coordinator` creates one that may."
+        )
+    redactor = api.redactor_for(serving.rules, caller, viewer.agent, body.id)
+    clean = api.screened(redactor, details)
+    made = await serving.engine.write(caller, _CREATE, viewer, clean, body.id)
+    return Written(value=made, redacted=redactor.count)
 
 
 def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> Intent:
@@ -320,45 +303,33 @@ class RevokedGrant(FullRecord):
     entry_id: str
 
 
-def participant_operations(
-    participants: "Participants", clock: Callable[[], datetime]
-) -> tuple[Operation, ...]:
-    read = participants.engine.read
-
-    async def coordinate(*of: Any) -> Written[Coordinator]:
-        made = await participants.coordinate(*of)
-        return replace(made, value=made.value.at(clock()))
-
-    async def get(caller: Caller, *of: Any) -> Coordinator:
-        return (await read(caller, visible_coordinator, *of)).at(clock())
-
-    async def end(*of: Any) -> Coordinator:
-        return (await participants.end_coordinator(*of)).at(clock())
-
+def operations(serving: Serving) -> tuple[Operation, ...]:
     async def listed(caller: Caller, *of: Any) -> Response:
-        now, coordinators = clock(), await read(caller, visible_coordinators, *of)
+        coordinators = await serving.engine.read(caller, visible_coordinators, *of)
         annotate({"memory.result_count": len(coordinators)})
-        return answered([each.at(now).model_dump() for each in coordinators])
+        return answered([each.model_dump() for each in coordinators])
 
     async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> AccessList:
-        grants = await read(caller, visible_grants, viewer, intent)
+        grants = await serving.engine.read(caller, visible_grants, viewer, intent)
         annotate({"memory.result_count": len(grants)})
         return AccessList.model_construct(intent_id=intent, entries=grants)
 
-    async def revoke(
-        caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
-    ) -> RevokedGrant:
-        await participants.revoke(caller, viewer, intent, grant)
-        return RevokedGrant(entry_id=grant)
-
-    one, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
+    reading = partial(api.reading, serving.engine)
+    of_coordinator, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
     return (
+        op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
+           partial(create, serving), Intent, status=201, body=IntentBody, refusals=(409,)),
+        op("GET", INTENT, "get_intent", "One intent, for its participants.",
+           reading(visible_intent), Intent, refusals=(404,)),
         op("POST", COORDINATORS, "create_coordinator",
            "Let an agent coordinate an intent, within guardrails.",
-           coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
-        op("GET", one, "get_coordinator", "One coordinator.", get, Coordinator, refusals=(404,)),
-        op("DELETE", one, "delete_coordinator", "End an agent's coordination of an intent.",
-           end, Coordinator, refusals=(404,)),
+           partial(coordinate, serving), Coordinator, status=201, body=CoordinatorBody,
+           refusals=(404,)),
+        op("GET", of_coordinator, "get_coordinator", "One coordinator.",
+           reading(visible_coordinator), Coordinator, refusals=(404,)),
+        op("DELETE", of_coordinator, "delete_coordinator",
+           "End an agent's coordination of an intent.",
+           partial(end_coordinator, serving), Coordinator, refusals=(404,)),
         op("GET", f"{INTENT}/coordinators", "list_coordinators",
            "The coordinators of an intent, including former ones.",
            listed, Coordinator, is_list=True, refusals=(404,)),
@@ -366,69 +337,51 @@ def participant_operations(
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Grant an agent access to an intent, its tasks, its log and their working memory.",
-           participants.grant, Grant, status=201, body=GrantBody, refusals=(404,)),
+           partial(grant, serving), Grant, status=201, body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
-           revoke, RevokedGrant, refusals=(404,)),
+           partial(revoke, serving), RevokedGrant, refusals=(404,)),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Participants:
-    """Who takes part in the intents of one service.
+async def coordinate(
+    serving: Serving, caller: Caller, viewer: Viewer, body: CoordinatorBody
+) -> Written[Coordinator]:
+    """Let an agent coordinate an intent, which who made it may, and administrators."""
+    details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
+    redactor = redactor_for(serving.rules, caller, viewer.agent, body.agent_id)
+    clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
+    await serving.audit_change(caller, viewer, "coordinator.made", _may_make, intent, body)
+    made = await serving.engine.write(caller, _COORDINATE, viewer, body, clean)
+    return Written(value=made, redacted=redactor.count)
 
-    NotFound for an intent that an agent may not see, as for what is not there; Denied for
-    what it may see alone. Each change is audited first, and not made if that fails.
-    """
 
-    engine: Engine
-    audit: Audit
-    rules: RulesOf = default_rules
+async def end_coordinator(
+    serving: Serving, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
+) -> Coordinator:
+    """Let an agent coordinate no more; it may end that itself."""
+    redactor_for(serving.rules, caller, viewer.agent)
+    await serving.audit_change(caller, viewer, "coordinator.ended", _ending, coordinator)
+    return await serving.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
 
-    async def coordinate(
-        self, caller: Caller, viewer: Viewer, body: CoordinatorBody
-    ) -> Written[Coordinator]:
-        """Let an agent coordinate an intent, which who made it may, and administrators."""
-        details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
-        redactor = redactor_for(self.rules, caller, viewer.agent, body.agent_id)
-        clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
-        about = {"intent": intent, "coordinator": body.agent_id}
-        if await self.engine.read(caller, _may_make, viewer, intent, body):
-            await audited(self.audit, caller, "coordinator.made", agent=viewer.agent, **about)
-        made = await self.engine.write(caller, _COORDINATE, viewer, body, clean)
-        return Written(value=made, redacted=redactor.count)
 
-    async def end_coordinator(
-        self, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
-    ) -> Coordinator:
-        """Let an agent coordinate no more; it may end that itself."""
-        redactor_for(self.rules, caller, viewer.agent)
-        ending = await self.engine.read(caller, _ending, viewer, coordinator)
-        if ending is not None:
-            about = {"intent": ending.intent_id, "coordinator": ending.agent_id}
-            await audited(self.audit, caller, "coordinator.ended", agent=viewer.agent, **about)
-        return await self.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
+async def grant(
+    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
+) -> Written[Grant]:
+    """Grant an agent access to an intent, its tasks, its log and their working memory."""
+    redactor = redactor_for(serving.rules, caller, viewer.agent, body.principal_id)
+    reason = None if body.reason is None else redactor.whole(body.reason)
+    await serving.audit_change(caller, viewer, "grant.made", _may_make, intent, body)
+    made = await serving.engine.write(caller, _GRANT, viewer, intent, body, reason)
+    return Written(value=made, redacted=redactor.count)
 
-    async def grant(
-        self, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
-    ) -> Written[Grant]:
-        """Grant an agent access to an intent, its tasks, its log and their working memory."""
-        redactor = redactor_for(self.rules, caller, viewer.agent, body.principal_id)
-        reason = None if body.reason is None else redactor.whole(body.reason)
-        about = {"intent": intent, "grantee": body.principal_id}
-        if await self.engine.read(caller, _may_make, viewer, intent, body):
-            await audited(self.audit, caller, "grant.made", agent=viewer.agent, **about)
-        made = await self.engine.write(caller, _GRANT, viewer, intent, body, reason)
-        return Written(value=made, redacted=redactor.count)
 
-    async def revoke(
-        self, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
-    ) -> None:
-        redactor_for(self.rules, caller, viewer.agent)
-        revoked = await self.engine.read(caller, _revoked, viewer, intent, grant)
-        if revoked is not None:
-            about = {"intent": intent, "grantee": revoked.principal_id}
-            await audited(self.audit, caller, "grant.revoked", agent=viewer.agent, **about)
-        await self.engine.write(caller, _REVOKE, viewer, intent, grant)
+async def revoke(
+    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
+) -> RevokedGrant:
+    redactor_for(serving.rules, caller, viewer.agent)
+    await serving.audit_change(caller, viewer, "grant.revoked", _revoked, intent, grant)
+    await serving.engine.write(caller, _REVOKE, viewer, intent, grant)
+    return RevokedGrant(entry_id=grant)
 
 
 def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> None:
@@ -438,10 +391,8 @@ def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: objec
 
 def _may_make(
     tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
-) -> bool:
-    """Whether a coordinator or a grant is to be made, or the refusal; not if it was before."""
-    if not is_due(tx):
-        return False
+) -> Mapping[str, object]:
+    """What is told of a coordinator or a grant that is to be made, or the refusal."""
     _require_govern(tx, viewer, intent)
     api.require_future(instant_if_any(body.expires_at), tx.now)
     require_room(tx)
@@ -450,9 +401,10 @@ def _may_make(
             raise Invalid(
                 f"An intent has at most {MOST_COORDINATORS} coordinators, including former ones."
             )
-    elif len(_grants(tx, intent)) >= MOST_GRANTS:
+        return {"intent": intent, "coordinator": body.agent_id}
+    if len(_grants(tx, intent)) >= MOST_GRANTS:
         raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
-    return True
+    return {"intent": intent, "grantee": body.principal_id}
 
 
 def _coordinate(
@@ -487,14 +439,14 @@ def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Non
         _require_govern(tx, viewer, record.intent_id)
 
 
-def _ending(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator | None:
-    """The coordinator that is to be ended, or the refusal; None if it was done before."""
-    if not is_due(tx):
-        return None
+def _ending(
+    tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
+) -> Mapping[str, object] | None:
+    """What is told of a coordinator that is to be ended, or the refusal; None if it has ended."""
     record = visible_coordinator(tx, viewer, coordinator)
-    if record.agent_id != viewer.agent:
-        _require_govern(tx, viewer, record.intent_id)
-    return None if record.is_ended else record
+    _may_end(tx, viewer, coordinator)
+    about = {"intent": record.intent_id, "coordinator": record.agent_id}
+    return None if record.is_ended else about
 
 
 def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
@@ -526,25 +478,22 @@ def visible_grants(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequenc
     return _grants(tx, intent)
 
 
-def _known_grant(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant:
-    for each in visible_grants(tx, viewer, intent):
-        if each.id == grant:
-            return each
-    raise NotFound(NO_GRANT)
-
-
-def _revoked(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> Grant | None:
-    """The grant that is to be taken back, or the refusal; None if it was done before."""
-    return _known_grant(tx, viewer, intent, grant) if is_due(tx) else None
+def _revoked(
+    tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId
+) -> Mapping[str, object]:
+    """What is told of a grant that is to be taken back, or the refusal."""
+    known = next((it for it in visible_grants(tx, viewer, intent) if it.id == grant), None)
+    return {"intent": intent, "grantee": required(known, NO_GRANT).principal_id}
 
 
 def _revoke(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -> None:
-    record = _known_grant(tx, viewer, intent, grant)
-    tx[Sql].run("DELETE FROM grants WHERE id = :id", id=record.id)
+    _revoked(tx, viewer, intent, grant)
+    tx[Sql].run("DELETE FROM grants WHERE id = :id", id=grant)
 
 
 _COORDINATE = once(
-    _coordinate, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.intent_id, made)
+    _coordinate,
+    on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.intent_id, made).at(tx.now),
 )
 _END_COORDINATOR = once(_end_coordinator, check=_may_end)
 _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
@@ -557,12 +506,13 @@ _OF_INTENT = "intent = :intent ORDER BY granted_at, id"
 
 def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
     """The coordinator, ended or not, regardless of visibility."""
-    return tx[Sql].fetch(_COORDINATOR, "id = :id", id=coordinator)
+    record = tx[Sql].fetch(_COORDINATOR, "id = :id", id=coordinator)
+    return None if record is None else record.at(tx.now)
 
 
 def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
     """All that an intent has had, the first first."""
-    return tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)
+    return [it.at(tx.now) for it in tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)]
 
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:

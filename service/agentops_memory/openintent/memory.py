@@ -1,7 +1,7 @@
 """Agents' memory over HTTP: entries made, read, listed, changed, deleted; when owners read them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import wraps
 from threading import Lock
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -18,14 +18,15 @@ from ..http.protocol import REDACTED, Operation
 from ..http.query import ENTRY, public_id
 from ..light import dataclass, field, replace
 from ..memory import sight
-from ..memory.access import AgentId, Caller, Role, TenantId
+from ..memory.access import Caller, Role, TenantId
 from ..memory.agents import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.memory import MemoryId
-from ..memory.redactor import MAX_KEY, Redactor, RulesOf, aside, default_rules
+from ..memory.redactor import MAX_KEY, Redactor, aside
 from ..memory.retention import Capacities
 from ..memory.rows import micros
 from ..memory.saves import Written
 from ..memory.table import Sql
+from ..recall.features import Features
 from ..telemetry import annotate, count
 from ..telemetry.metrics import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
@@ -84,114 +85,6 @@ class DeletedAgentEntries(BaseModel):
 
     deleted: int
     has_more: bool
-
-
-def operations(  # noqa: C901 - a handler for each
-    service: "AgentEntries",
-) -> Sequence[Operation]:
-    async def delete(
-        caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None
-    ) -> Response:
-        public = public_id(ENTRY, entry)
-        annotate({"memory.entry.id": public})
-        await service.delete(caller, viewer, entry, version)
-        return answered({"status": "deleted", "entry_id": public})
-
-    async def update(request: Request) -> Response:
-        version = api.version(request, is_required=True)
-        assert version is not None
-        body = await BODIES.read(request, AgentChangeBody, nulls=True)
-        body.require_version(version)
-        caller, viewer = await writer(request)
-        entry = AgentEntryId(api.id_in_path(request, "entry_id"))
-        return api.answered(await service.amend(caller, viewer, entry, body, version))
-
-    async def summary(request: Request) -> Response:
-        caller, viewer = whose(request)
-        return api.answered(await service.summary(caller, viewer, api.agent_in_path(request)))
-
-    async def put(request: Request) -> Response:
-        namespace, key = api.names_in_path(request, 2)
-        api.require_names(namespace=namespace, key=key)
-        body = await BODIES.read(request, AgentPutBody, nulls=True)
-        caller, viewer = await writer(request)
-        api.require_own(api.agent_in_path(request), viewer)
-        done = await service.put(caller, viewer, body.at(viewer.agent, namespace, key))
-        return api.answered(done, 201 if done.is_new else 200)
-
-    async def get_keyed(request: Request) -> Response:
-        if not api.has_key(request):
-            return await list_namespace(request)
-        caller, viewer = api.own(request)
-        return api.answered(await service.at(caller, viewer, *api.names_in_path(request, 2)))
-
-    async def query(request: Request) -> Response:
-        limit, offset = page(request)
-        rows = await service.page(lambda: whose(request), AgentFilter.of(request), limit, offset)
-        after = written({"total": rows.total, "limit": limit, "offset": offset})
-        return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
-
-    async def list_own(request: Request, **conditions: Any) -> Response:
-        limit, offset = page(request)
-        filter_ = replace(AgentFilter.of(request, api.agent_in_path(request)), **conditions)
-        rows = await service.page(lambda: whose(request), filter_, limit, offset)
-        return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
-
-    async def list_namespace(request: Request) -> Response:
-        (namespace,) = api.names_in_path(request, 1)
-        return await list_own(request, namespace=namespace, is_prefix=False)
-
-    async def write_batch(request: Request) -> Response:
-        body = await BATCHES.read(request, drafts.AgentBatchBody)
-        caller, viewer = await writer(request, BATCHES)
-        done = await service.write_batch(caller, viewer, body.entries)
-        annotate({"memory.result_count": len(done.value)})
-        headers = {REDACTED: str(done.redacted)} if done.redacted else {}
-        items = b",".join(it.json_bytes() for it in done.value)
-        return Response(b'{"entries":[%b]}' % items, headers=headers, media_type=JSON)
-
-    async def delete_batch(request: Request) -> Response:
-        filter_, most = AgentFilter.of(request), api.limited(request, MOST_DELETED)
-        caller, viewer = await writer(request)
-        deleted, has_more = await service.delete_batch(caller, viewer, filter_, most)
-        annotate({"memory.result_count": deleted})
-        return answered({"deleted": deleted, "has_more": has_more})
-
-    return (
-        op("POST", MEMORY, "create_entry",
-           "Create an entry at a free key; a full episodic memory evicts others.",
-           service.create, AgentEntry, status=201, body=AgentEntryBody, refusals=(409,)),
-        route("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
-           query, AgentEntryList, query=(*FILTER, *PAGE)),
-        route("POST", BATCH, "write_batch",
-           "Create entries, and change those sent with a version; all of them or none.",
-           write_batch, WrittenBatch, body=drafts.AgentBatchBody,
-           refusals=(404, 409)),
-        route("DELETE", BATCH, "delete_batch",
-           "Delete the matching entries that the agent may change, at most 1,000 at once.",
-           delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
-        op("GET", ONE, "get_entry", "One entry.", service.get, AgentEntry, refusals=(404,)),
-        route("PATCH", ONE, "update_entry",
-           "Change parts of an entry whose version is that of If-Match.",
-           update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
-           refusals=(404, 409, 428)),
-        op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
-           delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
-        route("GET", OWN, "list_entries",
-           "Entries of an agent that the caller may read, newest first.",
-           list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE), headers=TOTAL_HEADER),
-        route("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
-           summary, AgentSummary),
-        route("PUT", OWN_KEY, "put_entry",
-           "Store a value at a key of the agent's episodic memory.",
-           put, AgentEntry, status_if_new=201, body=AgentPutBody),
-        route("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
-           get_keyed, AgentEntry, refusals=(404,)),
-        route("GET", OWN_NAMESPACE, "list_namespace_entries",
-           "Entries of an agent in one namespace that the caller may read.",
-           list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
-           headers=TOTAL_HEADER),
-    )  # fmt: skip
 
 
 class Accesses:
@@ -273,17 +166,15 @@ class Accesses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AgentEntries:
+class AgentEntries(api.Serving):
     """Agents' memory of one service.
 
-    NotFound for what an agent may not see, as for what does not exist; Denied for what it may
-    only read; Taken, Outdated and OverCapacity have the state that conflicts.
+    Taken, Outdated and OverCapacity have the state that conflicts.
     """
 
-    engine: Engine
     capacities: Capacities = Capacities()
-    rules: RulesOf = default_rules
-    on_erased: Callable[[Caller], None] = noop
+    features: Features
+    timeout: timedelta  # of a search
     accesses: Accesses = field(default_factory=Accesses)
 
     async def create(
@@ -292,11 +183,16 @@ class AgentEntries:
         """Create an entry at a free key; a full episodic memory evicts others."""
         return await self._made(changes.CREATE, caller, viewer, body)
 
-    async def put(
-        self, caller: Caller, viewer: Viewer, body: AgentEntryBody
-    ) -> Written[AgentEntry]:
+    async def put(self, request: Request) -> Response:
         """Set the value and ttl of the entry at a key, or create it."""
-        return await self._made(changes.PUT, caller, viewer, body)
+        namespace, key = api.names_in_path(request, 2)
+        api.require_names(namespace=namespace, key=key)
+        body = await BODIES.read(request, AgentPutBody, nulls=True)
+        caller, viewer = await writer(request)
+        api.require_own(api.agent_in_path(request), viewer)
+        entry = body.at(viewer.agent, namespace, key)
+        done = await self._made(changes.PUT, caller, viewer, entry)
+        return api.answered(done, 201 if done.is_new else 200)
 
     async def _made(
         self, work: Callable[..., Outcome], caller: Caller, viewer: Viewer, body: AgentEntryBody
@@ -304,25 +200,26 @@ class AgentEntries:
         body.entry_key(viewer)
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value), drafts.cleaned, redactor, body)
-        done = await self.accesses.write(
-            self.engine, caller, work, viewer, clean, Room(capacities=self.capacities)
-        )
+        done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
         _count_evicted(caller, done)
-        return Written(
-            value=done.entries[0], redacted=redactor.count, evicted=done.evicted, is_new=done.is_new
-        )
+        return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
 
     async def get(self, caller: Caller, viewer: Viewer, entry: AgentEntryId) -> AgentEntry:
         return await self._read(caller, viewer, lambda tx: entries.known(tx, entry, viewer))
 
-    async def at(self, caller: Caller, viewer: Viewer, namespace: str, key: str) -> AgentEntry:
+    async def get_keyed(self, request: Request) -> Response:
         """The agent's own episodic entry at a key."""
+        if not api.has_key(request):
+            return await self.list_namespace(request)
+        caller, viewer = api.own(request)
         redactor = Redactor(self.rules(caller))
+        namespace, key = api.names_in_path(request, 2)
         named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
-        entry_key = EntryKey(Tier.EPISODIC, viewer.agent, *named)
-        return await self._read(
-            caller, viewer, lambda tx: required(changes.live_entry_at(tx, entry_key), api.NO_ENTRY)
+        at = EntryKey(Tier.EPISODIC, viewer.agent, *named)
+        entry = await self._read(
+            caller, viewer, lambda tx: required(changes.live_entry_at(tx, at), api.NO_ENTRY)
         )
+        return api.answered(entry)
 
     async def _read(
         self, caller: Caller, viewer: Viewer, read: Callable[[Transaction], AgentEntry]
@@ -336,6 +233,22 @@ class AgentEntries:
             raise KeyLost
         self.accesses.note(caller, viewer, now, [entry])
         return entry
+
+    async def query(self, request: Request) -> Response:
+        limit, offset = page(request)
+        rows = await self.page(lambda: whose(request), AgentFilter.of(request), limit, offset)
+        after = written({"total": rows.total, "limit": limit, "offset": offset})
+        return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
+
+    async def list_own(self, request: Request, **conditions: Any) -> Response:
+        limit, offset = page(request)
+        filter_ = replace(AgentFilter.of(request, api.agent_in_path(request)), **conditions)
+        rows = await self.page(lambda: whose(request), filter_, limit, offset)
+        return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
+
+    async def list_namespace(self, request: Request) -> Response:
+        (namespace,) = api.names_in_path(request, 1)
+        return await self.list_own(request, namespace=namespace, is_prefix=False)
 
     async def page(
         self, asking: api.Asking, filter_: AgentFilter, limit: int, offset: int
@@ -353,36 +266,36 @@ class AgentEntries:
             self.engine, (caller, viewer), asking, ids, entries.some, self.accesses.note
         )
 
-    async def amend(
-        self,
-        caller: Caller,
-        viewer: Viewer,
-        entry: AgentEntryId,
-        body: AgentChangeBody,
-        version: int,
-    ) -> Written[AgentEntry]:
+    async def update(self, request: Request) -> Response:
         """Change an entry that is at this version; each accepted change makes a new version."""
+        version = api.version(request, is_required=True)
+        assert version is not None
+        body = await BODIES.read(request, AgentChangeBody, nulls=True)
+        body.require_version(version)
+        caller, viewer = await writer(request)
+        entry = AgentEntryId(api.id_in_path(request, "entry_id"))
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
         room = Room(capacities=self.capacities)
-        done = await self.accesses.write(
-            self.engine, caller, changes.AMEND, viewer, entry, clean, version, room
-        )
+        done = await self._write(caller, changes.AMEND, viewer, entry, clean, version, room)
         self._seal_soon(caller, body)
-        return Written(value=done.entries[0], redacted=redactor.count)
+        return api.answered(Written(value=done.entries[0], redacted=redactor.count))
 
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
-    ) -> None:
+    ) -> Response:
         """Remove an entry for good."""
+        public = public_id(ENTRY, entry)
+        annotate({"memory.entry.id": public})
         redactor_for(self.rules, caller, viewer.agent)
-        await self.accesses.write(self.engine, caller, changes.DELETE, viewer, entry, version)
+        await self._write(caller, changes.DELETE, viewer, entry, version)
         self.on_erased(caller)
+        return answered({"status": "deleted", "entry_id": public})
 
-    async def write_batch(
-        self, caller: Caller, viewer: Viewer, items: Sequence[AgentBatchItem]
-    ) -> Written[Sequence[AgentEntry]]:
+    async def write_batch(self, request: Request) -> Response:
         """Make and change entries, all or none; AtItem says which one is refused."""
+        items = (await BATCHES.read(request, drafts.AgentBatchBody)).entries
+        caller, viewer = await writer(request, BATCHES)
         for number, item in enumerate(items):
             try:
                 item.entry_key(viewer)
@@ -392,43 +305,46 @@ class AgentEntries:
         size = sum(len(it.value) for it in items)
         clean = await aside(size, lambda: [drafts.cleaned(redactor, it) for it in items])
         room = Room(capacities=self.capacities)
-        done = await self.accesses.write(
-            self.engine, caller, changes.WRITE_BATCH, viewer, clean, room
-        )
+        done = await self._write(caller, changes.WRITE_BATCH, viewer, clean, room)
         _count_evicted(caller, done)
         self._seal_soon(caller, *(item for item in items if item.version is not None))
-        return Written(value=done.entries, redacted=redactor.count, evicted=done.evicted)
+        annotate({"memory.result_count": len(done.entries)})
+        headers = {REDACTED: str(redactor.count)} if redactor.count else {}
+        every = b",".join(it.json_bytes() for it in done.entries)
+        return Response(b'{"entries":[%b]}' % every, headers=headers, media_type=JSON)
 
-    async def delete_batch(
-        self, caller: Caller, viewer: Viewer, filter_: AgentFilter, most: int = MOST_DELETED
-    ) -> tuple[int, bool]:
-        """Delete the matching entries that the agent may write; Invalid without a condition.
-
-        Returns how many are deleted, and whether more match.
-        """
+    async def delete_batch(self, request: Request) -> Response:
+        """Delete the matching entries that the agent may write; Invalid without a condition."""
+        filter_, most = AgentFilter.of(request), api.limited(request, MOST_DELETED)
+        caller, viewer = await writer(request)
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("Deleting entries in bulk needs a filter.")
         clean = filter_.clean(redactor_for(self.rules, caller, viewer.agent))
-        done = await self.accesses.write(
-            self.engine, caller, changes.DELETE_BATCH, viewer, clean, most
-        )
-        if done[0]:
+        deleted, has_more = await self._write(caller, changes.DELETE_BATCH, viewer, clean, most)
+        if deleted:
             self.on_erased(caller)
-        return done
+        annotate({"memory.result_count": deleted})
+        return answered({"deleted": deleted, "has_more": has_more})
 
-    async def summary(self, caller: Caller, viewer: Viewer, agent: AgentId) -> AgentSummary:
+    async def summary(self, request: Request) -> Response:
         """What an agent has in each tier, and the namespaces that the viewer may read.
 
         The coordinators of another agent get what they may read; others get Denied.
         """
+        caller, viewer = whose(request)
+        agent = api.agent_in_path(request)
         caller.require(Role.READER)
-        return await self.engine.read(caller, agents.summary, agent, viewer, self.capacities)
+        done = await self.engine.read(caller, agents.summary, agent, viewer, self.capacities)
+        return api.answered(done)
 
     async def flush(self) -> None:
         """Write the accesses that are noted and not written yet."""
         for tenant in self.accesses.tenants():
-            await self.accesses.write(self.engine, Caller(tenant=tenant), noop)
+            await self._write(Caller(tenant=tenant), noop)
+
+    async def _write(self, caller: Caller, work: Callable[..., T], *args: Any) -> T:
+        return await self.accesses.write(self.engine, caller, work, *args)
 
     def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
         """Have the plain bytes of values that are now sealed leave the files within seconds."""
@@ -440,3 +356,42 @@ def _count_evicted(caller: Caller, done: Outcome) -> None:
     annotate({"memory.evicted_count": done.evicted})
     if not caller.is_replay:
         count(AGENT_EVICTIONS, by=done.evicted)
+
+
+def operations(service: AgentEntries) -> Sequence[Operation]:
+    return (
+        op("POST", MEMORY, "create_entry",
+           "Create an entry at a free key; a full episodic memory evicts others.",
+           service.create, AgentEntry, status=201, body=AgentEntryBody, refusals=(409,)),
+        route("GET", MEMORY, "query_entries", "Entries that the agent may read, newest first.",
+           service.query, AgentEntryList, query=(*FILTER, *PAGE)),
+        route("POST", BATCH, "write_batch",
+           "Create entries, and change those sent with a version; all of them or none.",
+           service.write_batch, WrittenBatch, body=drafts.AgentBatchBody,
+           refusals=(404, 409)),
+        route("DELETE", BATCH, "delete_batch",
+           "Delete the matching entries that the agent may change, at most 1,000 at once.",
+           service.delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
+        op("GET", ONE, "get_entry", "One entry.", service.get, AgentEntry, refusals=(404,)),
+        route("PATCH", ONE, "update_entry",
+           "Change parts of an entry whose version is that of If-Match.",
+           service.update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
+           refusals=(404, 409, 428)),
+        op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
+           service.delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
+        route("GET", OWN, "list_entries",
+           "Entries of an agent that the caller may read, newest first.",
+           service.list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE),
+           headers=TOTAL_HEADER),
+        route("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
+           service.summary, AgentSummary),
+        route("PUT", OWN_KEY, "put_entry",
+           "Store a value at a key of the agent's episodic memory.",
+           service.put, AgentEntry, status_if_new=201, body=AgentPutBody),
+        route("GET", OWN_KEY, "get_keyed_entry", "The agent's episodic entry at a key.",
+           service.get_keyed, AgentEntry, refusals=(404,)),
+        route("GET", OWN_NAMESPACE, "list_namespace_entries",
+           "Entries of an agent in one namespace that the caller may read.",
+           service.list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
+           headers=TOTAL_HEADER),
+    )  # fmt: skip

@@ -1,22 +1,22 @@
 """Semantic namespaces: those that an agent may read, and who may do what in each (§2.3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer, model_validator
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Audit, Engine, Transaction, audited
+from ..engine.engine import Transaction
 from ..errors import Denied, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault_of
 from ..http.protocol import Operation
-from ..light import dataclass, replace
-from ..memory.access import Caller, Role
+from ..light import replace
+from ..memory.access import Role
 from ..memory.agents import Access, Permissions, Viewer
-from ..memory.idempotency import is_due, once
+from ..memory.idempotency import once
 from ..memory.memory import live
-from ..memory.redactor import Redactor, RulesOf, default_rules, require_room
+from ..memory.redactor import Redactor, require_room
 from ..memory.rows import count, instant, micros, reads
 from ..memory.saves import Written
 from ..memory.sight import NAMESPACES as KNOWN
@@ -129,27 +129,36 @@ class NamespaceList(FullRecord):
     offset: int
 
 
-def operations(namespaces: "Namespaces") -> Sequence[Operation]:
+def operations(serving: api.Serving) -> Sequence[Operation]:
+    engine = serving.engine
+
     async def list_(request: Request) -> Response:
         limit, offset = page(request)
         caller, viewer = whose(request)
-        total, listed = await namespaces.engine.read(caller, _page, viewer, limit, offset)
+        total, listed = await engine.read(caller, _page, viewer, limit, offset)
         annotate({"memory.result_count": len(listed)})
         rows = [each.model_dump(include={*ListedNamespace.model_fields}) for each in listed]
         return answered({"namespaces": rows, "total": total, "limit": limit, "offset": offset})
 
     async def get(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
-        return api.answered(await namespaces.get(*whose(request), name))
+        caller, viewer = whose(request)
+        caller.require(Role.READER)
+        clean = Redactor(serving.rules(caller)).text(name, MAX_NAME)
+        return api.answered(await engine.read(caller, _known, viewer, clean))
 
     async def update(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
         api.require_names(namespace=name)
         version = api.version(request)
-        body = await api.BODIES.read(request, NamespaceChangeBody)
+        body = (await api.BODIES.read(request, NamespaceChangeBody)).permissions
         caller, viewer = await api.writer(request)
-        done = await namespaces.permit(caller, viewer, name, body.permissions, version)
-        return api.answered(done)
+        named = [it.agent for it in body.allow or ()]
+        redactor = api.redactor_for(serving.rules, caller, viewer.agent, *named)
+        of = redactor.text(name, MAX_NAME), body, version
+        await serving.audit_change(caller, viewer, "namespace.permitted", _told, *of)
+        made = await engine.write(caller, _PERMIT, viewer, *of)
+        return api.answered(Written(value=made, redacted=redactor.count))
 
     one = f"{NAMESPACES}/{{namespace:path}}"
     return (
@@ -161,43 +170,6 @@ def operations(namespaces: "Namespaces") -> Sequence[Operation]:
         route("GET", one, "get_namespace", "One semantic namespace, with its permissions.",
            get, Namespace, refusals=(404,)),
     )  # fmt: skip
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Namespaces:
-    """The semantic namespaces of one service; what an agent may not read is not there."""
-
-    engine: Engine
-    audit: Audit
-    rules: RulesOf = default_rules
-
-    async def get(self, caller: Caller, viewer: Viewer, name: str) -> Namespace:
-        """The namespace; NotFound for one that is hidden, or of which there is nothing."""
-        caller.require(Role.READER)
-        clean = Redactor(self.rules(caller)).text(name, MAX_NAME)
-        return await self.engine.read(caller, _known, viewer, clean)
-
-    async def permit(
-        self,
-        caller: Caller,
-        viewer: Viewer,
-        name: str,
-        body: PermissionsBody,
-        version: int | None = None,
-    ) -> Written[Namespace]:
-        """Change permissions that are at this version; Denied for who does not administer them.
-
-        A namespace of which there is nothing is made, by administrators alone.
-        """
-        named = [it.agent for it in body.allow or ()]
-        redactor = api.redactor_for(self.rules, caller, viewer.agent, *named)
-        clean = redactor.text(name, MAX_NAME)
-        if after := await self.engine.read(caller, _planned, viewer, clean, body, version):
-            allow = {agent: _name(access) for agent, access in after.allow.items()}
-            fields = {"namespace": clean, "default": _name(after.default), "allow": allow}
-            await audited(self.audit, caller, "namespace.permitted", agent=viewer.agent, **fields)
-        made = await self.engine.write(caller, _PERMIT, viewer, clean, body, version)
-        return Written(value=made, redacted=redactor.count)
 
 
 def _page(
@@ -216,10 +188,12 @@ def _known(tx: Transaction, viewer: Viewer, name: str, *_: object) -> Namespace:
 
 def _planned(
     tx: Transaction, viewer: Viewer, name: str, body: PermissionsBody, version: int | None
-) -> Permissions | None:
-    """The permissions that are to be, or the refusal; None if this request was executed before."""
-    if not is_due(tx):
-        return None
+) -> Permissions:
+    """The permissions that are to be.
+
+    Denied for who does not administer the namespace; one of which there is nothing is made by
+    administrators alone.
+    """
     namespace = _get(tx, viewer, name)
     if namespace is None and not viewer.is_admin:
         raise NotFound(NO_NAMESPACE)
@@ -232,11 +206,17 @@ def _planned(
     return body.changed(permissions(tx, name))
 
 
+def _told(tx: Transaction, viewer: Viewer, name: str, *of: Any) -> Mapping[str, object]:
+    """What is told of permissions that are to be, or the refusal."""
+    after = _planned(tx, viewer, name, *of)
+    allow = {agent: _name(access) for agent, access in after.allow.items()}
+    return {"namespace": name, "default": _name(after.default), "allow": allow}
+
+
 def _permit(
     tx: Transaction, viewer: Viewer, name: str, body: PermissionsBody, version: int | None
 ) -> Namespace:
     after = _planned(tx, viewer, name, body, version)
-    assert after is not None  # no idempotency key is used here
     require_room(tx)
     tx[Sql].run(
         """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)

@@ -1,26 +1,25 @@
 """OpenIntent as a protocol: its operations, its discovery, its search, and who may call it."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Audit, Transaction
+from ..engine.engine import Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal
 from ..http.bodies import JSON, answered, query_of, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, parameter, public_id
-from ..light import dataclass, replace
+from ..light import replace
 from ..memory.access import Caller, Role
 from ..memory.agents import Tier, Viewer
 from ..memory.redactor import Redactor
 from ..memory.search import Filter, Method, SearchResult
 from ..recall import recall
-from ..recall.features import Features
 from ..recall.query import Query, understood
 from ..recall.recall import K
 from ..record import Record
@@ -31,6 +30,7 @@ from . import api, events, intents, memory, namespaces, tasks
 from .api import AGENT, PREFIX, TOTAL, FullRecord, route, whose
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
+from .memory import AgentEntries
 from .namespaces import readable
 
 SEARCH = f"{MEMORY}/search"
@@ -65,9 +65,7 @@ Hit = tuple[float, AgentEntry]
 """The rank of an entry that was found, and the entry."""
 
 
-def _searching(services: "OpenIntent") -> Sequence[Operation]:
-    entries = services.entries
-
+def _searching(entries: AgentEntries) -> Sequence[Operation]:
     async def handle(request: Request) -> Response:
         text = parameter(query_of(request), "q")
         if text is None:
@@ -83,7 +81,7 @@ def _searching(services: "OpenIntent") -> Sequence[Operation]:
         limit = api.limited(request, DEFAULT_RESULTS, MOST_RESULTS)
         caller, viewer = whose(request)
         caller.require(Role.READER)
-        query = understood(text, services.features, services.timeout)
+        query = understood(text, entries.features, entries.timeout)
         clean = filter_.clean(Redactor(entries.rules(caller)))
         searched = await entries.engine.read(caller, _search, viewer, query, clean, limit)
         hits, own, names, is_degraded, at = searched
@@ -222,21 +220,8 @@ class AgentMemoryProblem(Record):
     max_capacity: int | None = Field(default=None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenIntent:
-    """What the protocol is served over."""
-
-    entries: memory.AgentEntries
-    audit: Audit
-    features: Features
-    timeout: timedelta  # of a search
-    clock: Callable[[], datetime]
-
-
-def operations(services: OpenIntent) -> tuple[Operation, ...]:
+def operations(entries: AgentEntries) -> tuple[Operation, ...]:
     """Every operation of the protocol."""
-    entries, audit = services.entries, services.audit
-    over: dict[str, Any] = {"engine": entries.engine, "rules": entries.rules}
 
     async def discover(_: Request) -> Response:
         capacity = entries.capacities.episodic
@@ -248,13 +233,12 @@ def operations(services: OpenIntent) -> tuple[Operation, ...]:
             method="GET", path="/.well-known/openintent.json", name="openintent_discover",
             summary="What this service supports of OpenIntent.", handler=discover, answer=Discovery,
         ),
-        *_searching(services),
-        *namespaces.operations(namespaces.Namespaces(audit=audit, **over)),
+        *_searching(entries),
+        *namespaces.operations(entries),
         *memory.operations(entries),
-        *intents.operations(intents.Intents(**over)),
-        *tasks.operations(tasks.Tasks(on_erased=entries.on_erased, audit=audit, **over)),
-        *events.operations(events.Events(**over)),
-        *intents.participant_operations(intents.Participants(audit=audit, **over), services.clock),
+        *intents.operations(entries),
+        *tasks.operations(entries),
+        *events.operations(entries),
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """Tasks: made, assigned, reported on, finished (RFC-0015 §6.5, §8; RFC-0012)."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
@@ -10,12 +10,12 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Audit, Engine, Transaction, audited, noop
+from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, Invalid, required
 from ..http.bodies import BODY_CONFIG, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
-from ..light import dataclass, replace
+from ..light import replace
 from ..memory.access import AgentId, Caller
 from ..memory.agents import (
     OF_STATUS,
@@ -28,9 +28,9 @@ from ..memory.agents import (
     Viewer,
 )
 from ..memory.guardrails import Policy, policy_of
-from ..memory.idempotency import is_due, once
+from ..memory.idempotency import once
 from ..memory.memory import expired
-from ..memory.redactor import RulesOf, default_rules, require_margin, require_room
+from ..memory.redactor import require_margin, require_room
 from ..memory.rows import Column, RowMapper, micros, reads
 from ..memory.saves import Written
 from ..memory.sight import DETAILS_OF_TASK, FINISHED
@@ -40,7 +40,7 @@ from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import Agent, JsonObject, Left, Time, op, redactor_for, whose
+from .api import Agent, JsonObject, Left, Serving, Time, op, redactor_for, whose
 from .events import add_event
 from .intents import Chosen, Description, Object, Word, Words, guardrails, require_sight
 
@@ -211,24 +211,24 @@ class Task(api.Detailed):
         return written({name: fields.get(name, tools) for name in names})
 
 
-def operations(tasks: "Tasks") -> Sequence[Operation]:
+def operations(serving: Serving) -> Sequence[Operation]:
     async def list_(request: Request) -> Response:
         limit, offset = api.page(request)
         intent, status = api.intent_id(request), _status(request)
-        page = await tasks.page(lambda: whose(request), intent, limit, offset, status)
-        return await api.streamed(page)
+        of = partial(page, serving.engine, lambda: whose(request))
+        return await api.streamed(await of(intent, limit, offset, status))
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
     status = Parameter(name="status", help="Only tasks in this status.", choices=tuple(TaskStatus))
     one = f"{TASKS}/{{task_id}}"
     return (
         op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",
-           tasks.create, Task, status=201, body=TaskBody, refusals=(404, 409)),
-        op("GET", one, "get_task", "One task.", api.reading(tasks.engine, known), Task,
+           partial(create, serving), Task, status=201, body=TaskBody, refusals=(404, 409)),
+        op("GET", one, "get_task", "One task.", api.reading(serving.engine, known), Task,
            refusals=(404,)),
         op("PATCH", one, "update_task",
            "Assign a task, or report on it; ending it archives its working memory.",
-           tasks.amend, Task, body=TaskChangeBody, nulls=True, sends=(of_task,),
+           partial(amend, serving), Task, body=TaskChangeBody, nulls=True, sends=(of_task,),
            refusals=(404, 409, 428)),
         api.route("GET", f"{intents.INTENT}/tasks", "list_tasks",
            "The tasks of an intent, oldest first.",
@@ -243,73 +243,57 @@ def _status(request: Request) -> TaskStatus | None:
     return None if text is None else TaskStatus(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tasks:
-    """The tasks of one service.
+async def create(serving: Serving, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
+    """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
+    details, agent = api.details_of(body, but=OF_ROW), body.assigned_agent
+    redactor = redactor_for(serving.rules, caller, viewer.agent, agent, body.id)
+    clean = str(api.screened(redactor, details))
+    await _audit_assignment(serving, caller, viewer, agent, _draft, body)
+    made = await serving.engine.write(caller, _CREATE, viewer, body, clean)
+    if made.status.is_final:  # what it has bound lies in its archives soon, and nowhere else
+        serving.on_erased(caller)
+    return Written(value=made, redacted=redactor.count)
 
-    NotFound for a task of an intent that an agent may not see, as for what is not there;
-    Denied for what it may see alone.
+
+async def page(
+    engine: Engine, asking: api.Asking, intent: IntentId, limit: int, offset: int,
+    status: TaskStatus | None = None,
+) -> api.Listing[Task]:  # fmt: skip
+    """Those of an intent, the first first; access is checked before each portion."""
+
+    def ids(tx: Transaction, _: Viewer) -> tuple[Left, None]:
+        return _sized_ids(tx, intent, limit, offset, status), None
+
+    return await api.listing(engine, asking(), asking, ids, partial(_some, intent))
+
+
+async def amend(
+    serving: Serving, caller: Caller, viewer: Viewer, task: TaskId, body: TaskChangeBody,
+    version: int,
+) -> Written[Task]:  # fmt: skip
+    """Change a task that is at this version; at its end its working memory is archived.
+
+    Its agent may report on it; all else is for who directs the intent. TaskFinished for
+    one that is finished, unless it failed and is ready again.
     """
+    details, agent = body.details, body.assigned_agent
+    redactor = redactor_for(serving.rules, caller, viewer.agent, agent)
+    clean = str(api.screened(redactor, details))
+    await _audit_assignment(serving, caller, viewer, agent, _changeable, task, body, version)
+    done = await serving.engine.write(caller, _AMEND, viewer, task, body, clean, version)
+    if done.value.status.is_final:  # as above
+        serving.on_erased(caller)
+    annotate({"memory.archived_count": done.archived})
+    if not caller.is_replay:
+        counted(AGENT_ARCHIVED, by=done.archived)
+    return replace(done, redacted=redactor.count)
 
-    engine: Engine
-    audit: Audit  # of what an administrator assigns in the work of others
-    rules: RulesOf = default_rules
-    on_erased: Callable[[Caller], None] = noop
 
-    async def create(self, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
-        """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
-        details = api.details_of(body, but=OF_ROW)
-        redactor = redactor_for(self.rules, caller, viewer.agent, body.assigned_agent, body.id)
-        clean = str(api.screened(redactor, details))
-        await self._audit_assignment(caller, viewer, body.assigned_agent, _draft, body)
-        made = await self.engine.write(caller, _CREATE, viewer, body, clean)
-        self._settle_soon(caller, made)
-        return Written(value=made, redacted=redactor.count)
-
-    async def page(
-        self, asking: api.Asking, intent: IntentId, limit: int, offset: int,
-        status: TaskStatus | None = None,
-    ) -> api.Listing[Task]:  # fmt: skip
-        """Those of an intent, the first first; access is checked before each portion."""
-
-        def ids(tx: Transaction, _: Viewer) -> tuple[Left, None]:
-            return _sized_ids(tx, intent, limit, offset, status), None
-
-        return await api.listing(self.engine, asking(), asking, ids, partial(_some, intent))
-
-    async def amend(
-        self, caller: Caller, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int
-    ) -> Written[Task]:
-        """Change a task that is at this version; at its end its working memory is archived.
-
-        Its agent may report on it; all else is for who directs the intent. TaskFinished for
-        one that is finished, unless it failed and is ready again.
-        """
-        details, agent = body.details, body.assigned_agent
-        redactor = redactor_for(self.rules, caller, viewer.agent, agent)
-        clean = str(api.screened(redactor, details))
-        await self._audit_assignment(caller, viewer, agent, _changeable, task, body, version)
-        done = await self.engine.write(caller, _AMEND, viewer, task, body, clean, version)
-        self._settle_soon(caller, done.value)
-        annotate({"memory.archived_count": done.archived})
-        if not caller.is_replay:
-            counted(AGENT_ARCHIVED, by=done.archived)
-        return replace(done, redacted=redactor.count)
-
-    async def _audit_assignment(
-        self, caller: Caller, viewer: Viewer, assignee: AgentId | None,
-        of: Callable[..., Task | TaskBody], *args: object,
-    ) -> None:  # fmt: skip
-        if viewer.is_admin and assignee is not None:
-            intent = await self.engine.read(caller, _intent_of_others, viewer, of, *args)
-            if intent is not None:
-                about = {"intent": intent, "assignee": assignee}
-                await audited(self.audit, caller, "task.assigned", agent=viewer.agent, **about)
-
-    def _settle_soon(self, caller: Caller, task: Task) -> None:
-        """Let what a task left that has ended lie in its archives, and then nowhere else."""
-        if task.status.is_final:
-            self.on_erased(caller)
+async def _audit_assignment(
+    serving: Serving, caller: Caller, viewer: Viewer, assignee: AgentId | None, *of: Any
+) -> None:
+    if viewer.is_admin and assignee is not None:
+        await serving.audit_change(caller, viewer, "task.assigned", _of_others, assignee, *of)
 
 
 def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
@@ -485,19 +469,19 @@ def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskI
     return list(tx[Sql].intact(rows, _TASK))
 
 
-def _intent_of_others(
-    tx: Transaction, viewer: Viewer, of: Callable[..., Task | TaskBody], *args: object
-) -> IntentId | None:
-    """The intent of a task, if it is the role alone that lets an administrator direct it.
+def _of_others(
+    tx: Transaction, viewer: Viewer, assignee: AgentId, of: Callable[..., Task | TaskBody],
+    *args: object,
+) -> Mapping[str, object] | None:  # fmt: skip
+    """What is told of an assignment, or its refusal.
 
-    Or the refusal; None if it was done before.
+    None unless it is the role alone that lets an administrator direct the intent.
     """
-    if not is_due(tx):
-        return None
     intent = IntentId(of(tx, viewer, *args).intent_id)
     position = intents.standing(tx, viewer, intent)
     is_own = position.is_creator or position.is_coordinator
-    return None if is_own or not position.is_admin else intent
+    is_told = position.is_admin and not is_own
+    return {"intent": intent, "assignee": assignee} if is_told else None
 
 
 def visible_task(tx: Transaction, viewer: Viewer, named: str | None) -> Task | None:
