@@ -285,7 +285,7 @@ LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
 MOST_ON_LOOP = 10_000
 # Seconds that the event loop waits for a reader to let memory go. If it did not, each request
 # that a reader answers would send those beside it to the readers, too, which keep it for longer.
-PATIENCE = 0.001
+LOCK_TIMEOUT = 0.001
 
 
 class Place(NamedTuple):
@@ -350,7 +350,7 @@ class HeldReads:
 
         What is rendered is remembered with the memory.
         """
-        if not self.index.lock.acquire(timeout=PATIENCE):
+        if not self.index.lock.acquire(timeout=LOCK_TIMEOUT):
             return None
         try:
             answer = self._context(question, render)
@@ -361,7 +361,7 @@ class HeldReads:
 
     def search(self, question: Plain, render: Render) -> HeldRead | None:
         """As `recall.search` without more than these."""
-        if not self.index.lock.acquire(timeout=PATIENCE):
+        if not self.index.lock.acquire(timeout=LOCK_TIMEOUT):
             return None
         try:
             answer = self._search(question, render)
