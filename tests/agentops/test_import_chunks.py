@@ -224,14 +224,6 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
 
 
-def large_file(folder: Path, size: int) -> Path:
-    file = folder / "large.json"
-    file.write_text(json.dumps({"observations": [
-        observation(f"Row {n}.", created_at="2029-01-01T00:00:00Z") for n in range(size)
-    ]}))  # fmt: skip
-    return file
-
-
 # A thread that takes the signals, so that none of them wakes a read of the main thread.
 UNWOKEN = f"""
 import signal, threading
@@ -268,7 +260,10 @@ def test_a_command_that_ends_in_an_import_is_completed_by_the_next(
     tmp_path: Path, number: signal.Signals, least: int
 ) -> None:
     size, path = 6000, tmp_path / "memory.db"
-    file, variables = large_file(tmp_path, size), {"MEMORY_DB_PATH": str(path)}
+    file, variables = tmp_path / "large.json", {"MEMORY_DB_PATH": str(path)}
+    at = {"created_at": "2029-01-01T00:00:00Z"}
+    many = [observation(f"Row {number}.", **at) for number in range(size)]
+    file.write_text(json.dumps({"observations": many}))
     (tmp_path / "empty.json").write_text("{}")
     assert run("import", str(tmp_path / "empty.json"), variables=variables).returncode == 0
     with program("import", str(file), variables=variables) as process:

@@ -27,11 +27,6 @@ def run(program: str) -> None:
     exec(compile(program, GUIDE.name, "exec"), {})  # noqa: S102 - that is what it is for
 
 
-def printed(program: str) -> str:
-    """What a program says in its docstring that it prints."""
-    return dedent((ast.get_docstring(ast.parse(program)) or "").partition("It prints:\n\n")[2])
-
-
 @pytest.fixture
 def adapter(monkeypatch: pytest.MonkeyPatch) -> None:
     """The guide's adapter, for one test."""
@@ -79,7 +74,9 @@ def test_the_story_of_a_task_that_another_agent_takes_over_prints_what_the_guide
 
     run(HANDOVER.replace("http://localhost:7437", service.url))
 
-    assert capsys.readouterr().out.strip() == printed(HANDOVER).strip() != ""
+    said = ast.get_docstring(ast.parse(HANDOVER)) or ""
+    printed = dedent(said.partition("It prints:\n\n")[2]).strip()
+    assert capsys.readouterr().out.strip() == printed != ""
 
 
 def test_the_guide_names_the_examples() -> None:

@@ -161,7 +161,8 @@ def test_each_operation_is_a_method_which_sends_a_key_where_one_is_taken(service
             (request,) = road.requests
             (found,) = [
                 it for (verb, path), it in described.items()
-                if verb == request.method and _fits(path, request.url.path)
+                if verb == request.method
+                and re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), request.url.path)
             ]  # fmt: skip
             names = {it["name"] for it in found.get("parameters", ())}
             takes_key[found["operationId"]] = "Idempotency-Key" in names
@@ -171,10 +172,6 @@ def test_each_operation_is_a_method_which_sends_a_key_where_one_is_taken(service
 
     assert takes_key.keys() | WITHOUT == {it["operationId"] for it in described.values()}
     assert not takes_key.keys() & WITHOUT
-
-
-def _fits(path: str, asked: str) -> bool:
-    return bool(re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", path), asked))
 
 
 @requirement("OW-104")

@@ -38,10 +38,6 @@ def read(sources: list[Json]) -> int:
     return sum(tokens(it["content"]) for it in sources)
 
 
-def least(size: int) -> int:
-    return size + max(16, -(-size // 10))
-
-
 @pytest.mark.slow
 @requirement("OW-72", "OW-67")
 def test_an_archive_stands_beside_its_sources(host: Host, sources: list[Json]) -> None:
@@ -78,7 +74,8 @@ def test_what_the_budget_leaves_is_the_cap_of_the_extract(host: Host, sources: l
 def test_too_small_a_budget_is_refused_with_what_it_takes_and_writes_nothing(
     host: Host, sources: list[Json]
 ) -> None:
-    enough, before = least(read(sources)), state(host)
+    size, before = read(sources), state(host)
+    enough = size + max(16, -(-size // 10))
     answer = host.distill(tokenBudget=enough - 1)
 
     assert refused(answer) == TOO_SMALL
