@@ -66,6 +66,7 @@ WRITES: dict[str, Write] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @requirement("OW-39", "OW-40")
 def test_a_value_holds_for_every_write_of_its_tenant_while_its_run_is_open(tmp_path: Path) -> None:
     with serving(tmp_path / "memory.db") as service:
@@ -90,6 +91,7 @@ def test_a_value_holds_for_no_other_tenant(path: Path) -> None:
         assert Host(ours).put(VALUE)["content"] == MARK
 
 
+@pytest.mark.slow
 @requirement("OW-39")
 @for_each("status", ["completed", "failed", "cancelled"])
 def test_a_value_ends_with_the_last_run_that_registered_it(
