@@ -38,8 +38,10 @@ CALLERS = (  # the tenant of each, and the prefix of the projects that its key i
 )  # fmt: skip
 OF_PROJECTS = r"/(?!api|v1|anthropic|\.well-known|health|metrics|openapi|docs)"
 OF_WORK = "/api/v1/(intents|tasks|coordinators)"
+# All but what is not of rows, and pages of lists in which any text is a position.
+OF_TENANTS = r"/(?!mcp|health|metrics|docs|.*openapi|.*/(refs|commitments)\?after=)"
 # Who asks for what is another's, and on which routes; a tenant shares its others.
-REACHES = ((0, 1, OF_PROJECTS), (4, 2, OF_WORK), (2, 3, "/(?!mcp|health|metrics|docs|.*openapi)"))
+REACHES = ((0, 1, OF_PROJECTS), (4, 2, OF_WORK), (2, 3, OF_TENANTS))
 NIL = "00000000-0000-7000-8000-00000000000"
 NOBODYS = Known(
     mark="canary9word", memories=[987_654_321, 987_654_322, 987_654_323], erasure=f"{NIL}0",
@@ -117,7 +119,7 @@ class Party:
         yield "POST", REST, memory(self.mark, "newer", None, supersedes=[kept]), None
         yield "POST", "/import", {"observations": [memory(mark, "imported", None)]}, None
         for method, path, body, key in changes(known):
-            yield method, path, body, key and f"{mark} {key}"
+            yield method, path, body, key and f"{mark}-{key}"
         for dialect in DIALECTS:
             for it in every_request(known.store, known.entry, known.version, dialect):
                 yield it.method, it.path, it.body, None

@@ -159,7 +159,7 @@ def _changes_of_hosts(known: Known) -> Iterator[Request]:
     for _ in range(2):
         yield "POST", f"{HOSTS}/commitments", waits, "commitment"
     yield "DELETE", f"{HOSTS}/commitments/{known.armed}", None, None
-    yield "POST", runs, {"runId": "next", "memoryRefs": [mark]}, "run"
+    yield "POST", runs, {"runId": f"{mark}-next", "memoryRefs": [mark]}, "run"
     yield "POST", runs, {"runId": "open", "agentId": mark}, None
     yield "POST", f"{runs}/open/secrets", {"secretId": "a", "value": "wombat-wombat"}, None
     yield "POST", f"{runs}/{mark}/fork", {"mode": "replay"}, None
