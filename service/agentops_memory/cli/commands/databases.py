@@ -17,8 +17,8 @@ from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
-from ...operations.files.keys import KeyFile
-from ...operations.files.service_lock import service_lock
+from ...operations.keys import KeyFile
+from ...operations.service_lock import service_lock
 from ...recall.instants import rendered
 from ...settings import Settings, settings
 from ...sqlite.migrate import Plan, migrated, planned, tried

@@ -16,7 +16,7 @@ from ...memory.access import Caller, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
 from ...operations.doctor import DoctorContext, findings_of, fixed
-from ...operations.files.redaction import RedactionFile
+from ...operations.redaction import RedactionFile
 from ...operations.scan import Scan, SecretFinding
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
