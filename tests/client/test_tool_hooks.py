@@ -261,9 +261,7 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
 
 def test_hooks_have_rules_of_their_kind_and_hear_text(tmp_path: Path) -> None:
     rule = InjectRule(tool="bash", query="x")
-    with pytest.raises(
-        TypeError, match=r"save_rules\[0\] must be of the type SaveRule, not Inject"
-    ):
+    with pytest.raises(ValueError, match=r"save_rules.0\n.*instance of SaveRule"):
         ToolHooks(save_rules=(rule,))  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="The text of hooks must be of the type str"):
         ToolHooks.from_yaml(tmp_path)  # type: ignore[arg-type]

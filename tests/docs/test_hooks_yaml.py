@@ -221,7 +221,7 @@ def test_hooks_in_a_place_that_is_not_theirs_are_named() -> None:
         ("spec: {memorySaveRules: []}", "spec.memorySaveRules: It belongs below spec.toolHooks."),
         ("toolHooks: []", "toolHooks: It must be a mapping of fields."),
         ("toolHooks: {memorySaveRules: {}}",
-         "toolHooks.memorySaveRules: Input should be a valid list."),
+         "toolHooks.memorySaveRules: It must be a list."),
         ("toolHooks: {memorySaveRules: [~]}",
          "toolHooks.memorySaveRules[0]: It must be a mapping of fields."),
         ("spec: x", "spec: It must be a mapping of fields."),

@@ -20,6 +20,7 @@ LONGEST_PATTERN = 10_000  # code points
 LONGEST_QUOTED = 80  # of a text in a message
 MOST_RESULTS = 1_000  # memories that one search returns
 FROM_ARGUMENTS = "from_tool_args"
+SAVE, INJECT = "memorySaveRules", "contextInjectTools"  # as manifests have them
 
 _CLOSE = 0.8  # of difflib's ratio: two names that are meant to be one
 _TITLE_SUBJECT = 80  # code points of a command or path in a title
@@ -210,19 +211,12 @@ def _argument(call: ToolCall, names: tuple[str, ...]) -> str | None:
     return next((value for value in values if isinstance(value, str) and value.strip()), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@checked(frozen=True, slots=True, kw_only=True, config=OF_RULES)
 class ToolHooks:
     """Rules for tools. Of each list the first rule with the tool's name decides, and no other."""
 
-    save_rules: tuple[SaveRule, ...] = ()
-    inject_rules: tuple[InjectRule, ...] = ()
-
-    def __post_init__(self) -> None:
-        for name, kind in (("save_rules", SaveRule), ("inject_rules", InjectRule)):
-            rules = tuple(getattr(self, name))
-            object.__setattr__(self, name, rules)
-            for index, rule in enumerate(rules):
-                require(f"{name}[{index}]", rule, kind)
+    save_rules: Annotated[tuple[SaveRule, ...], Field(validation_alias=SAVE)] = ()
+    inject_rules: Annotated[tuple[InjectRule, ...], Field(validation_alias=INJECT)] = ()
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -233,13 +227,12 @@ class ToolHooks:
         """
         require("The text of hooks", text, str)
         try:
-            from .manifest import rules_in  # noqa: PLC0415 - nobody else needs PyYAML
+            from .manifest import hooks_in  # noqa: PLC0415 - nobody else needs PyYAML
         except ModuleNotFoundError as error:
             raise ImportError(
                 f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
             ) from error
-        save, inject = rules_in(text)
-        return cls(save_rules=tuple(save), inject_rules=tuple(inject))
+        return hooks_in(cls, text)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:

@@ -1,6 +1,6 @@
 """The rules in an agent's manifest: where they stand, and every fault in them with its path."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -10,17 +10,18 @@ from pydantic.alias_generators import to_camel
 from yaml.constructor import ConstructorError
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from .hooks import HooksRefused, InjectRule, SaveRule, close_to, printable, quoted
+from .hooks import INJECT, SAVE, HooksRefused, InjectRule, SaveRule, close_to, printable, quoted
 
-Rule = TypeVar("Rule", SaveRule, InjectRule)
+T = TypeVar("T")
 Found = Mapping[object, Any]
 
-HOOKS, SAVE, INJECT = "toolHooks", "memorySaveRules", "contextInjectTools"
+HOOKS = "toolHooks"
 MERGE = "tag:yaml.org,2002:merge"
 NAMES = "The name of a field must be text; write it with quotes, if it is meant as text."
 # Of pydantic's kinds of faults; of others its own sentence is plain enough.
 SENTENCES = {
     "missing": "It is missing.",
+    "tuple_type": "It must be a list.",
     "string_type": "It must be text; write it with quotes, if it is meant as text.",
     "dict_type": "It must be a mapping of fields.",
     "dataclass_type": "It must be a mapping of fields.",
@@ -57,8 +58,8 @@ def _name(key: Node) -> object:
     return (key.tag, key.value) if isinstance(key, ScalarNode) else id(key)
 
 
-def rules_in(text: str) -> tuple[list[SaveRule], list[InjectRule]]:
-    """The rules; HooksRefused names each fault with its place.
+def hooks_in(kind: type[T], text: str) -> T:
+    """The hooks; HooksRefused names each fault with its place.
 
     The text is a manifest with `spec.toolHooks`, or has `toolHooks` or the two
     lists at the top. Of several documents one may have rules.
@@ -67,13 +68,16 @@ def rules_in(text: str) -> tuple[list[SaveRule], list[InjectRule]]:
     places = [place for it in _documents(text) for place in _places(it, faults)]
     if len(places) > 1:
         faults.append(f"{HOOKS}: Hooks are of one agent; these stand in {len(places)} places.")
-    save, inject = list[SaveRule](), list[InjectRule]()
-    for path, hooks in places:
-        save += _rules(SaveRule, hooks.get(SAVE), path + SAVE, faults)
-        inject += _rules(InjectRule, hooks.get(INJECT), path + INJECT, faults)
+    path, found = places[0] if places else ("", {})
+    rules = {name: _present(found[name]) for name in (SAVE, INJECT) if found.get(name) is not None}
+    try:
+        hooks = TypeAdapter(kind).validate_python(rules)
+    except ValidationError as error:
+        every = error.errors(include_url=False, include_input=False)
+        faults += [f"{path}{_fault(it)}" for it in every]
     if faults:
         raise HooksRefused(*faults)
-    return save, inject
+    return hooks
 
 
 def _documents(text: str) -> list[object]:
@@ -83,7 +87,7 @@ def _documents(text: str) -> list[object]:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
         reason = ", ".join(filter(None, (error.context, error.problem)))
-    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError,
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
             ValueError) as error:  # fmt: skip
         # Of a character that no text has; and of a date, a number or an escape that is none.
         place, reason = "the text", str(error)
@@ -122,33 +126,30 @@ def _refuse_lookalikes(found: Found, path: str, known: tuple[str, ...], faults: 
                for it in names if meant[it]]  # fmt: skip
 
 
-def _rules(kind: type[Rule], found: object, path: str, faults: list[str]) -> Sequence[Rule]:
+def _present(rules: object) -> object:
     """The rules of a list; what is null or, as on the platform, empty counts as absent."""
-    given = [
+    if not isinstance(rules, list):
+        return rules
+    return [
         {name: it for name, it in rule.items()
          if it is not None and not (it == "" and name in ("type", "scope"))}
         if isinstance(rule, Mapping) else rule
-        for rule in found
-    ] if isinstance(found, list) else [] if found is None else found  # fmt: skip
-    try:
-        return TypeAdapter(list[kind]).validate_python(given)  # type: ignore[valid-type]
-    except ValidationError as error:
-        for it in error.errors(include_url=False, include_input=False):
-            loc, is_of_key = it["loc"], it["loc"][-1:] == ("[key]",)
-            if is_of_key or it["type"] == "invalid_key":  # True is 1 there, so it is not named
-                loc = loc[: -2 if is_of_key else -1]
-            steps = (f"[{it}]" if isinstance(it, int) else f".{quoted(it)[1:-1]}" for it in loc)
-            sentence = NAMES if loc != it["loc"] else _sentence(kind, it)
-            faults.append(f"{path}{''.join(steps)}: {sentence}")
-        return []
+        for rule in rules
+    ]  # fmt: skip
 
 
-def _sentence(kind: type[Any], fault: Any) -> str:
-    if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
-    if fault["type"] == "unexpected_keyword_argument":
-        known = tuple(to_camel(it.name) for it in fields(kind))
-        meant = close_to(str(fault["loc"][-1]), known)
+def _fault(fault: Any) -> str:
+    """A fault of pydantic, with its place."""
+    loc, kind, sentence = fault["loc"], fault["type"], f"{fault['msg']}."
+    if loc[-1] == "[key]" or kind == "invalid_key":  # True is 1 there, so it is not named
+        loc, kind, sentence = loc[: -2 if loc[-1] == "[key]" else -1], "", NAMES
+    elif kind == "value_error":
+        sentence = str(fault["ctx"]["error"])
+    elif kind == "unexpected_keyword_argument":
+        rule = SaveRule if loc[0] == SAVE else InjectRule
+        known = tuple(to_camel(it.name) for it in fields(rule))
+        meant = close_to(loc[-1], known)
         hint = f"Did you mean {meant}?" if meant else f"The fields are {', '.join(known)}."
-        return f"There is no such field. {hint}"
-    return SENTENCES.get(fault["type"], f"{fault['msg']}.")
+        sentence = f"There is no such field. {hint}"
+    steps = (f"[{it}]" if isinstance(it, int) else f".{quoted(it)[1:-1]}" for it in loc)
+    return f"{''.join(steps)[1:]}: {SENTENCES.get(kind, sentence)}"
