@@ -29,7 +29,6 @@ from .transport import (
     TIMEOUT,
     Backend,
     Exchange,
-    RetryPolicy,
     Timing,
     Upload,
     base_and_key,
@@ -114,7 +113,9 @@ class Client(Questions, Generic[Transport]):
         base, own_key = base_and_key(url, key)
         self._exchange = Exchange(
             base=base,
-            policy=RetryPolicy(timeout=timeout, retries=retries, timing=self._timing),
+            timeout=timeout,
+            retries=retries,
+            timing=self._timing,
             headers=_headers(base, own_key),
             backend=self._backend(transport, tls_context(base, verify)),
         )
@@ -236,9 +237,8 @@ def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
 class _BlockingBackend:
     """httpx on the calling thread."""
 
-    def __init__(self, http: httpx.Client, sleep: Callable[[float], None]) -> None:
+    def __init__(self, http: httpx.Client) -> None:
         self._http = http
-        self._sleep = sleep
 
     async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:  # noqa: ARG002
         return self._http.send(request, stream=True)
@@ -250,9 +250,6 @@ class _BlockingBackend:
     async def close(self, response: httpx.Response) -> None:
         response.close()
 
-    async def sleep(self, seconds: float) -> None:
-        self._sleep(seconds)
-
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)
 
@@ -260,9 +257,8 @@ class _BlockingBackend:
 class _AsyncBackend:
     """httpx on the running event loop."""
 
-    def __init__(self, http: httpx.AsyncClient, sleep: Callable[[float], Awaitable[None]]) -> None:
+    def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
-        self._sleep = sleep
 
     async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
         try:
@@ -277,9 +273,6 @@ class _AsyncBackend:
 
     async def close(self, response: httpx.Response) -> None:
         await response.aclose()
-
-    async def sleep(self, seconds: float) -> None:
-        await self._sleep(seconds)
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(work, *args, **kwargs)
@@ -297,7 +290,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
         self, transport: httpx.BaseTransport | None, verify: ssl.SSLContext | bool
     ) -> Backend:
         self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
-        return _BlockingBackend(self._http, self._timing.sleep)
+        return _BlockingBackend(self._http)
 
     @property
     def openwop(self) -> OpenWopMemory:
@@ -346,7 +339,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
         self, transport: httpx.AsyncBaseTransport | None, verify: ssl.SSLContext | bool
     ) -> Backend:
         self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
-        return _AsyncBackend(self._http, self._timing.sleep)
+        return _AsyncBackend(self._http)
 
     @property
     def openwop(self) -> AsyncOpenWopMemory:

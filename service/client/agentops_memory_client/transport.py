@@ -123,36 +123,21 @@ class Timing(Generic[T]):
     random: Callable[[], float] = random.random  # from 0 to 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetryPolicy:
-    """The timeout and the retries of every call; Misconfigured if they are out of range."""
-
-    timeout: timedelta
-    retries: int
-    timing: Timing[Any]
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.timeout, timedelta) or not timedelta() < self.timeout <= MAX_TIMEOUT:
-            raise Misconfigured("timeout must be a timedelta longer than 0, and at most a day.")
-        if self.retries < 0:
-            raise Misconfigured("retries must be a whole number, 0 or more.")
-
-
 class Attempts:
     """The attempts of one call, beginning now; its own timeout counts if it is longer.
 
     Together they take at most the timeout times their number.
     """
 
-    def __init__(self, policy: RetryPolicy, timeout: timedelta | None) -> None:
-        self._policy = policy
-        self._timeout = max(policy.timeout, timeout or policy.timeout).total_seconds()
-        self._deadline = policy.timing.clock() + self._timeout * (policy.retries + 1)
-        self._retries = 0
+    def __init__(self, exchange: "Exchange", timeout: timedelta | None) -> None:
+        self._retries_left, self._timing = exchange.retries, exchange.timing
+        self._timeout = max(exchange.timeout, timeout or exchange.timeout).total_seconds()
+        self._deadline = self._timing.clock() + self._timeout * (exchange.retries + 1)
+        self._bound = FIRST_BACKOFF
 
     @property
     def seconds_left(self) -> float:
-        return self._deadline - self._policy.timing.clock()
+        return self._deadline - self._timing.clock()
 
     @property
     def seconds_for_answer(self) -> float:
@@ -164,12 +149,12 @@ class Attempts:
 
         Exponential backoff with full jitter, so that many clients do not return at once.
         """
-        if self._retries >= self._policy.retries:
+        if not self._retries_left:
             return None
-        bound = min(FIRST_BACKOFF * 2 ** min(self._retries, 10), MAX_BACKOFF)
-        self._retries += 1
+        self._retries_left -= 1
+        bound, self._bound = self._bound, min(self._bound * 2, MAX_BACKOFF)
         least = retry_after.total_seconds() if retry_after else 0.0
-        pause = self._policy.timing.random() * bound + least
+        pause = self._timing.random() * bound + least
         return pause if pause < self.seconds_left else None
 
 
@@ -222,7 +207,7 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class Backend(Protocol):
-    """How a client sends bytes, sleeps and runs blocking work.
+    """How a client sends bytes and runs blocking work.
 
     One that blocks never suspends, so that its coroutines finish in one step.
     """
@@ -239,21 +224,29 @@ class Backend(Protocol):
     async def close(self, response: httpx.Response) -> None:
         """Discard the rest of the response."""
 
-    async def sleep(self, seconds: float) -> None:
-        """Sleep so long."""
-
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Do work that may block on a disk, without blocking an event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """The service at one address, for the owner of one key."""
+    """The service at one address, for the owner of one key.
+
+    Misconfigured if the timeout or the retries of its calls are out of range.
+    """
 
     base: httpx.URL
     headers: httpx.Headers  # whose repr hides the key
-    policy: RetryPolicy
+    timeout: timedelta
+    retries: int
+    timing: Timing[Any]
     backend: Backend
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.timeout, timedelta) or not timedelta() < self.timeout <= MAX_TIMEOUT:
+            raise Misconfigured("timeout must be a timedelta longer than 0, and at most a day.")
+        if self.retries < 0:
+            raise Misconfigured("retries must be a whole number, 0 or more.")
 
     @property
     def url(self) -> str:
@@ -291,7 +284,7 @@ class Exchange:
     async def _with_retries(
         self, call: Call[object], attempt: Callable[[Attempts], Awaitable[T]]
     ) -> T:
-        attempts = Attempts(self.policy, call.within)
+        attempts = Attempts(self, call.within)
         while True:
             try:
                 return await attempt(attempts)
@@ -301,7 +294,8 @@ class Exchange:
                 pause = attempts.pause(getattr(failure, "retry_after", None))
                 if pause is None:
                     raise
-            await self.backend.sleep(pause)
+            if (waiting := self.timing.sleep(pause)) is not None:  # as a coroutine of asyncio's
+                await waiting
 
     async def _opened(
         self, call: Call[object], attempts: Attempts, upload: Upload | None = None
@@ -312,7 +306,7 @@ class Exchange:
             headers["Content-Length"] = str(upload.size)
         inject(headers)
         seconds = attempts.seconds_for_answer
-        usual = min(seconds, self.policy.timeout.total_seconds())
+        usual = min(seconds, self.timeout.total_seconds())
         with translated(self.url):
             request = httpx.Request(
                 call.method,
