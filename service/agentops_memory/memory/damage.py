@@ -56,7 +56,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    code: str  # one of CODES
+    code: str  # of the check that has found it, as the documentation lists them
     sentence: str
     status: Status = Status.OK
     tenant: TenantId | None = None  # whose database; none for what all of them share
@@ -83,51 +83,6 @@ def warn(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Fi
 
 def failed(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
     return Finding(code=code, status=Status.FAILED, sentence=sentence, remedy=remedy, fix=fix)
-
-
-CODES = {
-    "database": "whether the role can connect to the PostgreSQL database and use it",
-    "durability": "whether commits reach the disk, and a standby, before they are acknowledged",
-    "transactions": "PostgreSQL transactions older than an hour",
-    "autovacuum": "whether PostgreSQL vacuums the tables",
-    "file": "whether the database file exists, is readable and has a single name",
-    "folder": "whether the file and its folder are writable",
-    "mode": "who else can read the database",
-    "owner": "whether one user owns all files",
-    "open-files": "whether a process has the database or its log open while its path holds "
-    "another file or none",
-    "journal": "what a killed process left of its last transaction",
-    "leftovers": "unfinished files of killed processes",
-    "copies": "copies made before an upgrade, a restore or `doctor --fix`",
-    "file-system": "the kind of file system, and whether it is writable",
-    "space": "free space and inodes",
-    "format": "which version of the program made the database",
-    "schema": "tables, indexes, views and triggers, compared with the migrations",
-    "integrity": "whether SQLite's integrity check passes",
-    "values": "whether every value of every row is valid",
-    "references": "whether every referenced row exists, and whether the lifecycle, "
-    "supersessions and near duplicates of every memory are valid",
-    "index": "whether the full-text index matches the memories",
-    "size": "the size of the database, and how much of it is unused",
-    "log": "the length of the write-ahead log",
-    "quota": "how close the tenant is to its quota",
-    "clock": "whether the clock is right, and no row is from the future",
-    "erasures": "whether erased bytes have left the file",
-    "sessions": "whether idle sessions have ended",
-    "tenants": "which tenants exist",
-    "backup": "whether scheduled backups are recent enough and on another disk",
-    "keys": "whether the keys are readable, private and usable",
-    "redaction": "the file of exceptions to redaction",
-    "seal": "whether the file of seal keys is readable and private",
-    "seals": "whether the seal keys open every confidential value",
-    "audit": "whether the audit file is readable, private and complete",
-    "settings": "whether every setting is valid",
-    "environment": "variables that look like settings but are not",
-    "auth": "whether the service would admit everyone, or no one",
-    "served": "which process serves the database now",
-    "program": "the versions of the program, of Python and of SQLite",
-}
-"""What each check examines, by the code of its findings."""
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
