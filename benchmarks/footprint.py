@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.projects import ProjectTable
+from agentops_memory.memory.projects import row_counts
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from . import corpus, direct, saves
@@ -164,7 +164,7 @@ def _counted(path: Path) -> Column:
     """What a count of rows takes of a reader."""
     with direct.opened(path) as database:
         transaction = SqliteTransaction(database, START, OPERATOR)
-        times = _times(transaction[ProjectTable].rows, COUNTS)
+        times = _times(lambda: row_counts(transaction), COUNTS)
     return {"counting rows, ms, median": times.p50}
 
 

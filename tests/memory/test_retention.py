@@ -373,7 +373,7 @@ def test_a_tenant_that_was_erased_meanwhile_holds_up_no_other(
     swept = []
 
     class Gone:
-        async def read(self, caller: Caller, _: object) -> int:
+        async def read(self, caller: Caller, *_: object) -> int:
             swept.append(caller)
             raise NotFound("No such tenant.")
 

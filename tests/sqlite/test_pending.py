@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import NotFound, Refusal
-from agentops_memory.memory import saves
+from agentops_memory.memory import projects, saves
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, MemoryId, SessionId, Text
-from agentops_memory.memory.projects import ProjectTable
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall import visibility as document
@@ -96,7 +95,7 @@ BATCHES: list[tuple[list[Work], dict[tuple[str, str], list[int]]]] = [
     ),
     (
         [
-            saving_in("a"), lambda tx: tx[ProjectTable].rename(Project("a"), Project("b")),
+            saving_in("a"), lambda tx: projects.rename(tx, Project("a"), Project("b")),
             saving_in("b"), saving_in("a"),
         ],
         {("apple", "b"): [2, 3], ("apple", "a"): [4]},

@@ -33,9 +33,9 @@ from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
 from ..memory.agents import AgentEntryId
-from ..memory.erasure import Erasure, ErasureId, ReceiptTable, RetentionTable
+from ..memory.erasure import Erasure, ErasureId, ReceiptTable, first_of, past_memories
 from ..memory.idempotency import IdempotencyTable
-from ..memory.lifecycles import LifecycleTable
+from ..memory.lifecycles import swept, unswept
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.retention import BY_CLOCK, Kind, Retentions
@@ -305,8 +305,8 @@ async def sweep_index(engine: Engine, caller: Caller) -> int:
     What is in it is never erased as expired.
     """
     total = 0
-    while due := await engine.read(caller, lambda tx: tx[LifecycleTable].unswept(MAX_SWEPT)):
-        total += await engine.write(caller, lambda tx, them: tx[LifecycleTable].sweep(them), due)
+    while due := await engine.read(caller, unswept, MAX_SWEPT):
+        total += await engine.write(caller, swept, due)
     return total
 
 
@@ -390,7 +390,7 @@ Group = tuple[Project, SpaceKind]
 def _memories_of(kind: Kind) -> Sweep:
     def remove(tx: Transaction, due: Sequence[MemoryId], until: datetime) -> int:
         """Erase the first of them; of one with a long history only its oldest revisions."""
-        first = tx[RetentionTable].first(kind, due, until)
+        first = first_of(tx, kind, due, until)
         if first and (long := first[0]).is_long:
             tx[MemoryTable].must_scrub(long.memory)  # it may hold words of the trimmed revisions
             revisions = tx[RevisionTable].trim([long.memory], keep=1)
@@ -406,7 +406,7 @@ def _memories_of(kind: Kind) -> Sweep:
             rows += len(memories) + revisions
         return rows
 
-    return Sweep(kind, lambda tx, *limits: tx[RetentionTable].memories(kind, *limits), remove)
+    return Sweep(kind, lambda tx, *limits: past_memories(tx, kind, *limits), remove)
 
 
 def _add_receipt(

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from functools import cache
 from typing import Annotated, Any, NewType
 
-from ..engine.engine import Engine
+from ..engine.engine import Engine, Transaction
 from ..errors import DamagedRow, NotFound
 from ..light import dataclass, field, replace
 from ..recall.instants import first_uid
@@ -16,7 +16,7 @@ from .retention import BY_CLOCK, Held, Kind, Retentions
 from .rows import EARLIEST, UNSTORED, Column, RowMapper, count, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
 from .space import NO_PROJECT, ErasureKind, Project, SpaceKind, in_a_session
-from .table import Connection, Dialect, Table
+from .table import Connection, Dialect, Sql, Table
 
 ErasureId = NewType("ErasureId", str)
 
@@ -247,62 +247,62 @@ PAST = {
 }
 
 
-class RetentionTable(Table):
-    """Rows past their retention, in steps short enough for saves to wait."""
+def past_memories(tx: Transaction, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
+    """Memories deleted, or expired and unchanged, by then; at most `most`.
 
-    def memories(self, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
-        # That index alone holds the instant for all of them, and none of their texts.
-        """Memories deleted, or expired and unchanged, by then; at most `most`.
+    None of a store that is being erased.
+    """
+    # That index alone holds the instant for all of them, and none of their texts.
+    hint = tx[Sql].dialect.hint("memories_in_session") if kind is Kind.DELETED else ""
+    return tx[Sql].column(
+        f"""SELECT m.id
+              FROM memories m {hint}
+             WHERE {PAST[kind]} AND {NOT_GOING}
+             LIMIT :most""",
+        until=micros(until),
+        most=most,
+    )
 
-        None of a store that is being erased.
-        """
-        hint = self._sql.hint("memories_in_session") if kind is Kind.DELETED else ""
-        return self._scalars(
-            f"""SELECT m.id
-                  FROM memories m {hint}
-                 WHERE {PAST[kind]} AND {NOT_GOING}
-                 LIMIT :most""",
-            until=micros(until),
-            most=most,
-        )
 
-    def first(self, kind: Kind, memories: Sequence[MemoryId], until: datetime) -> list[Erasable]:
-        # No more of a history is looked at than is needed to see that it is long.
-        """Those of the memories that still are, as many as one step may erase.
+def first_of(
+    tx: Transaction, kind: Kind, memories: Sequence[MemoryId], until: datetime
+) -> list[Erasable]:
+    """Those of the memories that still are, as many as one step may erase.
 
-        A long one is returned alone, after all others.
-        """
-        rows = self._execute(
-            f"""SELECT s.id, s.kind, s.project, m.id, length(m.content),
-                       (SELECT count(*)
-                          FROM (SELECT 1
-                                  FROM revisions
-                                 WHERE memory_id = m.id
-                                 LIMIT {MAX_ROWS}) first),
-                       (SELECT coalesce(sum(length(content)), 0)
-                          FROM (SELECT content
-                                  FROM revisions
-                                 WHERE memory_id = m.id
-                                 LIMIT {MAX_ROWS}) first)
-                  FROM {self._sql.ids("listed")}
-                 {self._sql.leads} memories m ON m.id = listed.value
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE {PAST[kind]} AND {NOT_GOING}
-                       {self._sql.reordered("listed.key")}""",
-            ids=json.dumps(memories),
-            until=micros(until),
-        )
-        first: list[Erasable] = []
-        room, size = MAX_ROWS, MAX_STEP
-        for one, revisions, length in self._intact(rows, _sized):
-            room -= 1 + max(1, revisions)
-            size -= length
-            if first and (one.is_long or room < 0 or size < 0):
-                break
-            first.append(one)
-            if one.is_long:
-                break
-        return first
+    A long one is returned alone, after all others.
+    """
+    # No more of a history is looked at than is needed to see that it is long.
+    rows = tx[Sql].run(
+        f"""SELECT s.id, s.kind, s.project, m.id, length(m.content),
+                   (SELECT count(*)
+                      FROM (SELECT 1
+                              FROM revisions
+                             WHERE memory_id = m.id
+                             LIMIT {MAX_ROWS}) first),
+                   (SELECT coalesce(sum(length(content)), 0)
+                      FROM (SELECT content
+                              FROM revisions
+                             WHERE memory_id = m.id
+                             LIMIT {MAX_ROWS}) first)
+              FROM {tx[Sql].dialect.ids("listed")}
+             {tx[Sql].dialect.leads} memories m ON m.id = listed.value
+              JOIN spaces s ON s.id = m.space_id
+             WHERE {PAST[kind]} AND {NOT_GOING}
+                   {tx[Sql].dialect.reordered("listed.key")}""",
+        ids=json.dumps(memories),
+        until=micros(until),
+    )
+    first: list[Erasable] = []
+    room, size = MAX_ROWS, MAX_STEP
+    for one, revisions, length in tx[Sql].intact(rows, _sized):
+        room -= 1 + max(1, revisions)
+        size -= length
+        if first and (one.is_long or room < 0 or size < 0):
+            break
+        first.append(one)
+        if one.is_long:
+            break
+    return first
 
 
 @reads("spaces")

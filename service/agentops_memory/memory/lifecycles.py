@@ -34,15 +34,13 @@ from .memory import (
 from .memory import superseded as superseded_sql
 from .rows import instant, micros, portion, reads
 from .search import Filter
-from .space import GLOBAL_SCOPE, Project, Space
-from .table import GLOBAL, FilteredTable, Index
+from .space import GLOBAL_SCOPE, Space
+from .table import GLOBAL, Dialect, FilteredTable, Sql
 
 
 @dataclass(eq=False)
 class LifecycleTable(FilteredTable):
     """The lifecycles of memories, as of the transaction's instant."""
-
-    _index: Index
 
     def pins(self, space: Space) -> int:
         """The count of live pinned memories of the space's project, or of all global ones."""
@@ -61,54 +59,35 @@ class LifecycleTable(FilteredTable):
             **self._moment.values,
         )
 
-    def unswept(self, limit: int) -> list[MemoryId]:
-        """Memories that the index holds and should not, or lacks; those of one step."""
-        rows = self._execute(
-            f"""SELECT m.id, length(m.content)
-                  FROM (SELECT memory_id
-                          FROM lifecycles
-                         WHERE {UNSWEPT}
-                         UNION ALL
-                        SELECT memory_id FROM lifecycles WHERE {RETURNED}
-                         LIMIT :limit) due
-                 {self._sql.leads} memories m ON m.id = due.memory_id""",
-            limit=limit,
-            **self._moment.values,
-        )
-        return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
-    def sweep(self, memories: Sequence[MemoryId]) -> int:
-        """Take expired memories out of the index, and put others in; how many were taken out."""
-        statement = f"""UPDATE lifecycles
-                           SET is_swept = {ENDED}
-                         WHERE memory_id = :id AND is_swept <> ({ENDED})
-                     RETURNING is_swept"""
-        taken_out = 0
-        for memory in memories:
-            with self._index.updating(memory):
-                taken_out += sum(self._scalars(statement, id=memory, **self._moment.values))
-        return taken_out
+def unswept(tx: Transaction, limit: int) -> list[MemoryId]:
+    """Memories that the index holds and should not, or lacks; those of one step."""
+    rows = tx[Sql].run(
+        f"""SELECT m.id, length(m.content)
+              FROM (SELECT memory_id
+                      FROM lifecycles
+                     WHERE {UNSWEPT}
+                     UNION ALL
+                    SELECT memory_id FROM lifecycles WHERE {RETURNED}
+                     LIMIT :limit) due
+             {tx[Sql].dialect.leads} memories m ON m.id = due.memory_id""",
+        limit=limit,
+        now=micros(tx.now),
+    )
+    return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
-    def release_keys(self, project: Project, into: Project) -> None:
-        """Let others take the keys that expired memories of both projects still hold."""
-        spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"
-        values = {"project": project, "into": into, **self._moment.values}
-        self._execute(
-            f"""UPDATE lifecycles
-                   SET held_key = (SELECT coalesce(key, held_key)
-                                     FROM memories
-                                    WHERE id = memory_id)
-                 WHERE space_id IN {spaces} AND {ENDED}""",
-            **values,
-        )
-        self._execute(
-            f"""UPDATE memories
-                   SET key = NULL
-                 WHERE id IN (SELECT memory_id
-                                FROM lifecycles
-                               WHERE space_id IN {spaces} AND held_key IS NOT NULL)""",
-            **values,
-        )
+
+def swept(tx: Transaction, memories: Sequence[MemoryId]) -> int:
+    """Take expired memories out of the index, and put others in; how many were taken out."""
+    statement = f"""UPDATE lifecycles
+                       SET is_swept = {ENDED}
+                     WHERE memory_id = :id AND is_swept <> ({ENDED})
+                 RETURNING is_swept"""
+    taken_out = 0
+    for memory in memories:
+        with tx.index.updating(memory):
+            taken_out += sum(tx[Sql].column(statement, id=memory, now=micros(tx.now)))
+    return taken_out
 
 
 @reads("supersessions")
@@ -331,86 +310,83 @@ _NEVER = micros(datetime.max.replace(tzinfo=UTC))
 _NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
 
 
-@dataclass(eq=False)
-class ReviewTable(FilteredTable):
-    """What is due for a review, as of the transaction's instant."""
+def lines(
+    tx: Transaction,
+    filter_: Filter,
+    reasons: Collection[ReviewReason],
+    periods: ReviewPeriods,
+    before: ReviewPosition | None,
+    limit: int,
+) -> list[tuple[ReviewPosition, float | None]]:
+    """The lines of live memories that nothing supersedes, newest first, after a position.
 
-    def lines(
-        self,
-        filter_: Filter,
-        reasons: Collection[ReviewReason],
-        periods: ReviewPeriods,
-        before: ReviewPosition | None,
-        limit: int,
-    ) -> list[tuple[ReviewPosition, float | None]]:
-        """The lines of live memories that nothing supersedes, newest first, after a position.
+    A pair is listed if the caller may read both, unless one supersedes the other or
+    either was confirmed since.
+    """
+    sql = tx[Sql]
+    listed = f"{sql.on_spaces(filter_)} AND {_to_look_at('m')}"
+    parts = {
+        ReviewReason.DUE: _due(sql.dialect, listed, len(periods)),
+        ReviewReason.EXPIRES: f"""
+            SELECT l.expires_at - {_SOON} AS at, 'expires_soon' AS reason, m.id, 0 AS other,
+                   {_NO_SCORE}
+              FROM lifecycles l
+              JOIN memories m ON m.id = l.memory_id
+              JOIN spaces s ON s.id = m.space_id
+             WHERE l.expires_at <= :now + {_SOON} AND {listed}""",
+        ReviewReason.SIMILAR: _similar(sql, filter_),
+    }
+    chosen = " UNION ALL ".join(sql for reason, sql in parts.items() if reason in reasons)
+    after = "(-at, reason, id, other) > (-:at, :reason, :id, :other)" if before else "TRUE"
+    statement = f"""SELECT id, at, reason, other, score
+                      FROM ({chosen or _NOTHING}) chosen
+                     WHERE {after}
+                  ORDER BY at DESC, reason, id, other
+                     LIMIT :limit"""
+    values = sql.values(filter_)
+    for at, (type_, period) in enumerate(periods.items()):
+        values |= {f"type_{at}": type_, f"period_{at}": period // MICROSECOND}
+    if before is not None:
+        values |= {"at": micros(before.at), "reason": before.reason.value}
+        values |= {"id": before.memory, "other": before.other}
+    return sql.filled(limit, lambda most: sql.run(statement, limit=most, **values), _line)
 
-        A pair is listed if the caller may read both, unless one supersedes the other or
-        either was confirmed since.
-        """
-        listed = f"{self._on_spaces(filter_)} AND {_to_look_at('m')}"
-        parts = {
-            ReviewReason.DUE: self._due(listed, len(periods)),
-            ReviewReason.EXPIRES: f"""
-                SELECT l.expires_at - {_SOON} AS at, 'expires_soon' AS reason, m.id, 0 AS other,
-                       {_NO_SCORE}
-                  FROM lifecycles l
-                  JOIN memories m ON m.id = l.memory_id
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE l.expires_at <= :now + {_SOON} AND {listed}""",
-            ReviewReason.SIMILAR: self._similar(filter_),
-        }
-        chosen = " UNION ALL ".join(sql for reason, sql in parts.items() if reason in reasons)
-        after = "(-at, reason, id, other) > (-:at, :reason, :id, :other)" if before else "TRUE"
-        statement = f"""SELECT id, at, reason, other, score
-                          FROM ({chosen or _NOTHING}) chosen
-                         WHERE {after}
-                      ORDER BY at DESC, reason, id, other
-                         LIMIT :limit"""
-        values = self._values(filter_)
-        for at, (type_, period) in enumerate(periods.items()):
-            values |= {f"type_{at}": type_, f"period_{at}": period // MICROSECOND}
-        if before is not None:
-            values |= {"at": micros(before.at), "reason": before.reason.value}
-            values |= {"id": before.memory, "other": before.other}
-        return self._filled(
-            limit, lambda most: self._execute(statement, limit=most, **values), _line
-        )
 
-    def _due(self, listed: str, periods: int) -> str:
-        """What has a date that has passed, or a type of which the period has."""
-        columns = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
-        latest = f"{self._sql.greatest}({columns})"
-        cases = " ".join(f"WHEN :type_{at} THEN {latest} + :period_{at}" for at in range(periods))
-        by_type = f"CASE m.type {cases} END" if cases else "NULL"
-        types = ", ".join(f":type_{at}" for at in range(periods))
-        of_a_type = f" OR m.type IN ({types})" if types else ""
-        return f"""
-            SELECT at, 'review_due' AS reason, id, 0 AS other, {_NO_SCORE}
-              FROM (SELECT m.id, {self._sql.least}(coalesce(l.review_at, {_NEVER}),
-                                                   coalesce({by_type}, {_NEVER})) AS at
-                      FROM spaces s
-                      JOIN memories m ON m.space_id = s.id
-                      LEFT JOIN lifecycles l ON l.memory_id = m.id
-                     WHERE {listed} AND (l.review_at <= :now{of_a_type})) looked_at
-             WHERE at <= :now"""
+def _due(dialect: Dialect, listed: str, periods: int) -> str:
+    """What has a date that has passed, or a type of which the period has."""
+    columns = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
+    latest = f"{dialect.greatest}({columns})"
+    cases = " ".join(f"WHEN :type_{at} THEN {latest} + :period_{at}" for at in range(periods))
+    by_type = f"CASE m.type {cases} END" if cases else "NULL"
+    types = ", ".join(f":type_{at}" for at in range(periods))
+    of_a_type = f" OR m.type IN ({types})" if types else ""
+    return f"""
+        SELECT at, 'review_due' AS reason, id, 0 AS other, {_NO_SCORE}
+          FROM (SELECT m.id, {dialect.least}(coalesce(l.review_at, {_NEVER}),
+                                             coalesce({by_type}, {_NEVER})) AS at
+                  FROM spaces s
+                  JOIN memories m ON m.space_id = s.id
+                  LEFT JOIN lifecycles l ON l.memory_id = m.id
+                 WHERE {listed} AND (l.review_at <= :now{of_a_type})) looked_at
+         WHERE at <= :now"""
 
-    def _similar(self, filter_: Filter) -> str:
-        inside = f"SELECT s.id FROM spaces s WHERE {self._on_spaces(filter_)}"
-        readable = f"SELECT s.id FROM spaces s WHERE {self._readable}"
-        sides = " AND ".join(f"{_to_look_at(it)} AND {it}.space_id IN ({readable})" for it in "mn")
-        return f"""
-            SELECT p.at, 'similar' AS reason, m.id, n.id AS other, p.score
-              FROM lookalikes p
-              JOIN memories m ON m.id = p.later_id
-              JOIN memories n ON n.id = p.earlier_id
-             WHERE (m.space_id IN ({inside}) OR n.space_id IN ({inside})) AND {sides}
-                   AND NOT EXISTS (SELECT 1
-                                     FROM supersessions
-                                    WHERE (newer_id, older_id) IN ((m.id, n.id), (n.id, m.id)))
-                   AND NOT EXISTS (SELECT 1
-                                     FROM lifecycles
-                                    WHERE memory_id IN (m.id, n.id) AND confirmed_at >= p.at)"""
+
+def _similar(sql: Sql, filter_: Filter) -> str:
+    inside = f"SELECT s.id FROM spaces s WHERE {sql.on_spaces(filter_)}"
+    readable = f"SELECT s.id FROM spaces s WHERE {sql.readable}"
+    sides = " AND ".join(f"{_to_look_at(it)} AND {it}.space_id IN ({readable})" for it in "mn")
+    return f"""
+        SELECT p.at, 'similar' AS reason, m.id, n.id AS other, p.score
+          FROM lookalikes p
+          JOIN memories m ON m.id = p.later_id
+          JOIN memories n ON n.id = p.earlier_id
+         WHERE (m.space_id IN ({inside}) OR n.space_id IN ({inside})) AND {sides}
+               AND NOT EXISTS (SELECT 1
+                                 FROM supersessions
+                                WHERE (newer_id, older_id) IN ((m.id, n.id), (n.id, m.id)))
+               AND NOT EXISTS (SELECT 1
+                                 FROM lifecycles
+                                WHERE memory_id IN (m.id, n.id) AND confirmed_at >= p.at)"""
 
 
 _NOTHING = f"SELECT 0 AS at, '' AS reason, 0 AS id, 0 AS other, {_NO_SCORE} WHERE FALSE"
@@ -429,7 +405,7 @@ def review(
     before: ReviewPosition | None,
 ) -> tuple[list[ReviewItem], ReviewPosition | None]:
     """A page of lines, and the position after which more follow."""
-    rows = tx[ReviewTable].lines(filter_, reasons, periods, before, limit + 1)
+    rows = lines(tx, filter_, reasons, periods, before, limit + 1)
     items = []
     for position, score in rows[:limit]:
         stored = [tx[MemoryTable].get(id_) for id_ in (position.memory, position.other) if id_]

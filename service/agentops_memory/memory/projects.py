@@ -12,21 +12,13 @@ from .agents import Tier
 from .erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import IdempotencyTable
 from .imports import merge_at_key
-from .lifecycles import LifecycleTable
 from .memories import MemoryTable
-from .memory import (
-    REVISIONS_OF,
-    ChangeKind,
-    MemoryId,
-    indexed,
-    live,
-    undeleted,
-)
+from .memory import ENDED, REVISIONS_OF, ChangeKind, MemoryId, indexed, live, undeleted
 from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
 from .rows import micros, optional_instant, portion
 from .saves import revised
-from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project, place_of
-from .table import GLOBAL, FilteredTable, Index, Sql
+from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project
+from .table import GLOBAL, Sql
 
 
 class Listed(NamedTuple):
@@ -63,169 +55,167 @@ TWINS = """SELECT s.id AS source, t.id AS target
              FROM spaces s
              JOIN spaces t ON t.project = :into AND t.scope = s.scope
             WHERE s.project = :project"""
+BATCH = 200  # memories erased in one transaction; saves wait for it
 HAS_MEMORIES = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"  # live or deleted
 
 
-@dataclass(eq=False)
-class ProjectTable(FilteredTable):
-    """Whole projects: live and soft-deleted memories, revisions, sessions and spaces."""
+def names(tx: Transaction) -> list[Project]:
+    """The non-empty projects that the caller has access to, by name."""
+    sql = tx[Sql]
+    return sql.texts(
+        f"""SELECT project
+              FROM (SELECT project
+                      FROM spaces s
+                     WHERE {OF_A_PROJECT} AND {HAS_MEMORIES}
+                     UNION
+                    SELECT project FROM sessions) named
+             WHERE {sql.acts_on("project")}
+          ORDER BY project""",
+        **sql.patterns(),
+    )
 
-    _index: Index
 
-    def names(self) -> list[Project]:
-        return self._texts(
-            f"""SELECT project
-                  FROM (SELECT project
-                          FROM spaces s
-                         WHERE {OF_A_PROJECT} AND {HAS_MEMORIES}
-                         UNION
-                        SELECT project FROM sessions) named
-                 WHERE {self._acts_on("project")}
-              ORDER BY project""",
-            **self._patterns(),
-        )
+def row_counts(tx: Transaction) -> RowCounts:
+    """Of all projects, and of all else."""
+    return RowCounts(*tx[Sql].run(_ROWS, now=micros(tx.now)).fetchone())
 
-    def rows(self) -> RowCounts:
-        return RowCounts(*self._execute(_ROWS, **self._moment.values).fetchone())
 
-    def some(self, project: Project, limit: int) -> list[MemoryId]:
-        """A batch of memories to erase: the newest live ones, then deleted ones.
+def _some(tx: Transaction, project: Project) -> list[MemoryId]:
+    """A batch of memories to erase: the newest live ones, then deleted ones.
 
-        No other memory borrows context from them. Fewer than the limit if they are long.
-        """
-        # Nothing that stays borrows from the newest: those that would come after them.
-        newest = f"""SELECT n.id
-                       FROM memories n {self._sql.hint("memories_in_space")}
-                      WHERE n.space_id = s.id AND {undeleted("n")}
-                   ORDER BY n.id DESC
-                      LIMIT :limit"""
-        undone = f"""SELECT m.id, length(m.content)
-                     FROM spaces s
-                          {self._sql.each(newest)}
-                    WHERE s.project = :project
-                 ORDER BY m.id DESC
-                    LIMIT :limit"""
-        every = f"""SELECT id, length(content)
-                      FROM memories {self._sql.hint("memories_by_hash")}
-                     WHERE space_id IN {SPACES}
-                     LIMIT :limit"""
-        rows = (
-            self._execute(undone, project=project, limit=limit).fetchall()
-            or self._execute(every, project=project, limit=limit).fetchall()
-        )
-        return [id_ for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
+    No other memory borrows context from them. Fewer than a batch if they are long.
+    """
+    sql, dialect = tx[Sql], tx[Sql].dialect
+    # Nothing that stays borrows from the newest: those that would come after them.
+    newest = f"""SELECT n.id
+                   FROM memories n {dialect.hint("memories_in_space")}
+                  WHERE n.space_id = s.id AND {undeleted("n")}
+               ORDER BY n.id DESC
+                  LIMIT {BATCH}"""
+    undone = f"""SELECT m.id, length(m.content)
+                   FROM spaces s
+                        {dialect.each(newest)}
+                  WHERE s.project = :project
+               ORDER BY m.id DESC
+                  LIMIT {BATCH}"""
+    every = f"""SELECT id, length(content)
+                  FROM memories {dialect.hint("memories_by_hash")}
+                 WHERE space_id IN {SPACES}
+                 LIMIT {BATCH}"""
+    rows = sql.run(undone, project=project).fetchall() or sql.run(every, project=project)
+    return [id_ for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
-    def erase_sessions(self, project: Project) -> int:
-        """Remove the sessions and the spaces of a project without memories; how many sessions.
 
-        One in which other projects have memories stays, without its summary: it goes
-        to the project of the oldest of them.
-        """
-        self._execute(  # also of a session that stays
-            """DELETE FROM transcripts
-                WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
-            project=project,
-        )
-        self._execute(
-            """UPDATE sessions
-                  SET summary = '', message_count = 0,
-                      project = (SELECT s.project
-                                   FROM memories m
-                                   JOIN spaces s ON s.id = m.space_id
-                                  WHERE m.session_id = sessions.id
-                               ORDER BY m.id
-                                  LIMIT 1)
-                WHERE project = :project
-                      AND EXISTS (SELECT 1 FROM memories WHERE session_id = sessions.id)""",
-            project=project,
-        )
-        sessions = self._execute("DELETE FROM sessions WHERE project = :project", project=project)
-        self._execute("DELETE FROM spaces WHERE project = :project", project=project)
-        return sessions.rowcount
+def _erase_sessions(tx: Transaction, project: Project) -> int:
+    """Remove the sessions and the spaces of a project without memories; how many sessions.
 
-    def rename(self, project: Project, new: Project) -> None:
-        # What the new name still has are spaces without memories.
-        self._execute("DELETE FROM spaces WHERE project = :new", new=new)
-        self._rename_in("spaces", project, new)
-        self._rename_in("sessions", project, new)
+    One in which other projects have memories stays, without its summary: it goes
+    to the project of the oldest of them.
+    """
+    sql = tx[Sql]
+    sql.run(  # also of a session that stays
+        """DELETE FROM transcripts
+            WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
+        project=project,
+    )
+    sql.run(
+        """UPDATE sessions
+              SET summary = '', message_count = 0,
+                  project = (SELECT s.project
+                               FROM memories m
+                               JOIN spaces s ON s.id = m.space_id
+                              WHERE m.session_id = sessions.id
+                           ORDER BY m.id
+                              LIMIT 1)
+            WHERE project = :project
+                  AND EXISTS (SELECT 1 FROM memories WHERE session_id = sessions.id)""",
+        project=project,
+    )
+    sessions = sql.run("DELETE FROM sessions WHERE project = :project", project=project)
+    sql.run("DELETE FROM spaces WHERE project = :project", project=project)
+    return sessions.rowcount
 
-    def same_keys(self, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
-        """Pairs of live memories of the two projects that share a scope and key."""
-        rows = self._execute(
-            f"""SELECT m.id, n.id
-                  FROM ({TWINS}) twins
-                  JOIN memories m {self._sql.hint("memories_at_key")} ON m.space_id = source
-                  JOIN memories n {self._sql.hint("memories_at_key")}
-                    ON n.space_id = target AND n.key = m.key
-                 WHERE m.key IS NOT NULL AND {live("m")}
-                       AND n.key IS NOT NULL AND {live("n")}
-              ORDER BY m.id""",
-            project=project, into=into, **self._moment.values,
-        )  # fmt: skip
-        return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
-    def merge(self, project: Project, into: Project) -> None:
-        source, target = place_of(self._connection, project), place_of(self._connection, into)
-        affected = self._in_shared_sessions(project, into)
-        if source and target:
-            in_space = self._sql.hint("memories_in_space")
-            affected |= set(
-                self._scalars(
-                    f"""SELECT m.id
-                          FROM spaces s
-                          JOIN memories m {in_space} ON m.space_id = s.id
-                         WHERE s.area = :area AND {indexed("m")}""",
-                    area=source[0],
-                )
+def _same_keys(tx: Transaction, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
+    """Pairs of live memories of the two projects that share a scope and key."""
+    at_key = tx[Sql].dialect.hint("memories_at_key")
+    rows = tx[Sql].run(
+        f"""SELECT m.id, n.id
+              FROM ({TWINS}) twins
+              JOIN memories m {at_key} ON m.space_id = source
+              JOIN memories n {at_key} ON n.space_id = target AND n.key = m.key
+             WHERE m.key IS NOT NULL AND {live("m")}
+                   AND n.key IS NOT NULL AND {live("n")}
+          ORDER BY m.id""",
+        project=project, into=into, now=micros(tx.now),
+    )  # fmt: skip
+    return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
+
+
+def _move(tx: Transaction, project: Project, into: Project) -> None:
+    """Let what a project holds lie in another one; no key is left that both have."""
+    sql = tx[Sql]
+    source, target = (sql.place_of(it) for it in (project, into))
+    affected = _in_shared_sessions(tx, project, into)
+    if source and target:
+        in_space = sql.dialect.hint("memories_in_space")
+        affected |= set(
+            sql.column(
+                f"""SELECT m.id
+                      FROM spaces s
+                      JOIN memories m {in_space} ON m.space_id = s.id
+                     WHERE s.area = :area AND {indexed("m")}""",
+                area=source[0],
             )
-        with self._index.moving(sorted(affected)):
-            twins = self._execute(TWINS, project=project, into=into).fetchall()
-            for from_, to in twins:
-                for table in ("memories", "lifecycles"):
-                    move = f"UPDATE {table} SET space_id = :target WHERE space_id = :source"
-                    self._execute(move, source=from_, target=to)
-                self._execute("DELETE FROM spaces WHERE id = :source", source=from_)
-            if target is not None:  # what has no twin there takes its area
-                self._execute(
-                    f"""UPDATE spaces
-                           SET area = :area, partition = :partition
-                         WHERE project = :project AND area <> {GLOBAL_AREA}""",
-                    area=target[0], partition=target[1], project=project,
-                )  # fmt: skip
-            self._rename_in("spaces", project, into)
-            self._rename_in("sessions", project, into)
-        if source and target:
-            self._index.merge_area(*source)
-
-    def _in_shared_sessions(self, project: Project, into: Project) -> set[MemoryId]:
-        """The memories of both that lie in a session and a scope with some of the other."""
-        in_session = self._sql.hint("memories_in_session")
-        ids = self._scalars(
-            f"""  WITH twins AS ({TWINS}),
-                       shared AS (
-                           SELECT DISTINCT m.session_id, source, target
-                             FROM twins
-                             JOIN memories m {self._sql.hint("memories_in_space")}
-                               ON m.space_id = source
-                            WHERE {indexed("m")}
-                                  AND EXISTS (SELECT 1
-                                                FROM memories n {in_session}
-                                               WHERE n.session_id = m.session_id
-                                                     AND n.space_id = target
-                                                     AND {indexed("n")}))
-                SELECT m.id
-                  FROM shared
-                  JOIN memories m {in_session}
-                    ON m.session_id = shared.session_id AND m.space_id IN (source, target)
-                 WHERE {indexed("m")}""",
-            project=project, into=into,
-        )  # fmt: skip
-        return set(ids)
-
-    def _rename_in(self, table: str, project: Project, new: Project) -> None:
-        self._execute(
-            f"UPDATE {table} SET project = :new WHERE project = :project", project=project, new=new
         )
+    with tx.index.moving(sorted(affected)):
+        for from_, to in sql.run(TWINS, project=project, into=into).fetchall():
+            for table in ("memories", "lifecycles"):
+                move = f"UPDATE {table} SET space_id = :target WHERE space_id = :source"
+                sql.run(move, source=from_, target=to)
+            sql.run("DELETE FROM spaces WHERE id = :source", source=from_)
+        if target is not None:  # what has no twin there takes its area
+            sql.run(
+                f"""UPDATE spaces
+                       SET area = :area, partition = :partition
+                     WHERE project = :project AND area <> {GLOBAL_AREA}""",
+                area=target[0], partition=target[1], project=project,
+            )  # fmt: skip
+        _rename(sql, project, into)
+    if source and target:
+        tx.index.merge_area(*source)
+
+
+def _in_shared_sessions(tx: Transaction, project: Project, into: Project) -> set[MemoryId]:
+    """The memories of both that lie in a session and a scope with some of the other."""
+    sql, in_session = tx[Sql], tx[Sql].dialect.hint("memories_in_session")
+    ids = sql.column(
+        f"""  WITH twins AS ({TWINS}),
+                   shared AS (
+                       SELECT DISTINCT m.session_id, source, target
+                         FROM twins
+                         JOIN memories m {sql.dialect.hint("memories_in_space")}
+                           ON m.space_id = source
+                        WHERE {indexed("m")}
+                              AND EXISTS (SELECT 1
+                                            FROM memories n {in_session}
+                                           WHERE n.session_id = m.session_id
+                                                 AND n.space_id = target
+                                                 AND {indexed("n")}))
+            SELECT m.id
+              FROM shared
+              JOIN memories m {in_session}
+                ON m.session_id = shared.session_id AND m.space_id IN (source, target)
+             WHERE {indexed("m")}""",
+        project=project, into=into,
+    )  # fmt: skip
+    return set(ids)
+
+
+def _rename(sql: Sql, project: Project, new: Project) -> None:
+    for table in ("spaces", "sessions"):
+        statement = f"UPDATE {table} SET project = :new WHERE project = :project"
+        sql.run(statement, project=project, new=new)
 
 
 _BESIDE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
@@ -245,9 +235,6 @@ _ROWS = f"""
            (SELECT count(*) FROM runs WHERE ended_at IS NULL)"""
 
 
-BATCH = 200  # memories erased in one transaction; saves wait for it
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Projects:
     """The projects of one service.
@@ -263,8 +250,8 @@ class Projects:
 
     async def list(self, caller: Caller) -> list[Listed]:
         """The non-empty projects that the caller has access to, by name."""
-        names = await self.engine.read(caller, lambda tx: tx[ProjectTable].names())
-        return [await self.engine.read(caller, listed, name) for name in names]
+        every = await self.engine.read(caller, names)
+        return [await self.engine.read(caller, listed, name) for name in every]
 
     async def plan_rename(self, caller: Caller, project: Project, new: Project) -> Extent:
         caller.require(Role.ADMIN)
@@ -373,7 +360,9 @@ def planned_rename(tx: Transaction, project: Project, new: Project) -> Extent:
 
 def rename(tx: Transaction, project: Project, new: Project) -> Extent:
     plan = planned_rename(tx, project, new)
-    tx[ProjectTable].rename(project, new)
+    # What the new name still has are spaces without memories.
+    tx[Sql].run("DELETE FROM spaces WHERE project = :new", new=new)
+    _rename(tx[Sql], project, new)
     return plan
 
 
@@ -381,19 +370,37 @@ def planned_merge(tx: Transaction, project: Project, into: Project) -> Extent:
     extent = _extent(tx, project, into)
     if not extent_of(tx, into):
         raise NotFound("No such project.")
-    return extent._replace(same_keys=len(tx[ProjectTable].same_keys(project, into)))
+    return extent._replace(same_keys=len(_same_keys(tx, project, into)))
 
 
 def merge(tx: Transaction, project: Project, into: Project) -> Extent:
     plan = planned_merge(tx, project, into)
-    for ours, theirs in tx[ProjectTable].same_keys(project, into):
+    for ours, theirs in _same_keys(tx, project, into):
         memory, holder = tx[MemoryTable].get(ours), tx[MemoryTable].get(theirs)
         assert memory is not None
         assert holder is not None
         merge_at_key(tx, holder, memory)
         revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
-    tx[LifecycleTable].release_keys(project, into)
-    tx[ProjectTable].merge(project, into)
+    # Others may take the keys that expired memories of both still hold.
+    spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"
+    both: dict[str, object] = {"project": project, "into": into}
+    tx[Sql].run(
+        f"""UPDATE lifecycles
+               SET held_key = (SELECT coalesce(key, held_key)
+                                 FROM memories
+                                WHERE id = memory_id)
+             WHERE space_id IN {spaces} AND {ENDED}""",
+        now=micros(tx.now), **both,
+    )  # fmt: skip
+    tx[Sql].run(
+        f"""UPDATE memories
+               SET key = NULL
+             WHERE id IN (SELECT memory_id
+                            FROM lifecycles
+                           WHERE space_id IN {spaces} AND held_key IS NOT NULL)""",
+        **both,
+    )
+    _move(tx, project, into)
     return plan
 
 
@@ -425,10 +432,10 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     if not receipt.goes_on:  # a concurrent request has completed it
         return receipt
     _require_access(tx, receipt.project)
-    if memories := tx[ProjectTable].some(receipt.project, BATCH):
+    if memories := _some(tx, receipt.project):
         tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:
-        tx[ReceiptTable].complete(erasure, tx[ProjectTable].erase_sessions(receipt.project))
+        tx[ReceiptTable].complete(erasure, _erase_sessions(tx, receipt.project))
         tx[IdempotencyTable].erase_answers()
     now = tx[ReceiptTable].get(erasure)
     assert now is not None

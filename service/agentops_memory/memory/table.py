@@ -15,7 +15,7 @@ from .access import Patterns
 from .memory import Memory, MemoryId, Moment, SessionId, superseded, superseded_in_ref
 from .rows import MAX_PAGE, RowMapper, portion
 from .search import Filter
-from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space
+from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space, place_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -324,27 +324,6 @@ class Table:
         return self._sql.inserted_all(self._connection, table, tuple(rows[0]), values)
 
 
-class Sql(Table):
-    """The SQL of plain functions of a transaction, as in `tx[Sql].exists(...)`."""
-
-    run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
-    fetch, fetch_all = Table._fetch, Table._fetch_all  # noqa: SLF001
-    number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
-    insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
-    texts, filled = Table._texts, Table._filled  # noqa: SLF001
-
-    @property
-    def dialect(self) -> Dialect:
-        return self._sql
-
-    def update(self, table: str, key: str, row: Mapping[str, object]) -> None:
-        """Update the columns of the row that has this one as its key."""
-        self._connection.execute(_updating(table, key, tuple(row)), row)
-
-    def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
-        self._connection.executemany(statement, rows)
-
-
 @cache
 def inserting(table: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f":{column}" for column in columns)
@@ -421,3 +400,30 @@ class FilteredTable(Table):
         if self._projects.are_everything:
             return self._moment.values
         return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
+
+
+class Sql(FilteredTable):
+    """The SQL of plain functions of a transaction, as in `tx[Sql].exists(...)`."""
+
+    run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
+    fetch, fetch_all = Table._fetch, Table._fetch_all  # noqa: SLF001
+    number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
+    insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
+    texts, filled = Table._texts, Table._filled  # noqa: SLF001
+    on_spaces, values = FilteredTable._on_spaces, FilteredTable._values  # noqa: SLF001
+    acts_on, patterns = FilteredTable._acts_on, FilteredTable._patterns  # noqa: SLF001
+    readable = FilteredTable._readable  # noqa: SLF001
+
+    @property
+    def dialect(self) -> Dialect:
+        return self._sql
+
+    def place_of(self, project: Project) -> tuple[int, int] | None:
+        return place_of(self._connection, project)
+
+    def update(self, table: str, key: str, row: Mapping[str, object]) -> None:
+        """Update the columns of the row that has this one as its key."""
+        self._connection.execute(_updating(table, key, tuple(row)), row)
+
+    def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
+        self._connection.executemany(statement, rows)

@@ -33,7 +33,7 @@ from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ErasureId, ReceiptTable
-from ..memory.projects import ProjectTable
+from ..memory.projects import row_counts
 from ..memory.retention import USUAL, Retentions
 from ..memory.rows import instant, micros
 from ..memory.space import ErasureKind
@@ -197,7 +197,7 @@ class PostgresMaintenance:
         return Sizes(database=size, log=None, free=None)
 
     async def count(self, caller: Caller) -> RowCounts:
-        return await self.engine.read(caller, lambda tx: tx[ProjectTable].rows())
+        return await self.engine.read(caller, row_counts)
 
     def copies(self, caller: Caller) -> Sequence[str]:  # noqa: ARG002
         return COPIES

@@ -275,7 +275,7 @@ class SqliteMaintenance(ABC):
 
     async def count(self, caller: Caller) -> RowCounts:
         async with self.used(caller, only_open=True) as database:
-            return await database.read(caller, lambda tx: tx[projects.ProjectTable].rows())
+            return await database.read(caller, projects.row_counts)
 
     def copies(self, caller: Caller) -> list[str]:
         path = Path(os.path.realpath(self.path_of(caller)))
