@@ -216,7 +216,7 @@ class _Wiring:
             engine=engine,
             features=settings.recall,
             timeout=settings.recall_limit,
-            accessed=entries.accesses.note_memories,
+            accessed=entries.accesses.put,
         )
         transfer = Transfer(engine=engine, rules=self.rules)
         api = AgentOps(

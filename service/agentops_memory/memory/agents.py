@@ -16,12 +16,7 @@ class Tier(StrEnum):
 
     WORKING = "working"
     EPISODIC = "episodic"
-    SEMANTIC = "semantic"
-
-    @property
-    def has_owner(self) -> bool:
-        """Whether an entry belongs to one agent; a semantic one to its namespace."""
-        return self is not Tier.SEMANTIC
+    SEMANTIC = "semantic"  # a namespace's; of the others each entry belongs to one agent
 
 
 class Priority(IntEnum):

@@ -1,7 +1,7 @@
 """The tables of memories, their lists and spaces; what changes a row updates the index."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime
 from functools import cache
@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any
 
 from ..light import dataclass, field, replace
+from ..recall.instants import Uids
 from ..recall.text import content_hash, fingerprint
 from .memory import (
     ENDED,
@@ -28,13 +29,15 @@ from .memory import (
     memory_text,
     undeleted,
 )
-from .rows import EARLIEST, MAX_LIST, micros, optional_micros, portion
+from .rows import EARLIEST, MAX_LIST, micros, optional_micros, portion, reads
 from .search import Filter
 from .space import (
     GLOBAL_SCOPE,
+    NO_PROJECT,
     OF_A_PROJECT,
     Project,
     Space,
+    SpaceKind,
     StoreId,
     in_a_session,
     named,
@@ -224,6 +227,8 @@ STATES = undeleted("m"), f"m.deleted_at >= {EARLIEST}"
 class SpaceTable(Table):
     _index: Index
     _known: Known
+    _now: datetime
+    _uids: Uids
     _read: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
     _placed: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
 
@@ -253,16 +258,36 @@ class SpaceTable(Table):
             known[space] = row
         return row
 
-    def at(self, *name: str) -> Space | None:
-        """The space that was known by another name than its own, if it still is."""
-        return self._known.named.get(name)
+    def named(
+        self, kind: SpaceKind, table: str, names: Mapping[str, str], beside: Sequence[str] = ()
+    ) -> Space:
+        """The space that a row of a table names, made with that row if there is none.
 
-    def know(self, space: Space, id_: int, area: int, partition: int, *name: str) -> None:
-        """Note where a space is that is found by another name than its own."""
-        require_place(id_, area, partition, space.project)
+        A new one shares the area of those which have the names `beside` in common with it.
+        """
+        name = kind, *names.values()
+        if (known := self._known.named.get(name)) is not None:
+            return known
+        row = self._first(
+            _placed,
+            f"""SELECT s.id, s.scope, s.area, s.partition
+                  FROM {table} o
+                  JOIN spaces s ON s.id = o.space_id
+                 WHERE {_equal(names)}""",
+            **names,
+        )
+        if row is None:
+            space = Space(project=NO_PROJECT, scope=self._uids.make(self._now), kind=kind)
+            near = f"SELECT space_id FROM {table} WHERE {_equal(beside)} LIMIT 1"
+            id_, _ = self.add(space, *(self._scalars(near, **names) if beside else ()))
+            self._insert(table, space_id=id_, **names)
+            return space
+        id_, scope, area, partition = row
+        require_place(id_, area, partition, None)
         self._index.prepare(area)
+        space = self._known.named[name] = Space(project=NO_PROJECT, scope=scope, kind=kind)
         self._known.spaces[space] = id_, area
-        self._known.named[name] = space
+        return space
 
     def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
         """Make a space, in the area of another one or its own; its id and its area."""
@@ -272,6 +297,15 @@ class SpaceTable(Table):
             require_place(beside, area, partition, space.project)
         row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
         return self._inserted("spaces", **row), area
+
+
+def _equal(names: Iterable[str]) -> str:
+    return " AND ".join(f"{it} = :{it}" for it in names)
+
+
+@reads("spaces")
+def _placed(id_: int, scope: str, area: Any, partition: Any) -> tuple[int, str, int, Any]:
+    return id_, scope, area, partition
 
 
 def _match(memory: Memory | None, *_: object) -> Attributes:

@@ -260,7 +260,6 @@ class Written(Generic[T]):
 
     value: T
     redacted: int = 0
-    evicted: int = 0  # entries of agents' memory that made room
     archived: int = 0  # those of a task that has ended
     fired: int = 0  # commitments to whose conditions it came
     is_new: bool = False  # whether a write that makes or changes has made it

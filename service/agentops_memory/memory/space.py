@@ -124,10 +124,6 @@ class Space:
     def of_store(cls, store: StoreId) -> "Space":
         return cls(project=NO_PROJECT, scope=store, kind=SpaceKind.STORE)
 
-    @classmethod
-    def of_ref(cls, uid: str) -> "Space":
-        return cls(project=NO_PROJECT, scope=uid, kind=SpaceKind.REF)
-
     @property
     def traits(self) -> Traits:
         return TRAITS[self.kind]
@@ -152,9 +148,6 @@ LAST_AREA = (1 << 22) - 1  # above it, no row number of the index is left
 
 _OF_PROJECTS = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if traits.has_sessions)
 OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # of `spaces s`
-
-# What a row says that has a project, or none, and no kind: erasures, and spaces of older formats.
-HAS_NO_PROJECT = "project IS NULL"
 
 
 # A memory has a session if the kind of its space has sessions. It is read from the memory, as the
@@ -216,7 +209,7 @@ def place_of(connection: Any, project: str) -> tuple[int, int] | None:
 
 
 def named(space: Space) -> str:
-    project = "s.project = :project" if space.traits.has_project else f"s.{HAS_NO_PROJECT}"
+    project = "s.project = :project" if space.traits.has_project else "s.project IS NULL"
     return f"{project} AND s.scope = :scope"
 
 

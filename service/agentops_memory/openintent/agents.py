@@ -268,7 +268,7 @@ def _owned(tx: Transaction, agent: AgentId) -> Left:
 
 
 def require_known(tx: Transaction, agent: AgentId) -> None:
-    if not tx[Sql].exists(
+    if not tx[Sql].exists(  # KNOWN would be made as a whole
         """SELECT 1 FROM agent_spaces WHERE agent = :agent
             UNION ALL
            SELECT 1 FROM agent_events WHERE agent = :agent

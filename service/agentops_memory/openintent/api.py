@@ -283,6 +283,11 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
     return agent
 
 
+def require(request: Request, caller: Caller) -> None:
+    """Refuse a caller that speaks for no agent; the span names the agent that asks."""
+    annotate({"memory.agent.id": require_agent(request, caller)})
+
+
 def whose(request: Request) -> tuple[Caller, Viewer]:
     """The caller and the viewer, by what the keys say now."""
     caller = current_caller(request)
@@ -495,18 +500,10 @@ def answered(done: FullRecord | Written[Any], status: int = 200) -> Response:
 # Refusals.
 
 
-class BadField(Invalid):
-    """A member of an entry is invalid, as things stand."""
-
-    def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field} {problem}.")
-        self.field, self.problem = field, problem
-
-
 def require_future(at: datetime | None, now: datetime) -> None:
-    """Raise BadField for an end that has passed."""
+    """Raise BadFields for an end that has passed."""
     if at is not None and at <= now:
-        raise BadField("expires_at", "must be in the future")
+        raise BadFields([("expires_at", "must be in the future")])
 
 
 class Stale(Conflict):

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any, Concatenate, ParamSpec
 
 from ..engine.engine import Transaction
-from ..errors import AtItem, Denied, Refusal, required
+from ..errors import AtItem, BadFields, Denied, Refusal, required
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import AgentId
@@ -27,19 +27,19 @@ from ..memory.agents import (
 from ..memory.guardrails import Guardrails
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.memory import ENDED, UNSAVED, Lifecycle, Memory, MemoryId, Text
+from ..memory.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.redactor import Redactor, require_room
 from ..memory.retention import Capacities
-from ..memory.rows import count, micros, reads
+from ..memory.rows import micros
 from ..memory.saves import changed_at, created, revised
 from ..memory.space import NO_PROJECT, Space, SpaceKind
 from ..memory.table import Sql
 from . import drafts, entries, events, intents
 from .agents import capacity_of
-from .api import MAX_VALUE, NO_ENTRY, BadField, OverCapacity, Stale, instant_if_any, kilobytes
+from .api import MAX_VALUE, NO_ENTRY, OverCapacity, Stale, instant_if_any, kilobytes
 from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
-from .entries import ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
-from .events import BOUND, OF_TASK, UNEXPIRED, add_receipt, expire, note, remove
+from .entries import BOUND, ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
+from .events import OF_TASK, add_receipt, expire, note, remove
 from .intents import standing
 from .tasks import Task, TaskFinished, bound_to, task_with, visible_task
 
@@ -49,20 +49,6 @@ KB = 1024  # of `max_total_size_kb` (§6.5)
 DEFAULT_SIZE = 16 * KB  # KB of working memory where no policy says how much
 AT_LEAST = 100  # entries that a deletion reads at once
 MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
-
-
-class Taken(Stale):
-    """A live entry lies at the place (§1.2)."""
-
-    def __init__(self, current: AgentEntry) -> None:
-        super().__init__("There is already an entry at this key.", current)
-
-
-class Outdated(Stale):
-    """The entry is not at the version that was expected (§3.2)."""
-
-    def __init__(self, current: AgentEntry) -> None:
-        super().__init__(f"The entry is at version {current.version}.", current)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +87,11 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
         expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
         **body.values_of(drafts.OWN),
     )  # fmt: skip
-    stored = created(tx, _memory(entry, space_of(tx, key)))
+    # The words of one agent's tier are one place to search.
+    beside = ("tier", "agent") if key.owner is not None else ()
+    kind = SpaceKind(key.tier.value)
+    space = tx[SpaceTable].named(kind, "agent_spaces", key.named, beside)
+    stored = created(tx, _memory(entry, space))
     entry = entry.model_copy(update={"memory": stored.id})
     tx[Sql].insert(
         "agent_memories", memory_id=entry.memory, tier=key.tier.value, agent=key.owner or "",
@@ -153,7 +143,7 @@ def delete(tx: Transaction, viewer: Viewer, entry: AgentEntryId, version: int | 
     require_write(tx, before.entry_key, viewer)
     require_allowed(tx, before.entry_key, before.scope)
     if version not in (None, before.version):
-        raise Outdated(before)
+        raise Stale(f"The entry is at version {before.version}.", before)
     remove(tx, before, EventType.DELETED, actor=viewer)
 
 
@@ -206,23 +196,15 @@ def _deletable(
     Guardrails are checked once per intent: they may concern any number of entries.
     """
     offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
-    while matches := writable(tx, filter_, viewer, at_once, offset):
-        for entry in matches:
+    while sized := entries.ids_of(tx, filter_, sight.writable(viewer), at_once, offset):
+        for entry in entries.some(tx, viewer, [id_ for id_, _ in sized]):
             intent = entry.scope.intent if entry.scope.binding else None
             scope = (intent, entry.memory_type, entry.namespace)
             if scope not in known:
                 known[scope] = is_allowed(tx, entry.entry_key, entry.scope)
             if known[scope]:
                 yield entry
-        offset += len(matches)
-
-
-def writable(
-    tx: Transaction, filter_: AgentFilter, viewer: Viewer, limit: int, offset: int
-) -> list[AgentEntry]:
-    """Those that the agent may change, newest first, without its guardrails."""
-    sized = entries.ids_of(tx, filter_, sight.writable(viewer), limit, offset)
-    return entries.some(tx, viewer, [id_ for id_, _ in sized])
+        offset += len(sized)
 
 
 def _kept(outcome: Outcome) -> Outcome:
@@ -281,12 +263,11 @@ def make_room(tx: Transaction, key: EntryKey, scope: Labels, size: int, room: Ro
     most = min((most for most in limits if most is not None), default=None)
     if most is not None and scope.intent is not None:
         intent = IntentId(scope.intent)
-        number = tx[Sql].number(
-            f"""SELECT count(*)
-                  FROM agent_memories a
-                 WHERE a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.intent = :intent
-                       AND a.binding > {Binding.NONE:d} AND {UNEXPIRED}""",
-            agent=agent, intent=intent, now=micros(tx.now),
+        number = entries.measured(
+            tx, "count(*)",
+            f"""a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.intent = :intent
+                AND a.binding > {Binding.NONE:d}""",
+            agent=agent, intent=intent,
         )  # fmt: skip
         evicted = _evict(
             tx, agent, ("max_episodic_memory_per_agent", number, most), room, 0, intent
@@ -315,12 +296,12 @@ def _evict(
 
 
 def _make_key_free(tx: Transaction, key: EntryKey) -> None:
-    """Raise Taken while a live entry is there; of one that has ended the row goes."""
+    """Raise Stale while a live entry is there; of one that has ended the row goes."""
     existing = entries.entry_at(tx, key)
     if existing is None:
         return
     if existing.is_live(tx.now):
-        raise Taken(existing)
+        raise Stale("There is already an entry at this key.", existing)
     if pending := events.holding(tx, existing) if existing.has_ended else None:
         events.settle(tx, pending)
     else:
@@ -364,7 +345,7 @@ def _planned(
     if room is not None:
         require_allowed(tx, key, scope)
     if version != before.version:
-        raise Outdated(before)
+        raise Stale(f"The entry is at version {before.version}.", before)
     require_room(tx)
     fields = change.amended(before, tx.now)
     fields |= {"version": before.version + 1, "updated_at": changed_at(tx, before.updated_at)}
@@ -372,7 +353,7 @@ def _planned(
     if before.is_lost and change.value is None and not after.is_sealed:
         raise KeyLost  # it would have to be opened
     if after.ttl == TASK_LIFETIME and scope.task is None:
-        raise BadField("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+        raise BadFields([("ttl", f"{TASK_LIFETIME} needs scope.task_id")])
     lost_its_end = before.expires_at is not None and after.expires_at is None
     if lost_its_end or after.ttl != before.ttl:
         require_unfinished(tx, key.tier, scope, after.ttl)
@@ -387,7 +368,7 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
-        space=space or _space(entry.memory_type, ""),
+        space=space or _some_space(entry.memory_type),
         text=Text(
             type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
             tags=entry.tags,
@@ -397,45 +378,9 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     )  # fmt: skip
 
 
-def space_of(tx: Transaction, key: EntryKey) -> Space:
-    """The space of a place, made with its first entry: a tier of an agent in a namespace."""
-    spaces, sql, names = tx[SpaceTable], tx[Sql], key.named
-    if (known := spaces.at(*names.values())) is not None:
-        return known
-    row = sql.first(
-        _space_at,
-        """SELECT s.id, s.scope, s.area, s.partition
-             FROM agent_spaces p
-             JOIN spaces s ON s.id = p.space_id
-            WHERE p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace""",
-        **names,
-    )
-    if row is not None:
-        scope, *at = row
-        space = _space(key.tier, scope)
-        spaces.know(space, *at, *names.values())
-        return space
-    beside = None
-    if key.owner is not None:  # the words of one agent's tier are one place to search
-        beside = sql.first(
-            lambda row: int(row[0]),
-            "SELECT space_id FROM agent_spaces WHERE tier = :tier AND agent = :agent LIMIT 1",
-            tier=key.tier.value, agent=key.owner,
-        )  # fmt: skip
-    space = _space(key.tier, tx.new_uid(tx.now))
-    id_, _ = spaces.add(space, beside)
-    sql.insert("agent_spaces", space_id=id_, **names)
-    return space
-
-
-@reads("spaces")
-def _space_at(id_: int, scope: str, area: Any, partition: Any) -> tuple[str, int, Any, Any]:
-    return scope, id_, area, partition
-
-
 @lru_cache
-def _space(tier: Tier, scope: str) -> Space:
-    return Space(project=NO_PROJECT, scope=scope, kind=SpaceKind(tier.value))
+def _some_space(tier: Tier) -> Space:
+    return Space(project=NO_PROJECT, scope="", kind=SpaceKind(tier.value))
 
 
 # What an entry is bound to.
@@ -445,7 +390,7 @@ def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Lab
     """The labels of a new entry, bound to what they name if the agent may see it.
 
     Otherwise they are labels, and the agent is not told which. Denied for working memory of
-    a task of which it is not the agent; BadField for another intent than the task's.
+    a task of which it is not the agent; BadFields for another intent than the task's.
     """
     if labels.task is None and labels.intent is None:
         return labels
@@ -455,7 +400,7 @@ def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Lab
         is_visible = intent is not None and standing(tx, viewer, intent).sees
         return replace(labels, binding=Binding.INTENT if is_visible else Binding.NONE)
     if labels.intent not in (None, task.intent_id):
-        raise BadField("scope.intent_id", "must equal that of the task")
+        raise BadFields([("scope.intent_id", "must equal that of the task")])
     if key.tier is Tier.WORKING and task.assigned_agent != viewer.agent:
         raise Denied(
             "The task is not assigned to this agent, so its working memory cannot be bound to it."
@@ -506,12 +451,18 @@ def require_working_room(
         return
     task = task_of(tx, labels)
     name, most, most_size = _limits(tx, task, labels, capacities)
-    number = _number(tx, agent, task)
+    if task is None:  # those of an agent that are of no task; else those of all agents
+        which = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
+        of: dict[str, object] = {"agent": agent}
+        number = entries.number_of(tx, Tier.WORKING, agent)
+    else:
+        which, of = OF_TASK, {"task": task.id, "attempt": task.attempt}
+        number = entries.measured(tx, "count(*)", which, **of)
     if is_new and number >= most:
         raise OverCapacity(name, number, most)
     if (number + 1) * MAX_VALUE <= most_size * KB:  # however long they are
         return
-    size = _size(tx, agent, task)
+    size = entries.measured(tx, sight.sum_of("a.size"), which, **of)
     if size + more > most_size * KB:
         raise OverCapacity("max_total_size_kb", kilobytes(size), most_size, "Kilobytes")
 
@@ -530,40 +481,3 @@ def _limits(
             if (most := each.max_working_memory_per_task) is not None:
                 limits.append(("max_working_memory_per_task", most))
     return *min(limits, key=lambda it: it[1]), size
-
-
-# How much is bound to tasks and intents; what has expired does not count.
-
-
-def _number(tx: Transaction, agent: AgentId, task: Task | None) -> int:
-    """The working entries of a task, of all agents; or those of an agent that are of no task."""
-    now = micros(tx.now)
-    if task is not None:
-        return tx[Sql].number(
-            f"SELECT count(*) FROM agent_memories a WHERE {OF_TASK} AND {UNEXPIRED}",
-            task=task.id, attempt=task.attempt, now=now,
-        )  # fmt: skip
-    return tx[Sql].number(  # along indexes: there are many more than are bound, or expired
-        f"""SELECT (SELECT count(*)
-                      FROM agent_memories
-                     WHERE tier = '{Tier.WORKING}' AND agent = :agent)
-                 - (SELECT count(*) FROM agent_memories a WHERE a.agent = :agent AND {BOUND})
-                 - (SELECT count(*)
-                      FROM lifecycles l
-                     {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id
-                     WHERE l.{ENDED} AND a.tier = '{Tier.WORKING}' AND a.agent = :agent
-                           AND NOT {BOUND})""",
-        agent=agent, now=now,
-    )  # fmt: skip
-
-
-def _size(tx: Transaction, agent: AgentId, task: Task | None) -> int:
-    outside = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
-    of_task = {} if task is None else {"task": task.id, "attempt": task.attempt}
-    size = tx[Sql].number(
-        f"""SELECT {sight.sum_of("a.size")}
-              FROM agent_memories a
-             WHERE {OF_TASK if task else outside} AND {UNEXPIRED}""",
-        agent=agent, now=micros(tx.now), **of_task,
-    )  # fmt: skip
-    return count(size)

@@ -56,7 +56,7 @@ def lifetime(ttl: str) -> timedelta:
 
 
 def end_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
-    """The end that was set, else what the ttl comes to; BadField for one that has passed."""
+    """The end that was set, else what the ttl comes to; BadFields for one that has passed."""
     api.require_future(expires_at, now)
     if expires_at is not None or ttl is None or ttl == TASK_LIFETIME:
         return expires_at
@@ -160,7 +160,9 @@ class AgentEntryBody(OwnBody):
         if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
         tier = Tier(self.memory_type)
-        return EntryKey(tier, viewer.agent if tier.has_owner else None, self.namespace, self.key)
+        return EntryKey(
+            tier, viewer.agent if tier is not Tier.SEMANTIC else None, self.namespace, self.key
+        )
 
 
 class AgentChangeBody(OwnBody):
@@ -203,7 +205,7 @@ class AgentChangeBody(OwnBody):
         """The fields of an entry that a change says anew.
 
         A ttl counts from the change that sets it. An instant that is what it was already is
-        no change; BadField for one that has passed.
+        no change; BadFields for one that has passed.
         """
         named = self.model_fields_set
         after = self.values_of(named & OWN.keys())

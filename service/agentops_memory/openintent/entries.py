@@ -22,6 +22,7 @@ from ..memory import agents, sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.agents import SEALED, AgentEntryId, Binding, IntentId, Labels, Priority, Tier, Viewer
 from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undeleted
+from ..memory.memory import expired as is_expired
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HAS_ENDED, HERE, Visibility
@@ -228,17 +229,12 @@ class AgentFilter:
             updated_after=after, updated_before=before,
         )  # fmt: skip
 
-    def names(self, namespace: str) -> bool:
-        """Whether the filter admits a namespace."""
-        if self.namespace is None or not self.is_prefix:
-            return self.namespace in (None, namespace)
-        return namespace.startswith(self.namespace)
-
-    def fits(self, entry: AgentEntry) -> bool:
-        """Whether the filter admits the namespace and the tags of an entry."""
-        tags = set(entry.tags)
-        has_any = not self.any_tag or not tags.isdisjoint(self.any_tag)
-        return self.names(entry.namespace) and has_any and tags >= {*self.every_tag}
+    def names(self, column: str) -> str:
+        """The condition that the filter admits the namespace in a column."""
+        if self.namespace is None:
+            return "TRUE"
+        named = f"substr({column}, 1, length(:namespace))" if self.is_prefix else column
+        return f"{named} = :namespace"
 
     def clean(self, redactor: Redactor) -> "AgentFilter":
         """The same without secrets, as what is stored is."""
@@ -256,10 +252,9 @@ class AgentFilter:
     def condition(self, tx: Transaction, visible: Visibility) -> tuple[str, dict[str, object]]:
         """The condition that an entry fits and may be seen, and what it names."""
         after, before = self.updated_after, self.updated_before
-        named = "substr(p.namespace, 1, length(:namespace))" if self.is_prefix else "p.namespace"
         conditions: dict[str, tuple[str, object]] = {
             "agent": ("(p.agent = :agent OR (p.agent = '' AND a.created_by = :agent))", self.agent),
-            "namespace": (f"{named} = :namespace", self.namespace),
+            "namespace": (self.names("p.namespace"), self.namespace),
             "key": ("coalesce(m.key, l.held_key) = :key", self.key),
             "tier": ("p.tier = :tier", self.tier and self.tier.value),
             "is_pinned": ("a.is_pinned = :is_pinned", self.is_pinned),
@@ -283,6 +278,9 @@ class AgentFilter:
             parts += [f"({' OR '.join(has)})"] if has and which == "any" else has
             values |= texts
         return " AND ".join(parts), values
+
+
+EVERY_ENTRY = AgentFilter()
 
 
 def _tags_in(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:
@@ -441,9 +439,13 @@ def total(tx: Transaction, filter_: AgentFilter, visible: Visibility) -> int:
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
 
 
-def some(tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId]) -> list[AgentEntry]:
-    """Those of these that the viewer may see still, in their order."""
-    dialect, visible = tx[Sql].dialect, sight.readable(tx, viewer)
+def some(
+    tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId],
+    filter_: AgentFilter = EVERY_ENTRY,
+) -> list[AgentEntry]:  # fmt: skip
+    """Those of these that the viewer may see still, and a filter admits, in their order."""
+    condition, values = filter_.condition(tx, sight.readable(tx, viewer))
+    dialect = tx[Sql].dialect
     return entries_of(tx, tx[Sql].run(
         f"""SELECT {ENTRY}
               FROM {dialect.ids("listed")}
@@ -451,22 +453,36 @@ def some(tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId]) -> list[
               JOIN memories m ON m.id = a.memory_id
               JOIN agent_spaces p ON p.space_id = m.space_id
               LEFT JOIN lifecycles l ON l.memory_id = m.id
-             WHERE {HERE} AND {visible.condition}
+             WHERE {condition}
           ORDER BY listed.key""",
-        ids=json.dumps(memories), now=micros(tx.now), **visible.values,
+        ids=json.dumps(memories), **values,
     ))  # fmt: skip
 
 
+# Working memory of a task, which counts with that; and what has not expired, which alone counts.
+BOUND = f"(a.tier = '{Tier.WORKING}' AND a.binding = {Binding.TASK:d})"
+UNEXPIRED = f"(NOT {is_expired('a.memory_id')})"
+
+
 def number_of(tx: Transaction, tier: Tier, agent: AgentId) -> int:
-    """How many entries of a tier an agent has."""
-    return tx[Sql].number(
+    """How many entries of a tier an agent has, beside those of tasks."""
+    return tx[Sql].number(  # along indexes: there are many more than are bound, or expired
         f"""SELECT (SELECT count(*) FROM agent_memories WHERE tier = :tier AND agent = :agent)
+                 - (SELECT count(*)
+                      FROM agent_memories a
+                     WHERE a.tier = :tier AND a.agent = :agent AND {BOUND})
                  - (SELECT count(*)
                       FROM lifecycles l
                      {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id
-                     WHERE l.{ENDED} AND a.tier = :tier AND a.agent = :agent)""",
+                     WHERE l.{ENDED} AND a.tier = :tier AND a.agent = :agent AND NOT {BOUND})""",
         tier=tier.value, agent=agent, now=micros(tx.now),
     )  # fmt: skip
+
+
+def measured(tx: Transaction, what: str, condition: str, **values: object) -> int:
+    """A number or a sum of entries that have not expired, whatever tier they are of."""
+    statement = f"SELECT {what} FROM agent_memories a WHERE {condition} AND {UNEXPIRED}"
+    return count(tx[Sql].number(statement, now=micros(tx.now), **values))
 
 
 def expired(

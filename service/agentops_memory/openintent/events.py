@@ -41,7 +41,7 @@ from ..memory.agents import (
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
-from ..memory.memory import MemoryId, expired, live
+from ..memory.memory import MemoryId, live
 from ..memory.redactor import require_room
 from ..memory.redactor import written as compact_text
 from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
@@ -52,7 +52,7 @@ from ..recall.text import object_of
 from . import api
 from .api import FullRecord, Left, Serving, Time, op, route, whose
 from .drafts import TASK_LIFETIME
-from .entries import ENTRIES, ENTRY, AgentEntry, entries_of, entry_with
+from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
 
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
@@ -319,9 +319,7 @@ def forget_events(tx: Transaction, ids: Sequence[int]) -> int:
 MOST, LONGEST = 200, 256 * 1024  # entries of an archive, and bytes of their values
 EXPIRED, TASK_ENDED = "expired", "task_ended"  # the reasons of an event
 
-BOUND = f"(a.tier = '{Tier.WORKING}' AND a.binding = {Binding.TASK:d})"
 OF_TASK = f"a.task = :task AND a.attempt = :attempt AND {BOUND}"
-UNEXPIRED = f"(NOT {expired('a.memory_id')})"
 # Of other tiers, what lives as long as a task.
 WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.TASK:d}
                 AND a.tier <> '{Tier.WORKING}' AND a.ttl = '{TASK_LIFETIME}'

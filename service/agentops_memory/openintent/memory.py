@@ -106,13 +106,10 @@ class Accesses:
             for it in entries
             if it.memory_type is Tier.EPISODIC and it.agent_id == viewer.agent
         )
-        self.note_memories(caller.tenant, own, at)
+        self.put(caller.tenant, dict.fromkeys(own, at))
 
-    def note_memories(self, tenant: TenantId, memories: Iterable[MemoryId], at: datetime) -> None:
-        """Note that the owner of memories read them; reads by others are not noted."""
-        self._put(tenant, dict.fromkeys(memories, at))
-
-    def _put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
+    def put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
+        """Note when the owner of memories read them; reads by others are not noted."""
         if not accessed:
             return
         with self._lock:
@@ -150,13 +147,13 @@ class Accesses:
                     )
                 return work(tx, *args, **kwargs)
             except BaseException:
-                self._put(tenant, taken)
+                self.put(tenant, taken)
                 raise
 
         try:
             return await engine.write(caller, touching, *args, **kwargs)
         except BaseException:
-            self._put(tenant, taken)
+            self.put(tenant, taken)
             raise
 
     def tenants(self) -> list[TenantId]:
@@ -169,7 +166,7 @@ class Accesses:
 class AgentEntries(api.Serving):
     """Agents' memory of one service.
 
-    Taken, Outdated and OverCapacity have the state that conflicts.
+    Stale and OverCapacity have the state that conflicts.
     """
 
     capacities: Capacities = Capacities()

@@ -242,20 +242,19 @@ def _permit(
 _PERMIT = once(_permit, check=_known)
 
 
-def readable(tx: Transaction, viewer: Viewer, limit: int, offset: int) -> list[Namespace]:
-    """Those that the viewer may read, by name."""
-    return _read(tx, "TRUE", viewer, limit=limit, offset=offset)
-
-
 def _get(tx: Transaction, viewer: Viewer, name: str) -> Namespace | None:
     """The namespace, if the viewer may read it and there is something of it."""
-    rows = _read(tx, "k.name = :name", viewer, name=name, limit=1, offset=0)
+    rows = readable(tx, viewer, 1, 0, "k.name = :name", name=name)
     if not rows:
         list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damaged, it opens nothing
     return rows[0] if rows else None
 
 
-def _read(tx: Transaction, which: str, viewer: Viewer, **values: object) -> list[Namespace]:
+def readable(
+    tx: Transaction, viewer: Viewer, limit: int, offset: int, which: str = "TRUE", **values: object
+) -> list[Namespace]:
+    """Those that the viewer may read, and a condition on `k.name` holds of, by name."""
+
     @reads("namespaces")
     def made(  # noqa: PLR0913, PLR0917 - its columns
         name: str, access: int, version: int | None, set_at: int | None,
@@ -282,6 +281,6 @@ def _read(tx: Transaction, which: str, viewer: Viewer, **values: object) -> list
           GROUP BY k.name
           ORDER BY k.name
              LIMIT :limit OFFSET :offset""",
-        now=micros(tx.now), **values, **seen(viewer),
+        now=micros(tx.now), limit=limit, offset=offset, **values, **seen(viewer),
     )  # fmt: skip
     return list(tx[Sql].intact(rows.fetchall(), made))

@@ -15,7 +15,7 @@ from ..http.bodies import JSON, answered, query_of, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, parameter, public_id
 from ..light import replace
-from ..memory.access import Caller, Role
+from ..memory.access import Role
 from ..memory.agents import Tier, Viewer
 from ..memory.redactor import Redactor
 from ..memory.search import Filter, Method, SearchResult
@@ -125,13 +125,16 @@ def _search(
     With where was looked, whether the search was degraded, and the instant.
     """
     own = filter_.tier is not Tier.SEMANTIC
-    namespaces = [] if filter_.tier is Tier.EPISODIC else list(_readable(tx, viewer, filter_))
+    which, namespaces = filter_.names("k.name"), list[str]()
+    if filter_.tier is not Tier.EPISODIC:
+        known = readable(tx, viewer, MOST_CANDIDATES, 0, which, namespace=filter_.namespace)
+        namespaces = [it.namespace for it in known[:MOST_PLACES]]
     places = [Filter(agent=viewer.agent)] if own else []
     places += [Filter(namespace=name) for name in namespaces]
     is_narrow = replace(filter_, tier=None) != AgentFilter()
     most = MOST_CANDIDATES if is_narrow else limit
     lists = [recall.search(tx, query, space, most) if query else SearchResult() for space in places]
-    hits = [list(_hits(tx, viewer, filter_, result)) for result in lists]
+    hits = [_hits(tx, viewer, filter_, result) for result in lists]
     best = [hit for each in hits for hit in each]
     if len(hits) > 1:
         placed = ((-1 / (K + at), it) for each in hits for at, (_, it) in enumerate(each, start=1))
@@ -140,26 +143,9 @@ def _search(
     return best[:limit], own, namespaces, is_degraded, tx.now
 
 
-def _readable(tx: Transaction, viewer: Viewer, filter_: AgentFilter) -> Iterator[str]:
-    """The first namespaces, by name, that the filter selects."""
-    offset = number = 0
-    while page := readable(tx, viewer, MOST_CANDIDATES, offset):
-        for each in page:
-            if filter_.names(each.namespace):
-                yield each.namespace
-                number += 1
-            if number == MOST_PLACES:
-                return
-        offset += len(page)
-
-
-def _hits(
-    tx: Transaction, viewer: Viewer, filter_: AgentFilter, result: SearchResult
-) -> Iterator[Hit]:
+def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, result: SearchResult) -> list[Hit]:
     ranks = {hit.memory.id: hit.rank for hit in result.hits}
-    for entry in some(tx, viewer, list(ranks)):
-        if filter_.fits(entry):
-            yield ranks[entry.memory], entry
+    return [(ranks[it.memory], it) for it in some(tx, viewer, list(ranks), filter_)]
 
 
 # The protocol: its operations, its discovery, and who may call it.
@@ -242,11 +228,6 @@ def operations(entries: AgentEntries) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def require(request: Request, caller: Caller) -> None:
-    """Refuse a caller that speaks for no agent; the span names the agent that asks."""
-    annotate({"memory.agent.id": api.require_agent(request, caller)})
-
-
 REFUSALS = Refusals()
 UNAVAILABLE = "UNAVAILABLE"
 CODES: Mapping[str, str] = {
@@ -277,8 +258,6 @@ def _problem(refusal: Refusal, cause: Refusal) -> api.JsonObject:
     item = f"entries[{refusal.number}]." if isinstance(refusal, AtItem) else ""
     if isinstance(cause, BadFields):
         fields["errors"] = [{"field": item + name, "message": it} for name, it in cause.faults]
-    elif isinstance(cause, api.BadField):
-        fields["errors"] = [{"field": item + cause.field, "message": cause.problem}]
     elif isinstance(cause, Invalid):
         fields["errors"] = []
     if isinstance(cause, api.Stale):
@@ -298,7 +277,7 @@ PROTOCOL = Protocol(
     refusals=REFUSALS,
     refused=refused,
     problem=AgentMemoryProblem,
-    require=require,
+    require=api.require,
     sends=(Parameter(name=AGENT, help="The calling agent; optional if the key has exactly one."),),
     sent=(AGENT, "If-Match"),
     read=(REDACTED, "ETag", TOTAL),

@@ -55,13 +55,6 @@ TaskState = Literal[
 ]  # fmt: skip
 
 
-class OutdatedTask(api.Stale):
-    """The task is not at the version that was expected."""
-
-    def __init__(self, current: "Task") -> None:
-        super().__init__(f"The task is at version {current.version}.", current)
-
-
 class TaskFinished(Conflict):
     """The task is finished: it takes no working memory, and its status is final (§2.1)."""
 
@@ -307,7 +300,7 @@ def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
     if body.parent_task_id is not None:
         parent = task_with(tx, TaskId(body.parent_task_id))
         if parent is None or parent.intent_id != body.intent_id:
-            raise api.BadField("parent_task_id", "must be a task of the same intent")
+            raise BadFields([("parent_task_id", "must be a task of the same intent")])
     if body.id is not None and task_with(tx, TaskId(body.id)) is not None:
         raise api.AlreadyThere
     require_room(tx)
@@ -339,7 +332,7 @@ def _changeable(
         if not body.is_report:
             raise Denied("A task's agent may change only status, output, error and blocked_reason.")
     if version != before.version:
-        raise OutdatedTask(before)
+        raise api.Stale(f"The task is at version {before.version}.", before)
     if before.status.is_final and not _is_retry(before, body):
         raise TaskFinished
     ends = body.status is not None and TaskStatus(body.status).is_final

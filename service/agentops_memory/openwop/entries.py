@@ -15,7 +15,7 @@ from ..memory.memories import SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
 from ..memory.rows import Column, RowMapper, count, instant, micros, optional_micros, reads
 from ..memory.saves import created
-from ..memory.space import MemoryRef, Space
+from ..memory.space import MemoryRef, SpaceKind
 from ..memory.table import Sql, Table
 from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
@@ -104,8 +104,9 @@ def added(
     tx: Transaction, draft: RefDraft, *, ends: datetime | None = None, like: Memory | None = None
 ) -> RefEntry:
     """Store a new entry; `like` another one, it keeps when that was put, and how often seen."""
+    at = tx[SpaceTable].named(SpaceKind.REF, "refs", {"ref": draft.ref})
     memory = Memory(
-        uid=tx.new_uid(tx.now), session=None, space=_space_of(tx, draft.ref), key=None,
+        uid=tx.new_uid(tx.now), session=None, space=at, key=None,
         text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
         duplicates=like.duplicates if like else 1,
         last_seen_at=like.last_seen_at if like else tx.now,
@@ -126,29 +127,6 @@ def added(
         id=ref_entry_id(memory.uid, draft.id), memory=memory.id, uid=memory.uid,
         content=draft.content, tags=draft.tags, created_at=memory.created_at, expires_at=ends,
     )  # fmt: skip
-
-
-def _space_of(tx: Transaction, ref: MemoryRef) -> Space:
-    """The ref's space, which is made with its first entry."""
-    if (known := tx[SpaceTable].at(ref)) is not None:
-        return known
-    row = tx[Sql].first(
-        tuple,
-        """SELECT s.scope, s.id, s.area, s.partition
-             FROM refs f
-             JOIN spaces s ON s.id = f.space_id
-            WHERE f.ref = :ref""",
-        ref=ref,
-    )
-    if row is None:
-        space = Space.of_ref(tx.new_uid(tx.now))
-        id_, _ = tx[SpaceTable].placed(space)
-        tx[Sql].insert("refs", space_id=id_, ref=ref)
-        return space
-    scope, *position = row
-    space = Space.of_ref(scope)
-    tx[SpaceTable].know(space, *position, ref)
-    return space
 
 
 def measure(tx: Transaction, memory: Memory) -> None:

@@ -1,6 +1,6 @@
 """Search and context: memories by full text, by topic key, and the newest as backfill."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
 from itertools import accumulate, compress, islice
@@ -200,7 +200,7 @@ class Recall:
     engine: Engine
     features: Features = ALL
     timeout: timedelta = TIMEOUT
-    accessed: Callable[[TenantId, Iterable[MemoryId], datetime], None] = noop  # by their owners
+    accessed: Callable[[TenantId, Mapping[MemoryId, datetime]], None] = noop  # by their owners
 
     async def search(
         self,
@@ -257,7 +257,7 @@ class Recall:
 
         answer, at = await self.engine.read(caller, work)
         if joining.episodic:  # which is access
-            self.accessed(caller.tenant, [it.memory.id for it in answer.found.hits], at)
+            self.accessed(caller.tenant, {it.memory.id: at for it in answer.found.hits})
         result = self._with_dropped(answer.found, text)
         return answer if result is answer.found else replace(answer, found=result)
 

@@ -462,7 +462,8 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 self._report(caller)
                 raise
             finally:
-                self.known_damage.add(caller, taken_damage(database))
+                if damaged := taken_damage(database):
+                    self.known_damage.add(caller, damaged)
 
         self._writer.on_damage = partial(self._report, caller)
         with self._translated(caller):
