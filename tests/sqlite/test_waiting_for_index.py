@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import index, partitions, transaction
+from agentops_memory.sqlite import index, transaction
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 
@@ -31,13 +31,39 @@ def test_saves_enter_the_index_together_once_many_wait(
 ) -> None:
     monkeypatch.setattr(transaction, "MOST_WAITING", 5)
     monkeypatch.setattr(transaction, "ENTRIES_PAUSE", 0.0)  # which is not for them
+    monkeypatch.setattr(index, "AT_ONCE", 4)
     for number in range(5):
         service.save(f"apple {number}")
     assert indexed(service.path) == 0
 
     service.save("apple 5")
 
-    assert indexed(service.path) == 6
+    assert indexed(service.path) == 4
+    put_in_index(service.path)
+    assert_index_is_whole(service.path)
+
+
+def test_those_of_the_oldest_partition_enter_the_index_together_before_others(
+    service: Service,
+) -> None:
+    for number in range(4):
+        for project in ("one", "another"):
+            service.save(f"apple {number}", project=project, session_id=project)
+    with closing(connect(service.path)) as database, database:
+        of_writer = Index(database)
+        ((area,),) = database.execute("SELECT area FROM spaces WHERE project = 'another'")
+        of_writer.partitions.make(1)
+        rows_of_one = "SELECT count(*) FROM memories_fts_{}_docsize WHERE id < 1 << 62"
+        of_writer.partitions.assign(area, 1)
+        assert of_writer.flush(3)
+        ((mark,),) = database.execute("SELECT indexed_to FROM index_rules")
+        assert (database.execute(rows_of_one.format(0)).fetchone(), mark) == ((3,), 1)
+        assert Index(database).flush(3)  # which knows of none that has entered
+    assert (indexed(service.path), indexed(service.path, 1)) == (3, 3)
+
+    assert len(search(service, "apple")) == 8
+    put_in_index(service.path)
+    assert (indexed(service.path), indexed(service.path, 1)) == (4, 4)
     assert_index_is_whole(service.path)
 
 
@@ -76,7 +102,7 @@ def test_statements_that_put_in_what_waits_have_few_sizes(service: Service) -> N
             Index(database).flush()
 
     inserts = [it for it in statements if it.startswith("INSERT INTO memories_fts")]
-    assert {it.count("), (") + 1 for it in inserts} == {1, 2, 4}
+    assert [it.count("), (") + 1 for it in inserts] == [4, 8, 8]
     assert_index_is_whole(service.path)
 
 
@@ -91,30 +117,12 @@ def test_what_entered_one_partition_alone_since_a_change_waited_enters_the_other
         ((area,),) = database.execute(of_other).fetchall()
         of_writer.partitions.make(1)
         of_writer.partitions.assign(area, 1)
-        assert not of_writer.flush(may_stop=True)
+        assert of_writer.flush(may_stop=True)
     assert (indexed(service.path), indexed(service.path, 1)) == (1, 0)
 
     assert len(search(service, "apple")) == 2
     put_in_index(service.path)
     assert (indexed(service.path), indexed(service.path, 1)) == (1, 1)
-    assert_index_is_whole(service.path)
-
-
-def test_only_some_enter_a_partition_while_a_change_waits_and_the_others_later(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(partitions, "SOME", 2)
-    for number in range(5):
-        service.save(f"apple {number}")
-    counts = []
-    for _ in range(2):
-        with closing(connect(service.path)) as database, database:
-            assert not Index(database, is_awaited=lambda: True).flush(may_stop=True)
-        counts.append(indexed(service.path))
-
-    assert counts == [2, 4]
-    put_in_index(service.path)
-    assert indexed(service.path) == 5
     assert_index_is_whole(service.path)
 
 

@@ -186,6 +186,9 @@ class Index(Protocol):
 
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
 
+Waiting = tuple[int, Columns | None]
+"""The area of a memory that waits for the full-text index, and what that is to hold, if known."""
+
 
 @dataclass(slots=True, eq=False)
 class Known:
@@ -201,9 +204,9 @@ class Known:
     # By area of the index, and by space and session: of the newest contents, oldest first.
     ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
     features: Features | None = None
-    last_indexed: MemoryId | None = None
-    # For the full-text index: what it is to hold of each, with its area; and so many characters.
-    waiting: dict[MemoryId, tuple[int, Columns]] = field(default_factory=dict)
+    # For the full-text index, in the order of ids; and so many characters.
+    waiting: dict[MemoryId, Waiting] = field(default_factory=dict)
+    has_all_waiting: bool = False  # what others made, too
     waiting_size: int = 0
     has_entries: bool = False  # whether some of it is of stores, agents or refs
 
@@ -211,12 +214,12 @@ class Known:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
             known.clear()
         self.waiting.clear()
-        self.features, self.last_indexed, self.waiting_size = None, None, 0
+        self.features, self.has_all_waiting, self.waiting_size = None, False, 0
 
     def keep_small(self) -> None:
-        kinds = self.spaces, self.named, self.sessions, self.partitions, self.ends
-        if any(len(it) > MOST_KNOWN for it in kinds):
-            self.forget()
+        for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
+            if len(known) > MOST_KNOWN:
+                known.clear()
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 
-from ..errors import Unavailable
+from ..errors import DamagedRow, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
@@ -22,7 +22,7 @@ from ..memory.space import (
     kind_of,
     place_of,
 )
-from ..memory.table import Known
+from ..memory.table import Known, Waiting
 from ..recall.area import Row as IndexedMemory
 from ..recall.cache import Changes, NewMemory, Token
 from ..recall.features import Feature, Features
@@ -35,7 +35,7 @@ from ..recall.text import (
     context,
     prepared,
 )
-from ..recall.visibility import AREA, Document
+from ..recall.visibility import AREA
 from .connection import NO_GROUP, known_stems, ours, token_of
 from .dialect import SqliteTable, decoded
 from .partitions import (
@@ -58,9 +58,7 @@ MOVED = 200  # memories that are moved, or taken out, together
 # A third of a save is FTS5's: it writes out the words of each partition with every commit. So new
 # memories wait for the index, as those after the last one that it has, and enter together, by
 # partition. What reads or changes the index before then puts them in first.
-STEP = 100  # new memories after which some that wait are put in, before a change that waits is late
-MOST_WAITING = 4096  # memories; a transaction that makes more puts in the first of them
-FEW = 16  # more than a transaction made, so that less and less waits
+MOST_WAITING = 4096  # memories; of more, some are put in by each that makes some
 MOST_NEW = 256 * 1024  # characters of a transaction, which an import may write more in
 
 # A number beyond all memories, as of a damaged row, is none.
@@ -95,7 +93,6 @@ class Index(SqliteTable):
         self._most = most
         self._is_awaited = is_awaited
         self._documents = Documents(connection, self.partitions)
-        self._made, self._last_new = 0, MemoryId(0)  # of the transaction
         self._new: dict[MemoryId, NewMemory] = {}
         self._new_size = 0  # characters of them
 
@@ -132,7 +129,6 @@ class Index(SqliteTable):
         """Prepare memories that are the newest of all, in the order of ids."""
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
-            self._made, self._last_new = self._made + 1, id_
             if memory.is_deleted or area == UNINDEXED_AREA:
                 continue
             words = _words(memory, features)
@@ -148,64 +144,78 @@ class Index(SqliteTable):
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
                     known[:] = [*known[1 - NEIGHBOURS :], words.end]
-        if self._made >= STEP:
-            self._shed()
-
-    def _last_indexed(self) -> MemoryId:
-        if self.known.last_indexed is None:
-            self.known.last_indexed = MemoryId(self._number(LAST_INDEXED))
-        return self.known.last_indexed
-
-    def _shed(self) -> None:
-        """Put in the first of what waits, if it is much: more than is new, so that it gets less."""
-        made, self._made = self._made, 0
-        waiting = self._last_new - self._last_indexed()
-        if self._most and waiting > self._most:
-            self.flush(made + FEW, may_stop=waiting < 2 * self._most)
+        if self._most and (waiting := len(self._waiting())) > self._most:
+            self.flush(AT_ONCE, may_stop=waiting < 2 * self._most)
 
     def end(self) -> None:
-        if not self._last_new:
-            return
         if not self._most:
             self.flush()
-        elif self._made:
-            self._shed()
-        while self.known.waiting_size >= 8 * MAX_STEP and self.flush(STEP):
+        while self.known.waiting_size >= 8 * MAX_STEP and self.flush(AT_ONCE):
             pass  # the first ones may be short
 
-    def flush(self, most: int = -1, *, may_stop: bool = False) -> bool:
-        """Put in what waits, or the first of it; what follows may change what is known.
+    def flush(self, most: int | None = None, *, may_stop: bool = False) -> bool:
+        """Put in what waits, or so many of it; what follows may change what is known.
 
-        Where it may stop, it does soon when others await its end: false, and the next one goes on.
+        Where it may stop, it does soon when others await its end. False if nothing waits.
         """
-        waiting = self.known.waiting
+        waiting, left = self._waiting(), most
         if not self._notes_changes:
             self.known.ends.clear()
-        ids: list[MemoryId] = self._scalars(
-            "SELECT id FROM memories WHERE id > :last ORDER BY id LIMIT :most",
-            last=self._last_indexed(),
-            most=most,
-        )
-        is_awaited, done = self._is_awaited if may_stop else bool, 0
-        for start in range(0, len(ids), AT_ONCE):
-            some = ids[start : start + AT_ONCE]
-            # Those of a transaction that was not ours, or whose knowledge was dropped, are read.
-            documents = self._documents.of([it for it in some if it not in waiting])
-            for it in filter(waiting.__contains__, some):
-                area, columns = waiting[it]
-                documents[it] = Document(area, *columns)
-            if not self._documents.insert_missing(documents, is_awaited):
+        if not waiting:
+            return False
+        left = len(waiting) if most is None else most
+        while waiting and left > 0:
+            numbers, some = self._oldest(min(left, AT_ONCE))
+            self._documents.insert_missing(numbers, some)
+            for id_ in some:
+                self.known.waiting_size -= sum(map(len, waiting.pop(id_)[1] or ()))
+            left -= len(some)
+            if may_stop and self._is_awaited():
                 break
-            for it in filter(waiting.__contains__, some):
-                self.known.waiting_size -= sum(map(len, waiting.pop(it)[1]))
-            done = start + len(some)
-        if done == len(ids) != most:  # so none is left
-            waiting.clear()
+        if not waiting:
             self.known.waiting_size, self.known.has_entries = 0, False
-        if done:
-            self._execute("UPDATE index_rules SET indexed_to = :last", last=ids[done - 1])
-            self.known.last_indexed = ids[done - 1]
-        return bool(done)
+        self._execute(
+            """UPDATE index_rules
+                  SET indexed_to = coalesce(:first - 1, (SELECT max(id) FROM memories), 0)""",
+            first=next(iter(waiting), None),
+        )
+        return True
+
+    def _waiting(self) -> dict[MemoryId, Waiting]:
+        """What waits, in the order of ids; what others made is read when it enters."""
+        if not self.known.has_all_waiting:
+            rows = self._execute(
+                f"""SELECT m.id, s.area
+                      FROM memories m
+                      JOIN spaces s ON s.id = m.space_id
+                     WHERE m.id > ({LAST_INDEXED})
+                  ORDER BY m.id"""
+            )
+            every: dict[MemoryId, Waiting] = {MemoryId(id_): (area, None) for id_, area in rows}
+            self.known.waiting, self.known.has_all_waiting = every | self.known.waiting, True
+        return self.known.waiting
+
+    def _oldest(self, most: int) -> tuple[list[int], dict[MemoryId, Waiting]]:
+        """The oldest of what waits, with others of its partition, which enter as one segment."""
+        some, size = dict[MemoryId, Waiting](), 0
+        of_areas, first = dict[int, list[int]](), -1
+        for id_, waiting in self.known.waiting.items():
+            area, columns = waiting
+            if area not in of_areas:
+                of_areas[area] = self._sound(area)
+                first = area if first < 0 else first
+            if of_areas[area] == of_areas[first]:
+                some[id_] = waiting
+                size += sum(map(len, columns or ()))
+                if len(some) == most or size > MAX_STEP:
+                    break
+        return of_areas[first], some
+
+    def _sound(self, area: int) -> list[int]:
+        """Where an area lies: nowhere if its space is damaged, whose repair fills a partition."""
+        with suppress(DamagedRow):
+            return self.partitions.of_area(area)
+        return []
 
     def changes(self) -> Changes:
         """What the transaction changed, once nothing waits."""

@@ -4,8 +4,7 @@ holds of each memory: a document, and the stems of its words.
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from ..errors import DamagedRow
@@ -23,6 +22,7 @@ from ..memory.space import (
     project_or_this,
     require_place,
 )
+from ..memory.table import Waiting
 from ..recall.query import LONGEST, SHORTEST
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
@@ -105,7 +105,8 @@ class Partitions(SqliteTable, Groups):
                   FROM index_rules
                  CROSS JOIN memories m ON m.id > indexed_to
                  CROSS JOIN spaces s ON s.id = m.space_id
-                 WHERE ({_lies_in(number)}) AND {indexed("m")}"""
+                 WHERE ({_lies_in(number)}) AND {indexed("m")}
+                       AND area << {AREA} | m.id NOT IN (SELECT id FROM {table(number)}_docsize)"""
         )
 
     def of_area(self, area: int) -> list[int]:
@@ -417,8 +418,7 @@ def numbers(record: bytes) -> Iterator[int]:
             number = 0
 
 
-SOME = 32  # documents between two looks at who waits: 3 ms
-AT_ONCE = 128  # documents of one statement, and of one commit that no change waits for
+AT_ONCE = 128  # documents of one statement, and of one commit that no change waits for: 2 ms
 
 # The areas of a partition; the first one answers for the global memories, too.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
@@ -466,50 +466,42 @@ class Documents(SqliteTable, Borrowing):
             self._insert_into(number, rows)
 
     def _insert_into(self, number: int, rows: Sequence[Row]) -> None:
-        """Many by one statement: other threads run meanwhile, and between two they must wait.
+        """Many by one statement: FTS5 writes out what it has before each, as a segment.
 
-        They have few sizes, as each that is cached holds the texts that it was last given.
+        Statements have few sizes, as each that is cached holds the texts that it was last given;
+        rows without a number fill them.
         """
-        while rows:
-            size = min(AT_ONCE, 1 << len(rows).bit_length() - 1)
-            some, rows = rows[:size], rows[size:]
+        for start in range(0, len(rows), AT_ONCE):
+            some = rows[start : start + AT_ONCE]
+            size = 1 << (len(some) - 1).bit_length()
             self._connection.execute(
                 f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)}""",
-                tuple(chain.from_iterable(some)),
+                    SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)})
+                     WHERE column1 IS NOT NULL""",
+                [*chain.from_iterable(some), *[None] * (5 * (size - len(some)))],
             )
 
-    def insert_missing(
-        self, documents: Mapping[MemoryId, Document], is_awaited: Callable[[], bool]
-    ) -> bool:
-        """Insert those that a partition has not: one that was made or refilled has them.
-
-        A damaged space has none; its repair refills the partition. False if only some have got
-        theirs, since others await the end: all of them can take 25 ms.
-        """
-        sound = set()
-        for area in {it.area for it in documents.values()}:
-            with suppress(DamagedRow):
-                if self._partitions.of_area(area):
-                    sound.add(area)
-        documents = {id_: it for id_, it in documents.items() if it.area in sound}
-        is_begun = False
-        for number, rows in self._by_partition(documents):
+    def insert_missing(self, numbers: Sequence[int], memories: Mapping[MemoryId, Waiting]) -> None:
+        """Insert those that a partition has not: one that was made or refilled has them."""
+        rows = sorted((row_number(area, id_), id_) for id_, (area, _) in memories.items())
+        for number in numbers:
             present = set(
                 self._scalars(
                     f"""SELECT value
                           FROM json_each(:rows)
                          WHERE value IN (SELECT id FROM {table(number)}_docsize)""",
-                    rows=json.dumps([row for row, *_ in rows]),
+                    rows=json.dumps([row for row, _ in rows]),
                 )
             )
-            missing = [it for it in rows if it[0] not in present]
-            for start in range(0, len(missing), SOME):
-                if is_begun and is_awaited():
-                    return False
-                self._insert_into(number, missing[start : start + SOME])
-                is_begun = True
-        return True
+            missing = [(row, id_) for row, id_ in rows if row not in present]
+            unread = self.of([id_ for _, id_ in missing if memories[id_][1] is None])
+            documents = list[Row]()
+            for row, id_ in missing:
+                if columns := memories[id_][1]:
+                    documents.append((row, *columns))
+                elif it := unread.get(id_):
+                    documents.append((row, it.title, it.content, it.context, it.tags))
+            self._insert_into(number, documents)
 
     def store(self, entries: Mapping[MemoryId, Entry]) -> None:
         self._connection.executemany(
