@@ -11,7 +11,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from agentops_memory.engine.engine import Transaction
+from agentops_memory.engine.engine import Place, Transaction, within_one_project
 from agentops_memory.errors import Busy
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
@@ -32,6 +32,12 @@ from ..support.process import until
 from ..support.service import Clock
 
 Test = Callable[[PostgresEngine], Awaitable[None]]
+
+
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, a group is whole."""
+    monkeypatch.setattr(transaction, "LONGEST", timedelta(seconds=SOON))
 
 
 def run(url: str, test: Test, **options: Any) -> None:
@@ -76,6 +82,69 @@ def test_rows_of_an_import_and_of_what_raises_are_in_no_transaction_of_others(
 
     run(postgresql, test, committed=lambda count, _: commits.append(count))
     assert commits == sizes
+
+
+def saved_together(
+    engine: PostgresEngine, *contents: str, window: timedelta = timedelta(hours=1)
+) -> Awaitable[list[memories.Saved]]:
+    saves = (engine.write(OPERATOR, memories.SAVE, draft(it), window) for it in contents)
+    return asyncio.gather(*saves)
+
+
+@pytest.mark.usefixtures("_patient")
+def test_saves_that_share_a_transaction_find_what_is_stored_and_each_other(postgresql: str) -> None:
+    commits = list[int]()
+
+    async def test(engine: PostgresEngine) -> None:
+        (stored,) = await saved_together(engine, "herons")
+        herons, cranes, again, storks = await saved_together(
+            engine, "herons", "cranes", "cranes", "storks"
+        )
+        created = "created", 1
+        actions = [(it.action, it.memory.duplicates) for it in (herons, cranes, again, storks)]
+        assert actions == [("deduplicated", 2), created, ("deduplicated", 2), created]
+        assert (herons.memory.id, again.memory.id) == (stored.memory.id, cranes.memory.id)
+
+    run(postgresql, test, committed=lambda count, _: commits.append(count))
+    assert commits == [1, 4]
+
+
+@within_one_project(lambda: Place(Project("demo"), SessionId("s")))
+def refused(tx: Transaction) -> None:
+    """What reads is not what has written, though the rows of others are stored before."""
+    tx[MemoryTable].at_key(draft("").space, "key")
+    raise Busy("no")
+
+
+@pytest.mark.usefixtures("_patient")
+def test_what_is_refused_undoes_nothing_of_others(postgresql: str) -> None:
+    commits = list[int]()
+
+    async def test(engine: PostgresEngine) -> None:
+        await saved_together(engine, "herons")
+        saves = saved_together(engine, "cranes"), saved_together(engine, "storks")
+        raised = engine.write(OPERATOR, refused)
+        _, refusal, _ = await asyncio.gather(saves[0], raised, saves[1], return_exceptions=True)
+        assert isinstance(refusal, Busy)
+
+    run(postgresql, test, committed=lambda count, _: commits.append(count))
+    assert commits == [1, 2]
+
+
+def test_a_text_that_cannot_be_stored_as_it_is_keeps_nothing_from_others(postgresql: str) -> None:
+    contents = ["herons", "a\0nul", r"no\u0000nul", "storks"]
+
+    async def test(engine: PostgresEngine) -> None:
+        saved = await saved_together(engine, *contents)
+        assert [it.action for it in saved] == ["created"] * 4
+        for it, content in zip(saved, contents, strict=True):
+            stored = await engine.read(
+                OPERATOR, lambda tx, id_: tx[MemoryTable].get(id_), it.memory.id
+            )
+            assert stored is not None
+            assert (stored.text.content == content) is ("\0" not in content)
+
+    run(postgresql, test)
 
 
 def test_what_is_no_exception_is_raised_to_those_who_share_it(postgresql: str) -> None:

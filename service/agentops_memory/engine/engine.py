@@ -207,8 +207,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., object])
 
-Place = tuple[Project, SessionId]
-"""The one project and the one session that work touches."""
+
+class Place(NamedTuple):
+    """The one project and the one session that work touches."""
+
+    project: Project
+    session: SessionId
+    fingerprint: int = 0  # of a text whose duplicate it looks for
+
 
 _WITHIN = "place_of_work"
 

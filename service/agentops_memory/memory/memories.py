@@ -258,6 +258,10 @@ class SpaceTable(Table):
             known[space] = row
         return row
 
+    def is_new(self, fingerprint: int) -> bool:
+        """Whether it is known that no memory has it."""
+        return fingerprint in self._known.new
+
     def named(
         self, kind: SpaceKind, table: str, names: Mapping[str, str], beside: Sequence[str] = ()
     ) -> Space:
@@ -514,13 +518,14 @@ class MemoryTable(MemoryLists):
     def _saying(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
         """Memories of its space with its key, type, title and hash: which, in the index's order."""
         space = self._spaces.find(memory.space)
-        if space is None:
-            return iter(())
         key, text, hash_ = memory.key, memory.text, memory.content_hash
+        searched = fingerprint(key, text.type, text.title, hash_)
+        if space is None or self._spaces.is_new(searched):
+            return iter(())
         rows = self._execute(
             _saying(self._sql, which, has_key=key is not None), space=space[0],
-            fingerprint=fingerprint(key, text.type, text.title, hash_), hash=hash_, key=key,
-            type=text.type, title=text.title, **values, **self._moment.values,
+            fingerprint=searched, hash=hash_, key=key, type=text.type, title=text.title,
+            **values, **self._moment.values,
         )  # fmt: skip
         return self._intact(rows, memory_of)
 

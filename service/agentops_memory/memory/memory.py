@@ -217,6 +217,11 @@ class Draft:
     key: str | None = None
     lifecycle: LifecycleChange = NO_CHANGE
 
+    @property
+    def fingerprint(self) -> int:
+        text = self.text
+        return fingerprint(self.key, text.type, text.title, content_hash(text.content))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

@@ -200,6 +200,7 @@ class Known:
     spaces: dict[Space, tuple[int, int]] = field(default_factory=dict)  # id and area
     named: dict[tuple[str, ...], Space] = field(default_factory=dict)  # others, by another name
     sessions: dict[SessionId, Project] = field(default_factory=dict)
+    new: set[int] = field(default_factory=set)  # fingerprints that no memory has
     partitions: dict[int, list[int]] = field(default_factory=dict)  # by area of the index
     # By area of the index, and by space and session: of the newest contents, oldest first.
     ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
@@ -213,6 +214,7 @@ class Known:
     def forget(self) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
             known.clear()
+        self.new.clear()
         self.waiting.clear()
         self.features, self.has_all_waiting, self.waiting_size = None, False, 0
 

@@ -4,13 +4,14 @@ A database that cannot be used is refused with one sentence. No sentence has a p
 no refusal has a cause: what the driver says quotes hosts, roles and names of databases.
 """
 
+import json
 import logging
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import count, groupby, islice
 from typing import Any, cast
 
@@ -61,6 +62,7 @@ class PostgresConnection:
         self.damaged: list[DamagedRow] = []  # what the transaction has left out
         self.has_written = False
         self.ids: list[int] = []  # for new memories; the last is the next
+        self._rows: list[Mapping[str, object]] = []  # new memories, stored before what comes next
         self._pipeline: psycopg.Pipeline | None = None
 
     @contextmanager
@@ -75,6 +77,7 @@ class PostgresConnection:
     def execute(
         self, statement: str, parameters: Mapping[str, object] | None = None, /
     ) -> "PostgresCursor":
+        self.flush()
         cursor, text = self.raw.cursor(), cast(Any, with_placeholders(statement))
         if not statement.startswith("SELECT"):
             self.has_written = True
@@ -89,6 +92,7 @@ class PostgresConnection:
 
     def read(self, query: str, parameters: Mapping[str, object]) -> Iterator[Any]:
         """The rows of a query, fetched a few at a time in this transaction."""
+        self.flush()
         name = f"rows_{next(_NUMBERS)}"
         begin = f"DECLARE {name} NO SCROLL CURSOR FOR {with_placeholders(query)}"
         self.raw.execute(cast(Any, begin), parameters, prepare=False)
@@ -101,11 +105,24 @@ class PostgresConnection:
     def executemany(
         self, statement: str, rows: Iterable[Mapping[str, object]], /
     ) -> "PostgresCursor":
+        self.flush()
         cursor = self.raw.cursor()
         if parameters := list(rows):
             self.has_written = True
             cursor.executemany(cast(Any, with_placeholders(statement)), parameters)
         return PostgresCursor(self, cursor)
+
+    def insert_later(self, row: Mapping[str, object]) -> None:
+        """Insert a memory with others, in one statement."""
+        self._rows.append(row)
+        self.has_written = True
+
+    def flush(self) -> None:
+        """Insert what waits."""
+        if self._rows:
+            rows, self._rows, has_written = self._rows, [], self.has_written
+            self.execute(_inserting(*rows[0]), {"rows": json.dumps(rows)})
+            self.has_written = has_written  # who comes next has not
 
     def sync(self) -> None:
         """Wait for the answers to all that was executed; raises the first that is an error."""
@@ -206,10 +223,16 @@ def _inserted(connection: Connection, statement: str, values: Mapping[str, objec
     if not (ids and statement.startswith(_MEMORY)):
         (id_,) = connection.execute(f"{statement} RETURNING id", values).fetchone()
     else:  # nothing has to be waited for
-        statement = statement.replace("(", "(id, ", 1).replace("VALUES (", "VALUES (:id, ", 1)
         id_ = ids.pop()
-        connection.execute(statement, {**values, "id": id_})
+        cast("PostgresConnection", connection).insert_later({"id": id_, **values})
     return cast("int", id_)
+
+
+@cache
+def _inserting(*columns: str) -> str:
+    listed = ", ".join(columns)
+    return f"""INSERT INTO memories ({listed})
+               SELECT {listed} FROM json_populate_recordset(CAST(NULL AS memories), :rows)"""
 
 
 def _inserted_all(

@@ -13,6 +13,7 @@ group is rolled back, and each of its changes is made by itself.
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -109,6 +110,7 @@ class PostgresTransaction(Transaction):
         """Put into the index what waits: it is about to be read, or committed."""
         if "index" in vars(self):
             self.index.flush()
+        self.connection.flush()
 
     @property
     def search(self) -> PostgresSearch:
@@ -167,14 +169,24 @@ class Lock:
     project: Project | None = None
 
 
+# A selected array has one plan: an array as such would be planned each time that it is short.
 KNOWN = """
 SELECT id, project, NULL, 0, 0, 0
   FROM sessions
- WHERE id = ANY(CAST(:sessions AS TEXT[]))
+ WHERE id = ANY(CAST((SELECT :sessions) AS TEXT[]))
  UNION ALL
 SELECT NULL, project, scope, id, area, partition
   FROM spaces
- WHERE kind = 'project' AND project = ANY(CAST(:projects AS TEXT[]))"""
+ WHERE kind = 'project' AND project = ANY(CAST((SELECT :projects) AS TEXT[]))
+ UNION ALL
+SELECT NULL, NULL, NULL, m.fingerprint, 0, 0
+  FROM unnest(CAST((SELECT :projects) AS TEXT[]), CAST((SELECT :fingerprints) AS BIGINT[]))
+       AS its (project, fingerprint)
+  JOIN spaces s ON s.project = its.project
+ CROSS JOIN LATERAL (SELECT fingerprint
+                       FROM memories
+                      WHERE space_id = s.id AND fingerprint = its.fingerprint
+                      LIMIT 1) m"""
 
 
 Begin = Callable[..., Any]
@@ -209,11 +221,11 @@ class Claims:
             "pg_advisory_xact_lock(:project)" if lock.project else "NULL",
             # One after the other, when those before are held.
             """ARRAY(SELECT number
-                       FROM unnest(CAST(:numbers AS BIGINT[])) AS number
+                       FROM unnest(CAST((SELECT :numbers) AS BIGINT[])) AS number
                       WHERE pg_try_advisory_xact_lock(number))""",
             # The sequence is looked for when this runs, in the schema that was set before.
             """ARRAY(SELECT nextval(CAST(CAST('memories_id_seq' AS TEXT) AS regclass))
-                       FROM generate_series(1, :count)
+                       FROM generate_series(1, (SELECT CAST(:count AS BIGINT)))
                    ORDER BY 1 DESC)""",
             tenant=number_of(self._schema),
             project=number_of(self._schema, "project", lock.project or ""),
@@ -221,17 +233,23 @@ class Claims:
             # None for one by itself, which may need none: numbers have gaps only after groups.
             count=len(targets) if len(changes) > 1 else 0,
         )
-        projects, sessions = [it for it, _ in targets], [it for _, it in targets]
-        known_rows = self._connection.execute(KNOWN, {"projects": projects, "sessions": sessions})
+        projects, sessions, fingerprints = map(list, zip(*targets, strict=True))
+        known_rows = self._connection.execute(
+            KNOWN, {"projects": projects, "sessions": sessions, "fingerprints": fingerprints}
+        )
         *_, taken, self._connection.ids = begun.fetchone()
         self._taken.update(taken)
         for session, project, scope, id_, area, partition in known_rows.fetchall():
             with suppress(DamagedRow):  # who reads it will tell
-                if session is None:
+                if session is not None:
+                    known.sessions[session] = project
+                elif project is not None:
                     require_place(id_, area, partition, project)
                     known.spaces[Space(project=project, scope=scope)] = id_, area
                 else:
-                    known.sessions[session] = project
+                    fingerprints.append(id_)
+        # Of two changes that say the same, the second finds the first one's memory.
+        known.new.update(it for it, times in Counter(fingerprints).items() if times == 1)
         made = [it for it in changes if self._taken.issuperset(numbers[it])]
         if lock.project and first not in made:
             return [first]
