@@ -24,7 +24,6 @@ def three(
 ) -> Iterator[list[Service]]:
     """Two services that hold at once whatever is asked for, and one that holds nothing."""
     monkeypatch.setattr(cache, "PATIENCE", 1)
-    monkeypatch.setattr(cache, "REST", 0)
     clock = Clock()
     with ExitStack() as stack:
         yield [
@@ -109,7 +108,6 @@ def test_a_command_that_stays_holds_what_is_asked(
     postgresql: str, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "PATIENCE", 1)
-    monkeypatch.setattr(cache, "REST", 0)
 
     async def ask() -> None:
         variables = {"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_POOL": "1"}
