@@ -125,7 +125,7 @@ class RecallOperations:
         result = await self.recall.search(
             request.caller(), text, filter_, limit, options, superseded=superseded
         )
-        annotate(search_span(text, filter_, result))
+        annotate(search_span(text, filter_.project, result))
         events("search.result", map(injected, result.hits))
         hits = [
             wire.hit(
@@ -159,7 +159,7 @@ class RecallOperations:
             budget=budget, include=options, joining=_joining(request),
         )  # fmt: skip
         result = context.found
-        annotate({**context_span(text, filter_, context), **budget_span(budget, context)})
+        annotate({**context_span(text, filter_.project, result), **budget_span(budget, context)})
         events("context.injected", map(injected, result.hits))
         methods = Counter(hit.method for hit in result.hits)
         for method, hits in methods.items():
@@ -289,19 +289,18 @@ def _line(of: Context, position: int, budget: Budget, options: Include) -> c.Lin
     return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
 
 
-def search_span(text: str, filter_: Filter, result: SearchResult) -> Attributes:
+def search_span(text: str, project: Project | None, result: SearchResult) -> Attributes:
     return {
-        "memory.project": filter_.project,
+        "memory.project": project,
         "memory.search.query": Cut(text, SPAN_QUERY),
         "memory.search.result_count": len(result.hits),
         "memory.search.degraded": result.is_degraded or None,
     }
 
 
-def context_span(text: str, filter_: Filter, context: Context) -> Attributes:
-    result = context.found
+def context_span(text: str, project: Project | None, result: SearchResult) -> Attributes:
     return {
-        "memory.project": filter_.project,
+        "memory.project": project,
         "memory.query": Cut(text, MAX_PROMPT),
         "memory.context.query_used": bool(text),
         "memory.context.method": METHODS[result.method],

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
+from struct import pack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, unquote_to_bytes
 
@@ -27,7 +28,7 @@ from ..memory.memory import Draft, Shown, Text
 from ..memory.redactor import Redactor
 from ..memory.rows import micros
 from ..memory.saves import SAVE
-from ..memory.search import SHOWN, Context, Filter, Hit, Method, SearchResult
+from ..memory.search import SHOWN, Hit, Method, SearchResult
 from ..memory.space import Project, project_name
 from ..memory.table import PastStep
 from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
@@ -186,23 +187,21 @@ class FastReads:
         self, path: bytes, params: Params, headers: Headers, read: HeldRead, began: int
     ) -> "Span | None":
         """Leave the spans of the long way, if any are sent."""
-        if self.telemetry.past is None:
+        if (past := self.telemetry.past) is None:
             return None
-        text, filter_ = params[1], Filter(project=params[0])
+        project, text, _ = params
         hits = tuple([_HITS[by] for _, _, by in read.hits])
         result = SearchResult(hits=hits, query=Query(corrections=read.corrections))
         if path == SEARCH:
-            name, event, attributes = "search", "search.result", search_span(text, filter_, result)
+            name, event, attributes = "search", "search.result", search_span(text, project, result)
         else:
             name, event = "fetch_context", "context.injected"
-            attributes = context_span(text, filter_, Context(found=result))
-        encoded = self.telemetry.past.encoded
+            attributes = context_span(text, project, result)
         events = [
-            line.partition(EVENT)[2]
-            + encoded({"memory.injected.rank": rank, "memory.injected.method": METHODS[by]})
+            line.partition(EVENT)[2] + pack("<d", rank).join(_around_rank(past.encoded, by))
             for line, (_, rank, by) in zip(read.lines, read.hits, strict=True)
         ]
-        return self.telemetry.past.operation(
+        return past.operation(
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
             [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
@@ -219,6 +218,12 @@ def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
     event = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
     del event["memory.injected.rank"], event["memory.injected.method"]
     return render(memory) + EVENT + encoded(event)
+
+
+@lru_cache
+def _around_rank(encoded: Encode, by: Method) -> Sequence[bytes]:
+    end = encoded({"memory.injected.rank": RANK, "memory.injected.method": METHODS[by]})
+    return end.split(pack("<d", RANK))
 
 
 def _parameters(query: bytes, text_name: bytes) -> Params | None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
 from importlib import import_module
+from random import getrandbits
 from struct import Struct, pack
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ INTERVAL = timedelta(seconds=60)  # between two messages of measurements
 PROTOCOLS = {"grpc": "grpc", "http/protobuf": "http", "http": "http"}  # and their packages
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
-PAIRS = 1024  # attributes whose bytes are remembered
+PAIRS = 1024  # attributes, and steps, whose bytes are remembered
 # Settings of the SDK that change what a span holds, how spans are counted, or if any is sent.
 _CHANGING = re.compile("OTEL_(.*_LIMIT|PYTHON_SDK_INTERNAL_METRICS_ENABLED|SDK_DISABLED)")
 
@@ -51,7 +52,7 @@ _KEY, _VALUE, _TEXT, _TRUE, _FALSE, _INT, _FLOAT = (
 )  # fmt: skip
 _SPAN = _SCOPE = b"\x12"  # in what one scope has, and that in what one resource has
 _RESOURCE = b"\x0a"  # in a message
-_KIND_AND_TIMES = Struct("<BBBQBQ")  # with the keys before each
+_TAIL = Struct("<BBBQBQ2sI")  # kind, times and flags, with the keys before each
 _INTERNAL, _SERVER = Message.SPAN_KIND_INTERNAL, Message.SPAN_KIND_SERVER
 _IS_KNOWN = int(SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 _IS_REMOTE = int(SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
@@ -88,9 +89,9 @@ def encoded_message(sdk_spans: Sequence[ReadableSpan]) -> bytes:
 
 def encode_spans(sdk_spans: Sequence[ReadableSpan]) -> ExportTraceServiceRequest:
     """The same, where it is a message that is sent: over gRPC."""
-    request = ExportTraceServiceRequest()
-    request.MergeFromString(encoded_message(sdk_spans))
-    return request
+    encoded = encoded_message(sdk_spans)
+    message: ExportTraceServiceRequest = ExportTraceServiceRequest.FromString(encoded)
+    return message
 
 
 class _Encoded:
@@ -110,7 +111,6 @@ class PastSpans:
 
     def __init__(self, provider: TracerProvider, processor: BatchSpanProcessor) -> None:
         self._sampler = provider.sampler
-        self._ids = provider.id_generator
         self._processor = processor
         self._callers = TraceContextTextMapPropagator()
         scope = InstrumentationScope(SCOPE, __version__)
@@ -132,50 +132,49 @@ class PastSpans:
         """
         caller = self._callers.extract(headers)
         parent = trace.get_current_span(caller).get_span_context()
-        trace_id = parent.trace_id if parent.is_valid else self._ids.generate_trace_id()
-        sampled = self._sampler.should_sample(caller, trace_id, name, trace.SpanKind.SERVER)
-        flags = trace.TraceFlags(sampled.decision is sampling.Decision.RECORD_AND_SAMPLE)
-        own, within, *ids = [self._ids.generate_span_id() for _ in (*steps, name)]
-        context = trace.SpanContext(trace_id, own, False, flags, sampled.trace_state)
-        if flags.sampled:
+        trace_id = parent.trace_id if parent.is_valid else getrandbits(128) or 1
+        is_sent = not parent.is_valid or parent.trace_flags.sampled
+        if self._sampler is not sampling.DEFAULT_ON:  # which says this in many more calls
+            sampled = self._sampler.should_sample(caller, trace_id, name, trace.SpanKind.SERVER)
+            is_sent = sampled.decision is sampling.Decision.RECORD_AND_SAMPLE
+        own, within, *ids = [(getrandbits(64) or 1).to_bytes(8, "big") for _ in (*steps, name)]
+        own_id, state = int.from_bytes(own, "big"), parent.trace_state  # samplers leave it as it is
+        context = trace.SpanContext(trace_id, own_id, False, trace.TraceFlags(is_sent), state)
+        if is_sent:
             work, *inner = steps
-            shared = _NO_STATUS + _TRACE_ID + trace_id.to_bytes(16, "big")
-            if sampled.trace_state:
-                shared += _sized(_TRACE_STATE, sampled.trace_state.to_header().encode())
+            shared = _sized(_TRACE_STATE, state.to_header().encode()) if state else b""
+            shared = _NO_STATUS + _TRACE_ID + trace_id.to_bytes(16, "big") + shared + _SPAN_ID
             below = [*zip(inner, ids, [within] * len(ids), strict=True), (work, within, own)]
-            spans = [_span(shared, *it, _encoded(_ATTRIBUTE, it[0].attributes)) for it in below]
+            spans = [_span(shared + own_ + _PARENT + above, it) for it, own_, above in below]
             at = _EVENT_AT + work.ended.to_bytes(8, "little") + _sized(_NAMED, events[0].encode())
-            fields = _encoded(_ATTRIBUTE, attributes)
+            fields = _PARENT + parent.span_id.to_bytes(8, "big") if parent.is_valid else b""
+            flags = _IS_KNOWN | (_IS_REMOTE if fields else 0)
+            fields = shared + own + fields + _encoded(_ATTRIBUTE, attributes)
             fields += b"".join([_sized(_EVENT, at + it) for it in events[1]])
-            whole = PastStep(name, work.began, work.ended, {})
-            spans.append(_span(shared, whole, own, parent.span_id, fields, _SERVER))
+            spans.append(_span(fields, PastStep(name, work.began, work.ended, {}), _SERVER, flags))
             self._processor.on_end(PastOperation(context, self._frame, b"".join(spans)))
         return trace.NonRecordingSpan(context)
 
-    def encoded(self, attributes: Mapping[str, AnyValue]) -> bytes:
+    @staticmethod
+    def encoded(attributes: Mapping[str, AnyValue]) -> bytes:
         """Attributes of an event, or some of them."""
         return _encoded(_EVENT_ATTRIBUTE, attributes)
 
 
-def _span(
-    shared: bytes, step: PastStep, own: int, parent: int, fields: bytes, kind: int = _INTERNAL
-) -> bytes:
-    """A step as one of the spans of a scope."""
-    flags = _IS_KNOWN | (_IS_REMOTE if kind == _SERVER and parent else 0)
-    return _sized(_SPAN, b"%b%b%b%b%b%b%b%b" % (
-        shared, _SPAN_ID, own.to_bytes(8, "big"),
-        _PARENT + parent.to_bytes(8, "big") if parent else b"", fields,
-        _sized(_NAME, step.name.encode()),
-        _KIND_AND_TIMES.pack(0x30, kind, 0x39, step.began, 0x41, step.ended),
-        _FLAGS + flags.to_bytes(4, "little"),
-    ))  # fmt: skip
+def _span(before: bytes, step: PastStep, kind: int = _INTERNAL, flags: int = _IS_KNOWN) -> bytes:
+    tail = _TAIL.pack(0x30, kind, 0x39, step.began, 0x41, step.ended, _FLAGS, flags)
+    return _sized(_SPAN, before + _told(step.name, *step.attributes.items()) + tail)
+
+
+@lru_cache(PAIRS)  # a step says few things, and in words of ours
+def _told(name: str, *attributes: tuple[str, str | int | None]) -> bytes:
+    return _encoded(_ATTRIBUTE, dict(attributes)) + _sized(_NAME, name.encode())
 
 
 def _encoded(key: bytes, attributes: Mapping[str, AnyValue]) -> bytes:
     return b"".join([
         (_known_pair if type(it) in _FEW else _pair)(key, name, it)
-        for name, it in attributes.items()
-        if it is not None
+        for name, it in attributes.items() if it is not None
     ])  # fmt: skip
 
 
