@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, sampling
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace import SpanKind, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
@@ -128,6 +128,18 @@ def test_a_message_holds_spans_of_the_sdk_and_past_ones() -> None:
     ]
     steps = ["store.fts", "store.fts", "store.search"]
     assert sorted(spans) == sorted(["one", "two", "one of the SDK", "two of the SDK", *steps * 2])
+
+
+def test_a_sampler_that_is_not_the_usual_one_is_asked() -> None:
+    with providing() as (provider, kept):
+        headers = {"traceparent": f"00-{TRACE}-{AGENT}-00"}
+        for provider.sampler in (sampling.ALWAYS_ON, sampling.ALWAYS_OFF):
+            past = otlp.PastSpans(provider, kept)
+            root = past.operation("memory.search", headers, STEPS, {}, ("e", []))
+            is_sampled = provider.sampler is sampling.ALWAYS_ON
+            assert root.get_span_context().trace_flags.sampled is is_sampled
+
+    assert len(kept.spans) == 1
 
 
 def test_a_span_that_is_not_sampled_is_not_encoded() -> None:
