@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from agentops_memory_client.contract.models import json_object
-from agentops_memory_client.contract.service import Call, params
+from agentops_memory_client.contract.service import Call, MemoryService, params
 
 from ...engine.engine import noop
 from ...memory.access import AgentId, Caller, agent_id, tenant_id
@@ -26,11 +26,9 @@ from ..output import confirm, counted, progress_bar, say, size
 from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
 from ..print_results import named, parts, print_records, tell
 from ..program import command, group
-from ..target import Target
+from ..target import Target, service_at
 
 if TYPE_CHECKING:
-    from agentops_memory_client import AsyncMemoryClient
-
     from ...openintent.agents import AgentExtent, Agents
 
 T = TypeVar("T")
@@ -169,17 +167,15 @@ def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], 
     return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
 
 
-def _on_service(service: Target, work: Callable[["AsyncMemoryClient"], Awaitable[T]]) -> T:
-    from agentops_memory_client import AsyncMemoryClient  # noqa: PLC0415 - the files need no HTTP
-
+def _on_service(service: Target, work: Callable[[MemoryService], Awaitable[T]]) -> T:
     async def worked() -> T:
-        async with AsyncMemoryClient.from_environment(url=service.url, key=service.key) as routes:
+        async with service_at(service) as routes:
             return await work(routes)
 
     return asyncio.run(worked())
 
 
-async def _projects_of(service: "AsyncMemoryClient") -> list[dict[str, object]]:
+async def _projects_of(service: MemoryService) -> list[dict[str, object]]:
     """The projects of a service, as `projects list` shows them but for when they changed."""
     counts = {it: await service.stats(it) for it in (await service.stats()).projects}
     totals = "observations=total_observations sessions=total_sessions"
@@ -190,7 +186,7 @@ async def _projects_of(service: "AsyncMemoryClient") -> list[dict[str, object]]:
 
 
 async def _erase_on_service(
-    service: "AsyncMemoryClient", project: str, *, dry_run: bool = False
+    service: MemoryService, project: str, *, dry_run: bool = False
 ) -> dict[str, Any]:
     return await service._ask(Call(  # noqa: SLF001 - no method of the client erases a project
         operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
