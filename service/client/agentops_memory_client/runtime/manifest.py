@@ -13,7 +13,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from .hooks import INJECT, SAVE, HooksRefused, InjectRule, SaveRule, close_to, printable, quoted
 
 T = TypeVar("T")
-Found = Mapping[object, Any]
+Fields = Mapping[object, Any]
 
 HOOKS = "toolHooks"
 MERGE = "tag:yaml.org,2002:merge"
@@ -41,8 +41,8 @@ class _Loader(yaml.SafeLoader):
             if key.tag == MERGE:
                 merged += value.value if isinstance(value, SequenceNode) else [value]
             elif _name(key) in pairs:
-                said = f"the key {quoted(key.value)} stands twice"
-                raise ConstructorError(None, None, said, key.start_mark)
+                problem = f"the key {quoted(key.value)} stands twice"
+                raise ConstructorError(None, None, problem, key.start_mark)
             else:
                 pairs[_name(key)] = key, value
         node.value = [*pairs.values()]  # now: a mapping may merge itself
@@ -59,17 +59,19 @@ def _name(key: Node) -> object:
 
 
 def hooks_in(kind: type[T], text: str) -> T:
-    """The hooks; HooksRefused names each fault with its place.
+    """The hooks; HooksRefused names each fault with its position.
 
     The text is a manifest with `spec.toolHooks`, or has `toolHooks` or the two
     lists at the top. Of several documents one may have rules.
     """
     faults = list[str]()
-    places = [place for it in _documents(text) for place in _places(it, faults)]
+    places = [position for it in _documents(text) for position in _places(it, faults)]
     if len(places) > 1:
         faults.append(f"{HOOKS}: Hooks are of one agent; these stand in {len(places)} places.")
-    path, found = places[0] if places else ("", {})
-    rules = {name: _present(found[name]) for name in (SAVE, INJECT) if found.get(name) is not None}
+    path, fields = places[0] if places else ("", {})
+    rules = {
+        name: _present(fields[name]) for name in (SAVE, INJECT) if fields.get(name) is not None
+    }
     try:
         hooks = TypeAdapter(kind).validate_python(rules)
     except ValidationError as error:
@@ -85,16 +87,16 @@ def _documents(text: str) -> list[object]:
         return list(yaml.load_all(text, _Loader))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
+        position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
         reason = ", ".join(filter(None, (error.context, error.problem)))
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
             ValueError) as error:  # fmt: skip
         # Of a character that no text has; and of a date, a number or an escape that is none.
-        place, reason = "the text", str(error)
-    raise HooksRefused(f"{place}: This is not YAML: {printable(' '.join(reason.split()))}.")
+        position, reason = "the text", str(error)
+    raise HooksRefused(f"{position}: This is not YAML: {printable(' '.join(reason.split()))}.")
 
 
-def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Found]]:
+def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
     """Where a document has hooks, or could have; the rest is the platform's."""
     fields = _fields(root, "the document", faults)
     spec = _fields(fields.get("spec"), "spec", faults)
@@ -111,7 +113,7 @@ def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Found]]:
         yield "", fields
 
 
-def _fields(value: object, path: str, faults: list[str]) -> Found:
+def _fields(value: object, path: str, faults: list[str]) -> Fields:
     if isinstance(value, Mapping):
         return value
     if value is not None:
@@ -119,8 +121,10 @@ def _fields(value: object, path: str, faults: list[str]) -> Found:
     return {}
 
 
-def _refuse_lookalikes(found: Found, path: str, known: tuple[str, ...], faults: list[str]) -> None:
-    names = [it for it in found if isinstance(it, str) and it not in known]
+def _refuse_lookalikes(
+    fields: Fields, path: str, known: tuple[str, ...], faults: list[str]
+) -> None:
+    names = [it for it in fields if isinstance(it, str) and it not in known]
     meant = {it: close_to(it, known) for it in names}
     faults += [f"{path}{printable(it)}: There is no such field. Did you mean {meant[it]}?"
                for it in names if meant[it]]  # fmt: skip
@@ -139,7 +143,7 @@ def _present(rules: object) -> object:
 
 
 def _fault(fault: Any) -> str:
-    """A fault of pydantic, with its place."""
+    """A fault of pydantic, with its position."""
     loc, kind, sentence = fault["loc"], fault["type"], f"{fault['msg']}."
     if loc[-1] == "[key]" or kind == "invalid_key":  # True is 1 there, so it is not named
         loc, kind, sentence = loc[: -2 if loc[-1] == "[key]" else -1], "", NAMES
