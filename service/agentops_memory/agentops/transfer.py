@@ -9,7 +9,15 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass, replace  # as the client's nouns, one of which is extended
 from datetime import datetime, timedelta
@@ -34,6 +42,7 @@ from ..memory.imports import (
     Tally,
     decision,
     link_all,
+    session_hash,
     unmatched,
 )
 from ..memory.lifecycles import SupersessionTable
@@ -343,9 +352,11 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     return tally
 
 
-def plan_rows(tx: Transaction, rows: Sequence[Row], position: int) -> None:
+def plan_rows(
+    tx: Transaction, rows: Sequence[Row], position: int, planned: Mapping[SessionId, int]
+) -> None:
     """Store rows, and roll back; raises Planned. Quotas are not checked."""
-    importing = Importing(tx, position)
+    importing = Importing(tx, position, planned)
     for start in range(0, len(rows), SLICE):
         importing.add(rows[start : start + SLICE])
     raise Planned(importing.tally)
@@ -459,14 +470,18 @@ class Transfer:
         )  # fmt: skip
 
     async def plan_import(self, caller: Caller, document: Document) -> Tally:
-        """What an import would do now; each chunk is planned alone, and quotas are not checked."""
+        """What an import would do now; memories of each chunk alone, and quotas are not checked."""
         caller.require(Role.ADMIN)
         tally, chunks = Tally(), document.chunks(Redactor(self.rules(caller)))
+        hashes = dict[SessionId, int]()
         while rows := await _next(chunks):
             try:
-                await self.engine.write(caller, plan_rows, rows, tally.memories.total())
+                await self.engine.write(caller, plan_rows, rows, tally.memories.total(), hashes)
             except Planned as planned:
                 tally.add(*planned.args)
+            for it in rows:
+                if isinstance(it, Session):
+                    hashes.setdefault(it.id, session_hash(it))
         return tally
 
     async def _in_chunks(

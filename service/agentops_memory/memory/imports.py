@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from functools import cache
@@ -49,6 +49,7 @@ def _rows_of(sql: Dialect, *names: str) -> str:
 
 Row = Session | Memory
 MAX_CONFLICTS = 100  # listed one by one
+NONE_PLANNED: Mapping[SessionId, int] = {}
 
 
 class RowOutcome(StrEnum):
@@ -133,13 +134,18 @@ class Tally:
 
 
 class Importing:
-    """Stores rows in one transaction, in their order; `position` is that of the first memory."""
+    """Stores rows in one transaction, in their order; `position` is that of the first memory.
 
-    def __init__(self, tx: Transaction, position: int = 0) -> None:
+    `planned` has the `session_hash` of sessions that transactions before would have stored.
+    """
+
+    def __init__(
+        self, tx: Transaction, position: int = 0, planned: Mapping[SessionId, int] = NONE_PLANNED
+    ) -> None:
         tx.require_alone()  # all who share a group commit would wait for many rows
         self.tx = tx
         self.tally = Tally()
-        self._position = position
+        self._position, self._planned = position, planned
         self._sessions: dict[SessionId, Project] = {}
         self._new: set[MemoryId] = set()
         self._opened: list[Session] = []  # sessions and memories that wait to be stored
@@ -167,16 +173,20 @@ class Importing:
 
     def _add_session(self, session: Session) -> None:
         self.tx.caller.require_project(session.project)
-        if session.id not in self._sessions:
+        if session.id in self._sessions:
+            self._store()
+            stored = self.tx[SessionTable].get(session.id)
+            assert stored is not None
+            self.tx.caller.require_project(stored.project)
+            known = session_hash(stored)
+        elif session.id in self._planned:
+            known = self._planned[session.id]
+        else:
             self._sessions[session.id] = session.project
             self._opened.append(session)
             self.tally.sessions[RowOutcome.NEW] += 1
             return
-        self._store()
-        stored = self.tx[SessionTable].get(session.id)
-        assert stored is not None
-        self.tx.caller.require_project(stored.project)
-        is_same = _in_seconds(stored) == _in_seconds(session)
+        is_same = known == session_hash(session)
         self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
     def _admit(self, memory: Memory) -> None:
@@ -378,9 +388,10 @@ def in_seconds(at: datetime) -> datetime:
     return at.replace(microsecond=0)
 
 
-def _in_seconds(session: Session) -> Session:
+def session_hash(session: Session) -> int:
+    """By which an import tells sessions apart, whose times it knows to the second."""
     ended_at = session.ended_at and in_seconds(session.ended_at)
-    return replace(session, started_at=in_seconds(session.started_at), ended_at=ended_at)
+    return hash(replace(session, started_at=in_seconds(session.started_at), ended_at=ended_at))
 
 
 def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
