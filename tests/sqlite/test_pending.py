@@ -24,7 +24,7 @@ from agentops_memory.recall import visibility as document
 from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.recall.query import understood
 from agentops_memory.recall.text import End, columns
-from agentops_memory.sqlite import SqliteEngine, transaction
+from agentops_memory.sqlite import SqliteEngine, index, transaction
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.partitions import table
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -264,6 +264,27 @@ def test_columns_are_those_that_the_view_reads(
 
 def _array(tags: list[str]) -> bytes:
     return json.dumps(tags, ensure_ascii=False).encode()
+
+
+def test_what_a_large_transaction_ends_with_is_known_to_the_next_that_borrows(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "MOST_NEW", 1)  # so that it is large
+    reads: list[str] = []
+
+    async def test(database: SqliteEngine) -> None:
+        await save(database, "yes")
+        await save(database, "no")
+        await database.write(OPERATOR, tracing)
+        for content in ("yes", "no"):
+            await save(database, content)
+
+    def tracing(tx: SqliteTransaction) -> None:
+        tx._connection.set_trace_callback(reads.append)  # noqa: SLF001
+
+    run(path, test)
+    assert not [it for it in reads if "INDEXED BY memories_in_session" in it]
+    assert_index_is_whole(path)
 
 
 def test_what_another_process_changes_between_two_saves_is_what_the_next_borrows(

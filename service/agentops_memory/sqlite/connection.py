@@ -74,6 +74,10 @@ class Noted:
             self._known.ends.pop(area, None)
         else:
             self._known.forget()
+        self.note_area(partition, area, memory)
+
+    def note_area(self, partition: int | None, area: int, memory: int) -> None:
+        """Of a memory that is new: what is known of those before it stays true."""
         if area != UNINDEXED_AREA:
             group = NO_GROUP if partition is None else partition
             self._areas.setdefault(MemoryId(memory), set()).add((group, area))
@@ -275,7 +279,7 @@ _PRAGMAS = (
     "secure_delete = ON",  # zeros over what is deleted, for erasures
     "trusted_schema = ON",  # the view memory_text calls our functions
     f"journal_size_limit = {WAL_SIZE}",  # else a log that grew once keeps its size
-    f"wal_autocheckpoint = {CHECKPOINT}",  # fewer syncs than by SQLite's 1,000 pages
+    f"wal_autocheckpoint = {CHECKPOINT}",
 )
 
 

@@ -224,18 +224,17 @@ class Index(SqliteTable):
     def _note_new(
         self, id_: MemoryId, memory: Memory, space: int, area: int, columns: Columns
     ) -> None:
-        self._new_size += sum(map(len, columns))
-        if self._new_size > MOST_NEW:  # whose projects are read again
-            noted = ours(self._connection).noted
-            for (partition, of_area), row, _ in self._new.values():
-                noted.note(partition, of_area, row.id)
-            self._new.clear()
-            return
         number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
         ends = optional_micros(memory.lifecycle.expires_at)
         pinned_at = optional_micros(memory.lifecycle.pinned_at)
         row = IndexedMemory(id_, space, memory.session, micros(memory.created_at), ends, pinned_at)
         self._new[id_] = NewMemory((number, area), row, columns)
+        self._new_size += sum(map(len, columns))
+        if self._new_size > MOST_NEW:  # whose projects are read again
+            noted = ours(self._connection).noted
+            for (partition, of_area), row, _ in self._new.values():
+                noted.note_area(partition, of_area, row.id)
+            self._new.clear()
 
     def require_own_rules(self) -> Features:
         """The features by which words are prepared; Unavailable if the index was made by others.
