@@ -20,6 +20,7 @@ from agentops_memory.telemetry import Telemetry
 
 from ..support.damaged_values import damage as damage_row
 from ..support.engine import impatient, locked, opened
+from ..support.engines import rows
 from ..support.files import assert_index_is_whole, put_in_index
 from ..support.otlp import Collector, each_collector
 from ..support.process import run, until
@@ -58,6 +59,20 @@ def test_a_sweep_merges_segments_mends_what_is_out_of_line_and_shows_by_how_much
     assert segments(service.path) <= 2
     assert search(service, "apple", limit=60) == hits
     assert_index_is_whole(service.path)
+
+
+@pytest.mark.slow
+def test_a_sweep_lets_an_index_of_an_older_release_merge_as_one_of_today(path: Path) -> None:
+    merging = "SELECT v FROM memories_fts_0_config WHERE k = 'automerge'"
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        service.save("apple")
+    rows(path, "INSERT INTO memories_fts_0 (memories_fts_0, rank) VALUES ('automerge', 4)")
+    assert rows(path, merging) == [(4,)]
+
+    swept(path)
+
+    assert rows(path, merging) == [(0,)]
+    assert_index_is_whole(path)
 
 
 @pytest.mark.slow

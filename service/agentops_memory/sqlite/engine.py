@@ -233,6 +233,8 @@ class SqliteMaintenance(ABC):
                 break
             moved += 1
         for number in await self._partitions(caller):
+            if not await self.read(caller, lambda tx, one: tx.partitions.has_merges(one), number):
+                await self.write(caller, lambda tx, one: tx.partitions.set_merges(one), number)
             levels = await self.read(caller, lambda tx, one: tx.partitions.levels(one), number)
             # Whether a level has more than one segment, or a merge is not at its end.
             goes_on = any(segments > 1 or merging for merging, segments in levels)

@@ -45,8 +45,9 @@ def text_of(number: int) -> str:
     return f"memory_text_{number}"
 
 
-# How many segments of a level are merged when a sweep asks for it, and at once by a save.
-MERGES = {"usermerge": 2, "crisismerge": 6}
+# How many segments of a level are merged when a sweep asks for it, and at once by a change. FTS5
+# merges none by and by: then a change takes twice as long now and then.
+MERGES = {"automerge": 0, "usermerge": 2, "crisismerge": 6}
 
 
 class Partitions(SqliteTable, Groups):
@@ -276,6 +277,16 @@ class Partitions(SqliteTable, Groups):
         self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
         return self._connection.total_changes - before > 1  # the statement itself is one
 
+    def has_merges(self, number: int) -> bool:
+        """Whether it merges as it is to: one that an older release has made may not."""
+        rows = self._execute(f"SELECT k, v FROM {table(number)}_config").fetchall()
+        return MERGES.items() <= dict(rows).items()
+
+    def set_merges(self, number: int) -> None:
+        name = table(number)
+        for option, segments in MERGES.items():
+            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
+
     def require_places(self) -> None:
         """DamagedRow unless each space says where its words are: a rebuild would lose them."""
         spaces = self._execute(
@@ -341,9 +352,7 @@ class Partitions(SqliteTable, Groups):
                     content = '{text_of(number)}', content_rowid = 'id', tokenize = "{TOKENIZER}"
                 )"""
         )
-        name = table(number)
-        for option, segments in MERGES.items():
-            self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
+        self.set_merges(number)
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
 
@@ -384,7 +393,7 @@ class Vocabularies(SqliteTable):
         return name
 
 
-# Each transaction that changes a partition adds one. FTS5 itself merges four of a level.
+# Each transaction that changes a partition adds one.
 PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
 MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
@@ -418,7 +427,7 @@ def numbers(record: bytes) -> Iterator[int]:
             number = 0
 
 
-AT_ONCE = 128  # documents of one statement, and of one commit that no change waits for: 2 ms
+AT_ONCE = 64  # documents of one statement, and of one commit that no change waits for: 2 ms
 
 # The areas of a partition; the first one answers for the global memories, too.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
