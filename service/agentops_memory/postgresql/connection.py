@@ -62,7 +62,7 @@ class PostgresConnection:
         self.damaged: list[DamagedRow] = []  # what the transaction has left out
         self.has_written = False
         self.ids: list[int] = []  # for new memories; the last is the next
-        self._rows: list[Mapping[str, object]] = []  # new memories, stored before what comes next
+        self.rows: list[Mapping[str, object]] = []  # new memories, stored before what comes next
         self._pipeline: psycopg.Pipeline | None = None
 
     @contextmanager
@@ -112,15 +112,10 @@ class PostgresConnection:
             cursor.executemany(cast(Any, with_placeholders(statement)), parameters)
         return PostgresCursor(self, cursor)
 
-    def insert_later(self, row: Mapping[str, object]) -> None:
-        """Insert a memory with others, in one statement."""
-        self._rows.append(row)
-        self.has_written = True
-
     def flush(self) -> None:
-        """Insert what waits."""
-        if self._rows:
-            rows, self._rows, has_written = self._rows, [], self.has_written
+        """Insert the memories that wait, in one statement."""
+        if self.rows:
+            rows, self.rows, has_written = self.rows, [], self.has_written
             self.execute(_inserting(*rows[0]), {"rows": json.dumps(rows)})
             self.has_written = has_written  # who comes next has not
 
@@ -219,13 +214,13 @@ _MEMORY = "INSERT INTO memories ("
 
 
 def _inserted(connection: Connection, statement: str, values: Mapping[str, object]) -> int:
-    ids = cast("PostgresConnection", connection).ids
-    if not (ids and statement.startswith(_MEMORY)):
+    ours = cast("PostgresConnection", connection)
+    if not (ours.ids and statement.startswith(_MEMORY)):
         (id_,) = connection.execute(f"{statement} RETURNING id", values).fetchone()
-    else:  # nothing has to be waited for
-        id_ = ids.pop()
-        cast("PostgresConnection", connection).insert_later({"id": id_, **values})
-    return cast("int", id_)
+        return cast("int", id_)
+    ours.rows.append({"id": ours.ids[-1], **values})  # nothing has to be waited for
+    ours.has_written = True
+    return ours.ids.pop()
 
 
 @cache
