@@ -57,10 +57,9 @@ from .connection import (
     taken_damage,
     token_of,
 )
-from .damage import damaged
 from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
 from .index import STEMMED, Index
-from .migrate import OnUpgrade, migrated, newest_format, tables, version_of
+from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
 from .open_files import OpenFiles, checkpointed, copies_of, file_id, in_use, protect_log, size_at
 from .partitions import Purge
 from .scrub import scrubbed

@@ -16,11 +16,11 @@ from ..openintent.entries import SealTable
 from ..recall.stems import rules
 from . import repair, upgrade
 from .connection import faults_of, log_size, open_read_only, sizes_of
-from .damage import damaged
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .migrate import (
     ERASED,
+    damaged,
     difference,
     is_used,
     names_of_parts,

@@ -1,4 +1,6 @@
-"""Bringing a file to the newest schema, safe when several processes start at once, and its plan."""
+"""Bringing a file to the newest schema, safe when several processes start at once, and its plan;
+and its damaged rows: every column of every table, looked through.
+"""
 
 import os
 import re
@@ -6,9 +8,10 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache, lru_cache
+from itertools import islice
 from pathlib import Path
 
 from .. import __version__
@@ -16,12 +19,13 @@ from ..engine.engine import noop
 from ..engine.files import drafts, private_file
 from ..errors import StartRefused, Unavailable
 from ..light import dataclass
+from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
 from ..recall.features import ALL, Features
 from ..recall.stems import rules
 from ..recall.visibility import MOST_IDS
 from . import upgrade
 from .connection import APPLICATION_ID, connect, log_size, open_read_only, use_wal
-from .dialect import refusing
+from .dialect import read_text, refusing
 from .index import bring_to_rules, is_by_rules
 from .open_files import require_one_name
 from .partitions import Partitions, table, text_of
@@ -340,3 +344,53 @@ def _plain(sql: str) -> str:
 
 
 _PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
+
+
+def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
+    """The first of the damaged rows in a file of ours, table by table."""
+    with undecoded(database):
+        rows = (
+            row
+            for check in checks(database)
+            for row in check.found(database.execute(selecting(check)))
+        )
+        return list(islice(rows, most))
+
+
+def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
+    """Of the tables that a file has, whose format may be an older one."""
+    for each in list(tables(database)):
+        if each in DERIVED or each.startswith(("sqlite_", "memories_fts_")):
+            continue
+        statement = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
+        rows = database.execute(statement, (each,))
+        columns = [
+            Column(name=name, type=type_, may_be_null=not (is_required or is_key))
+            for name, type_, is_required, is_key in rows.fetchall()
+        ]
+        yield TableCheck(each, columns)
+
+
+def selecting(check: TableCheck) -> str:
+    """The statement that reads the rows of a table, and not of an index, each behind its key."""
+    key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
+    columns = ", ".join(check.selected)
+    if check.table == "spaces":
+        columns = columns.replace('"partition"', _KNOWN_PARTITION)
+    return f'SELECT {key}, {columns} FROM "{check.table}" NOT INDEXED'
+
+
+@contextmanager
+def undecoded(database: sqlite3.Connection) -> Iterator[None]:
+    """Inside, a text that is no UTF-8 is read as what it is."""
+    before, database.text_factory = database.text_factory, read_text
+    try:
+        yield
+    finally:
+        database.text_factory = before
+
+
+# Of a partition that is not there, what no partition can be.
+_KNOWN_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
+                     THEN partition
+                     ELSE -1 END"""

@@ -26,10 +26,9 @@ from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, S
 from ..recall.features import Features
 from ..recall.instants import rendered
 from .connection import CHANGING, change, connect, drop_statements, faults_of, run
-from .damage import checks, damaged, selecting, undecoded
 from .dialect import NotText
 from .index import Index
-from .migrate import ordinary_indexes, tables, vacuum_remains
+from .migrate import checks, damaged, ordinary_indexes, selecting, tables, undecoded, vacuum_remains
 from .open_files import MENDED, QUARANTINE, kept_copy
 
 POSITION = {"area", "partition"}  # of a space in the index, which is made again

@@ -21,9 +21,8 @@ from ..memory.space import in_a_session, in_no_session
 from ..recall.instants import rendered
 from ..record import Record
 from .connection import CHANGING, connect, faults_of
-from .damage import damaged
 from .dialect import primary_code
-from .migrate import is_used, version_of
+from .migrate import damaged, is_used, version_of
 from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
 from .upgrade import is_original
 
