@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
-from agentops_memory_client.contract.errors import refused
-from agentops_memory_client.contract.models import Imported, ImportPlan, Progress
+from agentops_memory_client.contract.models import Imported, ImportPlan, Progress, refused
 from agentops_memory_client.contract.service import Call, MemoryService
 
 from .agentops import wire

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from agentops_memory_client.contract.errors import SERVER, install_command
+from agentops_memory_client.contract.models import SERVER, install_command
 
 from .errors import SettingRefused
 from .light import Field, dataclass, field, fields

@@ -13,8 +13,8 @@ import pytest
 
 from agentops_memory.cli.output import HINTS, MAY_BE_DONE, FileRefused, fail, file_errors
 from agentops_memory.cli.print_results import STRANGE, reasons, understood
-from agentops_memory_client.contract import errors
-from agentops_memory_client.contract.errors import Unreachable
+from agentops_memory_client.contract import models
+from agentops_memory_client.contract.models import Unreachable
 
 from ..support.process import free_port
 from ..support.service import Service, lasting_with, observation
@@ -237,7 +237,7 @@ def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
 
 
 def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
-    def told(failure: errors.MemoryServiceError) -> tuple[object, str]:
+    def told(failure: models.MemoryServiceError) -> tuple[object, str]:
         with pytest.raises(SystemExit) as ended:
             fail(failure)
         sentence, hint = capsys.readouterr().err.splitlines()
@@ -245,8 +245,8 @@ def test_every_refusal_has_a_hint_and_an_exit_code(capsys: pytest.CaptureFixture
         return ended.value.code, hint[6:]
 
     codes = {}
-    for kind in vars(errors).values():
-        if isinstance(kind, type) and issubclass(kind, errors.MemoryServiceError):
+    for kind in vars(models).values():
+        if isinstance(kind, type) and issubclass(kind, models.MemoryServiceError):
             codes[kind.__name__], _ = told(kind("It is so.\x1b[2J"))
 
     assert {name for name, code in codes.items() if code == 3} == {

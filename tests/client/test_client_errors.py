@@ -33,8 +33,7 @@ from agentops_memory_client import (
     UnexpectedAnswer,
     Unreachable,
 )
-from agentops_memory_client.contract.errors import BY_STATUS, refused
-from agentops_memory_client.contract.models import Context, Imported, Saved
+from agentops_memory_client.contract.models import BY_STATUS, Context, Imported, Saved, refused
 from agentops_memory_client.transport import MAX_ANSWER
 
 from ..support.asking import Answering, Happening, Road, Time, answering, asking, over, saying

@@ -134,7 +134,7 @@ async def test_a_service_that_is_away_is_an_error_of_the_spans(
         for span in spans(exported, name):
             assert (span.status.is_ok, span.status.description) == (False, "Unreachable")
             (event,) = span.events
-            told = {"exception.type": "agentops_memory_client.contract.errors.Unreachable"}
+            told = {"exception.type": "agentops_memory_client.contract.models.Unreachable"}
             assert (event.name, dict(event.attributes or {})) == ("exception", told)
 
 

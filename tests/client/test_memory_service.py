@@ -10,8 +10,7 @@ from agentops_memory.local import opened_here
 from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
 from agentops_memory_client import AsyncMemoryClient
-from agentops_memory_client.contract.errors import MemoryServiceError
-from agentops_memory_client.contract.models import Message
+from agentops_memory_client.contract.models import MemoryServiceError, Message
 
 from ..support.service import Clock, serving
 

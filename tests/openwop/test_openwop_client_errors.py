@@ -19,7 +19,7 @@ from agentops_memory_client import (
     Unavailable,
     UnexpectedAnswer,
 )
-from agentops_memory_client.contract.errors import Refused
+from agentops_memory_client.contract.models import Refused
 from agentops_memory_client.openwop import MemoryEntry
 
 from ..docs.test_openapi import operations

@@ -13,7 +13,7 @@ import pytest
 from pydantic.alias_generators import to_camel
 
 from agentops_memory_client import Conflict, Denied, Invalid, MemoryClient, NotFound
-from agentops_memory_client.contract.errors import Refused
+from agentops_memory_client.contract.models import Refused
 from agentops_memory_client.openwop import Commitment, MemoryEntry, Merge, OpenWopMemory
 
 from ..support.asking import asking, over

@@ -14,8 +14,7 @@ from unicodedata import combining, east_asian_width
 
 import click
 
-from agentops_memory_client.contract.errors import MemoryServiceError
-from agentops_memory_client.contract.models import MINUTE, Progress, age_words
+from agentops_memory_client.contract.models import MINUTE, MemoryServiceError, Progress, age_words
 
 from ..errors import Damaged, Refusal, SettingRefused
 from ..recall.visible import printable

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from agentops_memory_client.contract.errors import MemoryServiceError
+from agentops_memory_client.contract.models import MemoryServiceError
 
 from .. import __version__
 from ..errors import message_of, trace

@@ -13,7 +13,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from agentops_memory_client.contract import models as c
-from agentops_memory_client.contract.errors import Conflict, NotFound, Refused
+from agentops_memory_client.contract.models import Conflict, NotFound, Refused
 
 from ..agentops import wire
 from ..agentops.operations import filter_of, project_of

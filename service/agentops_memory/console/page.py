@@ -25,8 +25,7 @@ from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 
-from agentops_memory_client.contract.errors import Refused
-from agentops_memory_client.contract.models import JUST_NOW, age_words
+from agentops_memory_client.contract.models import JUST_NOW, Refused, age_words
 from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps

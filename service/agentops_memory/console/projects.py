@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 from starlette.responses import Response
 
-from agentops_memory_client.contract.errors import NotFound
+from agentops_memory_client.contract.models import NotFound
 
 from ..agentops.operations import project_of
 from ..engine.engine import Transaction

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, ValidationError
 
-from agentops_memory_client.contract.errors import MemoryServiceError
+from agentops_memory_client.contract.models import MemoryServiceError
 from agentops_memory_client.contract.service import MemoryService
 
 from .. import __version__

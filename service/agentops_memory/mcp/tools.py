@@ -12,15 +12,17 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from agentops_memory_client.contract.errors import (
+from agentops_memory_client.contract.models import (
     Conflict,
     Invalid,
     MemoryServiceError,
+    Message,
     NotFound,
+    Observation,
     Refused,
+    Session,
     Unreachable,
 )
-from agentops_memory_client.contract.models import Message, Observation, Session
 from agentops_memory_client.contract.service import MemoryService
 
 from ..light import dataclass, replace

@@ -10,7 +10,7 @@ from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
-from agentops_memory_client.contract.errors import SERVER, install_command
+from agentops_memory_client.contract.models import SERVER, install_command
 
 from .. import __version__
 from ..engine.engine import Engine, Maintenance, Transaction, noop

@@ -6,8 +6,8 @@ The package is independent of the server, which shares its `contract`.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .contract import errors
-from .contract.errors import *  # noqa: F403 - which are public
+from .contract import models
+from .contract.models import *  # noqa: F403 - which are public
 from .contract.models import Context, Found, Message, Progress, SessionEnd
 from .version import __version__ as __version__
 
@@ -25,4 +25,4 @@ else:
 __all__ = [
     "AsyncMemoryClient", "Context", "Found", "MemoryClient", "Message", "Progress", "SessionEnd",
 ]  # fmt: skip
-__all__ += errors.__all__
+__all__ += models.__all__

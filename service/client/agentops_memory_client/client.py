@@ -20,8 +20,7 @@ from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 import httpx
 
 from .contract import models, service
-from .contract.errors import Misconfigured, UnexpectedAnswer
-from .contract.models import Imported, ImportPlan, Progress
+from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
 from .contract.service import Blocking, Call, MemoryService, Method, P, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import (

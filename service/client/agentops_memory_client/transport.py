@@ -27,9 +27,8 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from .contract import errors, models
-from .contract.errors import Invalid, MemoryServiceError, Misconfigured, Unreachable
-from .contract.models import Progress
+from .contract import models
+from .contract.models import Invalid, MemoryServiceError, Misconfigured, Progress, Unreachable
 from .contract.service import Call
 
 try:
@@ -273,7 +272,7 @@ class Exchange:
         """The body as it arrives; Unreachable if it is incomplete. Closes the response."""
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise errors.UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
+                raise models.UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
             with translated(self.url):
                 async with aclosing(self.backend.chunks(response)) as chunks:
                     async for chunk in chunks:
@@ -328,7 +327,7 @@ class Exchange:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_ANSWER:
-                    raise errors.UnexpectedAnswer(f"{self.url} answered with too much data.")
+                    raise models.UnexpectedAnswer(f"{self.url} answered with too much data.")
                 if attempts.seconds_left <= 0:
                     raise timed_out(self.url)
         return bytes(body)
@@ -340,7 +339,7 @@ def _warn(text: str) -> None:
     level, frame = 1, inspect.currentframe()
     while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
         level, frame = level + 1, frame.f_back
-    warnings.warn(text, errors.MemoryServiceWarning, stacklevel=level)
+    warnings.warn(text, models.MemoryServiceWarning, stacklevel=level)
 
 
 @contextmanager
@@ -358,18 +357,18 @@ def timed_out(url: str) -> Unreachable:
 
 def refusal(
     url: str, status: int, headers: Mapping[str, str], body: bytes
-) -> errors.Refused | errors.UnexpectedAnswer:
+) -> models.Refused | models.UnexpectedAnswer:
     """The error for an unsuccessful response."""
     if 300 <= status < 400:
         return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
     try:
         sentence, code, details = models.problem(body)
-    except errors.UnexpectedAnswer:
+    except models.UnexpectedAnswer:
         failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
         failure.retry_after = _retry_after(headers)
         return failure
     request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
-    return errors.refused(
+    return models.refused(
         status, sentence, code=code, details=details,
         request_id=request_id, retry_after=retry_after,
     )  # fmt: skip
@@ -382,7 +381,7 @@ def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
     return getattr(failure, "status", 0) in (429, 503)
 
 
-def _failure(error: httpx.HTTPError, url: str) -> Unreachable | errors.UnexpectedAnswer:
+def _failure(error: httpx.HTTPError, url: str) -> Unreachable | models.UnexpectedAnswer:
     if isinstance(error, NOT_SENT):
         reason = str(error) or "no connection in time"
         if isinstance(error, httpx.PoolTimeout):
@@ -392,7 +391,7 @@ def _failure(error: httpx.HTTPError, url: str) -> Unreachable | errors.Unexpecte
         return timed_out(url)
     if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
         return _may_be_done(f"{url} closed the connection before it answered.")
-    return errors.UnexpectedAnswer(f"{url} answered, but not as the service does.")
+    return models.UnexpectedAnswer(f"{url} answered, but not as the service does.")
 
 
 def _may_be_done(sentence: str) -> Unreachable:
@@ -401,8 +400,8 @@ def _may_be_done(sentence: str) -> Unreachable:
     return failure
 
 
-def _unexpected(status: int, sentence: str) -> errors.UnexpectedAnswer:
-    failure = errors.UnexpectedAnswer(sentence)
+def _unexpected(status: int, sentence: str) -> models.UnexpectedAnswer:
+    failure = models.UnexpectedAnswer(sentence)
     failure.status = status
     return failure
 

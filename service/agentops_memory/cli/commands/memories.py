@@ -9,8 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from agentops_memory_client.contract.errors import NotFound
-from agentops_memory_client.contract.models import Context, Found, Observation
+from agentops_memory_client.contract.models import Context, Found, NotFound, Observation
 from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.space import project_name

@@ -19,7 +19,7 @@ from uuid import UUID, uuid5
 import click
 
 from agentops_memory_client.contract import models as m
-from agentops_memory_client.contract.errors import MemoryServiceError
+from agentops_memory_client.contract.models import MemoryServiceError
 from agentops_memory_client.contract.service import MemoryService
 
 from ...agentops.transfer import recognized

@@ -17,8 +17,7 @@ from enum import Enum
 from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
-from .errors import Invalid
-from .models import Headers, Message, Reader
+from .models import Headers, Invalid, Message, Reader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -14,8 +14,7 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
-from ..contract.errors import Conflict, Invalid, MemoryServiceError, UnexpectedAnswer
-from ..contract.models import read_as
+from ..contract.models import Conflict, Invalid, MemoryServiceError, UnexpectedAnswer, read_as
 from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, T, also, finished, plain
 from ..transport import Exchange
 from . import models

@@ -14,8 +14,7 @@ from typing import Annotated, Any, ClassVar, Concatenate, cast, dataclass_transf
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ..contract.errors import Invalid, NotFound
-from ..contract.models import Headers, json_object, read_as
+from ..contract.models import Headers, Invalid, NotFound, json_object, read_as
 from ..contract.service import Asks, Call, Method, P, T, once, params, plain, with_signature
 from ..transport import Exchange
 

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as checked
 from pydantic_core import PydanticCustomError
 
-from ..contract.errors import CLIENT, install_command
+from ..contract.models import CLIENT, install_command
 from .conversation import ToolCall, require
 
 LONGEST_PATTERN = 10_000  # code points

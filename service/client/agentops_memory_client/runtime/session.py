@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
 from .. import AsyncMemoryClient, Context, Found, Message, SessionEnd, __version__
-from ..contract.errors import MemoryServiceError, MemoryServiceWarning, Refused
-from ..contract.models import age_suffix
+from ..contract.models import MemoryServiceError, MemoryServiceWarning, Refused, age_suffix
 from ..transport import HAS_TRACING, inject
 from . import working_memory
 from .conversation import ChatMessage, ToolCall, require
