@@ -334,6 +334,11 @@ def test_what_is_sent_about_work_is_screened_and_made_once(team: Team) -> None:
     tasks = [ok(team.lead.ask("POST", TASKS, made, headers=once | {"Idempotency-Key": "t"}), 201)
              for _ in range(2)]  # fmt: skip
     assert tasks[0] == tasks[1]
+    leads = {"intent_id": intent["id"], "agent_id": "bob"}
+    led = [ok(team.lead.ask("POST", COORDINATORS, leads, headers=once | {"Idempotency-Key": "c"}),
+              201) for _ in range(2)]  # fmt: skip
+    assert led[0] == led[1]
+    assert [it["action"] for it in audit(team.service.path)].count("coordinator.made") == 1
     reports = [report(team.ada, tasks[0], 1, status="completed").status_code for _ in range(2)]
     assert reports == [200, 409]
     text = r"JSON writes NUL as \u0000, and \\u0000 is none"
