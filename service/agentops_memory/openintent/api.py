@@ -250,7 +250,7 @@ def require_names(**names: str) -> None:
 # Who asks, and for what.
 
 _ASKING = f"{__package__}.asking"  # in the scope of a request: a caller, and its agent
-_NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
+NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
 _IN_PATH = re.compile(r"{(\w+)")
 CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a client chooses
@@ -275,7 +275,7 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
         return cast(AgentId, known[1])
     raw: bytes = request.scope["raw_path"]
     if b"%" in raw:
-        names = _NAMES.search(raw)
+        names = NAMES.search(raw)
         if b"%2f" in raw[: names.end() if names else None].lower():
             raise NoPath
     agent = asking(caller, request.headers.get(AGENT, "").strip())
@@ -327,7 +327,7 @@ def agent_in_path(request: Request) -> AgentId:
 def names_in_path(request: Request, number: int) -> list[str]:
     """The last parts of a path, which are names; an escaped slash belongs to a name."""
     raw: bytes = request.scope["raw_path"]
-    match = _NAMES.search(raw)
+    match = NAMES.search(raw)
     parts = raw[match.end() :].split(b"/") if match else []
     if len(parts) != number or not all(parts):
         raise NoPath
@@ -335,11 +335,6 @@ def names_in_path(request: Request, number: int) -> list[str]:
         return [unquote(part.decode("ascii"), errors="strict") for part in parts]
     except UnicodeDecodeError as error:
         raise NoPath from error
-
-
-def has_key(request: Request) -> bool:
-    """Whether the path names a key below the namespace: an escaped slash looks like one."""
-    return b"/" in _NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]
 
 
 def id_in_path(request: Request, name: str) -> str:
@@ -595,11 +590,6 @@ def route(
         method=method, path=path, name=f"openintent_{name}", summary=summary, handler=handler,
         answer=answer, role=role, takes_key=is_write, headers=headers, **more,
     )  # fmt: skip
-
-
-def details_of(body: BaseModel, but: set[str]) -> str:
-    """What a body says beside these, as compact JSON; BadFields for more than 64 KB."""
-    return compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))
 
 
 def compact(value: JsonObject, field: str = "the body") -> Json:

@@ -119,7 +119,7 @@ async def create(
 
     Denied without the right to; AlreadyThere for an id that is taken.
     """
-    details = api.details_of(body, but={"id"})
+    details = details_of(body, but={"id"})
     caller.require(Role.WRITER)
     if not (caller.coordinates or viewer.is_admin):
         raise Denied(
@@ -347,7 +347,7 @@ async def coordinate(
     serving: Serving, caller: Caller, viewer: Viewer, body: CoordinatorBody
 ) -> Written[Coordinator]:
     """Let an agent coordinate an intent, which who made it may, and administrators."""
-    details = api.details_of(body, but={"intent_id", "agent_id", "expires_at"})
+    details = details_of(body, but={"intent_id", "agent_id", "expires_at"})
     redactor = redactor_for(serving.rules, caller, viewer.agent, body.agent_id)
     clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
     await serving.audit_change(caller, viewer, "coordinator.made", _may_make, intent, body)
@@ -528,3 +528,8 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     return tx[Sql].fetch_all(_GRANTED, _OF_INTENT, intent=intent)
+
+
+def details_of(body: BaseModel, but: set[str]) -> str:
+    """What a body says beside these, as compact JSON; BadFields for more than 64 KB."""
+    return api.compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))

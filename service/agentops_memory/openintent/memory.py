@@ -206,7 +206,8 @@ class AgentEntries(api.Serving):
 
     async def get_keyed(self, request: Request) -> Response:
         """The agent's own episodic entry at a key."""
-        if not api.has_key(request):
+        # An escaped slash looks like one.
+        if b"/" not in api.NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]:
             return await self.list_namespace(request)
         caller, viewer = api.own(request)
         redactor = Redactor(self.rules(caller))

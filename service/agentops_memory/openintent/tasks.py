@@ -238,7 +238,7 @@ def _status(request: Request) -> TaskStatus | None:
 
 async def create(serving: Serving, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
     """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
-    details, agent = api.details_of(body, but=OF_ROW), body.assigned_agent
+    details, agent = intents.details_of(body, but=OF_ROW), body.assigned_agent
     redactor = redactor_for(serving.rules, caller, viewer.agent, agent, body.id)
     clean = str(api.screened(redactor, details))
     await _audit_assignment(serving, caller, viewer, agent, _draft, body)
