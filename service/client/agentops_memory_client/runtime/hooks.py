@@ -1,14 +1,14 @@
 """Tool hooks: memories saved after tool calls, and memories searched for before them."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as checked
 from pydantic_core import PydanticCustomError
@@ -21,6 +21,19 @@ LONGEST_QUOTED = 80  # of a text in a message
 MOST_RESULTS = 1_000  # memories that one search returns
 FROM_ARGUMENTS = "from_tool_args"
 SAVE, INJECT = "memorySaveRules", "contextInjectTools"  # as manifests have them
+
+Fields = Mapping[object, Any]
+HOOKS = "toolHooks"
+MERGE = "tag:yaml.org,2002:merge"
+NAMES = "The name of a field must be text; write it with quotes, if it is meant as text."
+# Of pydantic's kinds of faults; of others its own sentence is plain enough.
+SENTENCES = {
+    "missing": "It is missing.",
+    "tuple_type": "It must be a list.",
+    "string_type": "It must be text; write it with quotes, if it is meant as text.",
+    "dict_type": "It must be a mapping of fields.",
+    "dataclass_type": "It must be a mapping of fields.",
+}
 
 _CLOSE = 0.8  # of difflib's ratio: two names that are meant to be one
 _TITLE_SUBJECT = 80  # code points of a command or path in a title
@@ -222,17 +235,27 @@ class ToolHooks:
     def from_yaml(cls, text: str) -> Self:
         """The hooks of an agent's manifest, or of its `toolHooks` alone; none if it has none.
 
-        HooksRefused names every fault. ImportError, with what to install, where
+        It has `spec.toolHooks`, or `toolHooks` or the two lists at the top. Of several documents
+        one may have rules. HooksRefused names every fault. ImportError, with what to install, where
         PyYAML or google-re2 is not.
         """
         require("The text of hooks", text, str)
+        faults = list[str]()
+        places = [position for it in _documents(text) for position in _places(it, faults)]
+        if len(places) > 1:
+            faults.append(f"{HOOKS}: Hooks are of one agent; these stand in {len(places)} places.")
+        path, hooks = places[0] if places else ("", {})
+        rules = {
+            name: _present(hooks[name]) for name in (SAVE, INJECT) if hooks.get(name) is not None
+        }
         try:
-            from .manifest import hooks_in  # noqa: PLC0415 - nobody else needs PyYAML
-        except ModuleNotFoundError as error:
-            raise ImportError(
-                f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
-            ) from error
-        return hooks_in(cls, text)
+            made = TypeAdapter(cls).validate_python(rules)
+        except ValidationError as error:
+            every = error.errors(include_url=False, include_input=False)
+            faults += [f"{path}{_fault(it)}" for it in every]
+        if faults:
+            raise HooksRefused(*faults)
+        return made
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -257,3 +280,121 @@ class ToolHooks:
         """What to search for before the call, if its rule asks for something."""
         rule = next((it for it in self.inject_rules if it.tool == call.name), None)
         return rule.question(call) if rule else None
+
+
+# The rules in an agent's manifest: where they stand, and every fault in them with its path.
+
+
+def _documents(text: str) -> list[object]:
+    try:
+        import yaml  # noqa: PLC0415 - nobody else needs PyYAML
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
+        ) from error
+
+    class Loader(yaml.SafeLoader):
+        def flatten_mapping(self, node: yaml.MappingNode) -> None:
+            """Merge what `<<` names: own fields go first, then those of the earlier mapping.
+
+            Each key once, so that no few lines fill the memory; one that the text has twice is an
+            error. PyYAML's own differs from version to version.
+            """
+            pairs: dict[object, tuple[yaml.Node, yaml.Node]] = {}
+            merged = list[yaml.Node]()
+            for key, value in node.value:
+                if key.tag == MERGE:
+                    merged += value.value if isinstance(value, yaml.SequenceNode) else [value]
+                elif _name(key) in pairs:
+                    problem = f"the key {quoted(key.value)} stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                else:
+                    pairs[_name(key)] = key, value
+            node.value = [*pairs.values()]  # now: a mapping may merge itself
+            for base in merged:
+                if not isinstance(base, yaml.MappingNode):
+                    raise yaml.constructor.ConstructorError(
+                        None, None, "only a mapping can be merged", base.start_mark
+                    )
+                self.flatten_mapping(base)
+                pairs = {_name(it[0]): it for it in base.value} | pairs
+            node.value = [*pairs.values()]
+
+    try:
+        return list(yaml.load_all(text, Loader))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
+        reason = ", ".join(filter(None, (error.context, error.problem)))
+    except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+            ValueError) as error:  # fmt: skip
+        # Of a character that no text has; and of a date, a number or an escape that is none.
+        position, reason = "the text", str(error)
+    raise HooksRefused(f"{position}: This is not YAML: {printable(' '.join(reason.split()))}.")
+
+
+def _name(key: Any) -> object:
+    return (key.tag, key.value) if isinstance(key.value, str) else id(key)
+
+
+def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
+    """Where a document has hooks, or could have; the rest is the platform's."""
+    fields = _fields(root, "the document", faults)
+    spec = _fields(fields.get("spec"), "spec", faults)
+    _refuse_lookalikes(fields, "", (HOOKS, SAVE, INJECT), faults)
+    _refuse_lookalikes(spec, "spec.", (HOOKS,), faults)
+    faults += [f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec]
+    places = [it for it in (("spec.", spec), ("", fields)) if it[1].get(HOOKS) is not None]
+    for parent, those in places:
+        hooks = _fields(those[HOOKS], f"{parent}{HOOKS}", faults)
+        _refuse_lookalikes(hooks, f"{parent}{HOOKS}.", (SAVE, INJECT), faults)
+        yield f"{parent}{HOOKS}.", hooks
+    is_bare = fields.get("kind") == "Agent" and not places
+    if is_bare or not {SAVE, INJECT}.isdisjoint(fields):
+        yield "", fields
+
+
+def _fields(value: object, path: str, faults: list[str]) -> Fields:
+    if isinstance(value, Mapping):
+        return value
+    if value is not None:
+        faults.append(f"{path}: It must be a mapping of fields.")
+    return {}
+
+
+def _refuse_lookalikes(
+    fields: Fields, path: str, known: tuple[str, ...], faults: list[str]
+) -> None:
+    names = [it for it in fields if isinstance(it, str) and it not in known]
+    meant = {it: close_to(it, known) for it in names}
+    faults += [f"{path}{printable(it)}: There is no such field. Did you mean {meant[it]}?"
+               for it in names if meant[it]]  # fmt: skip
+
+
+def _present(rules: object) -> object:
+    """The rules of a list; what is null or, as on the platform, empty counts as absent."""
+    if not isinstance(rules, list):
+        return rules
+    return [
+        {name: it for name, it in rule.items()
+         if it is not None and not (it == "" and name in ("type", "scope"))}
+        if isinstance(rule, Mapping) else rule
+        for rule in rules
+    ]  # fmt: skip
+
+
+def _fault(fault: Any) -> str:
+    """A fault of pydantic, with its position."""
+    loc, kind, sentence = fault["loc"], fault["type"], f"{fault['msg']}."
+    if loc[-1] == "[key]" or kind == "invalid_key":  # True is 1 there, so it is not named
+        loc, kind, sentence = loc[: -2 if loc[-1] == "[key]" else -1], "", NAMES
+    elif kind == "value_error":
+        sentence = str(fault["ctx"]["error"])
+    elif kind == "unexpected_keyword_argument":
+        rule = SaveRule if loc[0] == SAVE else InjectRule
+        known = tuple(to_camel(it.name) for it in fields(rule))
+        meant = close_to(loc[-1], known)
+        hint = f"Did you mean {meant}?" if meant else f"The fields are {', '.join(known)}."
+        sentence = f"There is no such field. {hint}"
+    steps = (f"[{it}]" if isinstance(it, int) else f".{quoted(it)[1:-1]}" for it in loc)
+    return f"{''.join(steps)[1:]}: {SENTENCES.get(kind, sentence)}"
