@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (63_220, 46_000),
-    "files": (200, 180),
+    "lines": (62_490, 46_000),
+    "files": (190, 180),
     "types of a noun": (3, 4),
     "places of an optional field": (14, 5),
     "protocols with one implementation": (1, 0),
-    "modules imported by one other": (29, 30),
-    "percent of lines that import": (6.6, 5.0),
-    "vague names": (267, 300),
+    "modules imported by one other": (27, 30),
+    "percent of lines that import": (6.5, 5.0),
+    "vague names": (261, 300),
 }
 
 

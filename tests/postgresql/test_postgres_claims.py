@@ -70,7 +70,7 @@ def test_a_write_of_one_project_is_made_beside_others_and_alone_alike(
         kept = (beside.status_code, beside.text, exported(one))
         one.assert_index_is_whole()
     (function,) = (it for it in declared() if it.__name__ == work.split(maxsplit=1)[0])
-    monkeypatch.delattr(function, "place_of_work")
+    monkeypatch.delattr(function, "target_of_work")
     with furnished(tmp_path / "alone", databases) as one:
         alone = asked(one.http, work, key)
 

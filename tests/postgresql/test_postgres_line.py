@@ -11,7 +11,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from agentops_memory.engine.engine import Place, Transaction, within_one_project
+from agentops_memory.engine.engine import Transaction, WriteTarget, within_one_project
 from agentops_memory.errors import Busy
 from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId
@@ -109,7 +109,7 @@ def test_saves_that_share_a_transaction_find_what_is_stored_and_each_other(postg
     assert commits == [1, 4]
 
 
-@within_one_project(lambda: Place(Project("demo"), SessionId("s")))
+@within_one_project(lambda: WriteTarget(Project("demo"), SessionId("s")))
 def refused(tx: Transaction) -> None:
     """What reads is not what has written, though the rows of others are stored before."""
     tx[MemoryTable].at_key(draft("").space, "key")

@@ -208,7 +208,7 @@ T = TypeVar("T")
 W = TypeVar("W", bound=Callable[..., object])
 
 
-class Place(NamedTuple):
+class WriteTarget(NamedTuple):
     """The one project and the one session that work touches."""
 
     project: Project
@@ -216,11 +216,11 @@ class Place(NamedTuple):
     fingerprint: int = 0  # of a text whose duplicate it looks for
 
 
-_WITHIN = "place_of_work"
+_WITHIN = "target_of_work"
 
 
 def within_one_project(
-    of: Callable[..., Place | None] = lambda *_, **__: None,
+    of: Callable[..., WriteTarget | None] = lambda *_, **__: None,
 ) -> Callable[[W], W]:
     """Declare that work touches one session, one project and one idempotency key.
 
@@ -241,9 +241,9 @@ def is_within_one_project(work: Callable[..., object]) -> bool:
     return hasattr(work, _WITHIN)
 
 
-def place_of(work: Callable[..., object], *args: object, **kwargs: object) -> Place | None:
+def target_of(work: Callable[..., object], *args: object, **kwargs: object) -> WriteTarget | None:
     """The place of declared work, if its arguments tell."""
-    of: Callable[..., Place | None] = getattr(work, _WITHIN)
+    of: Callable[..., WriteTarget | None] = getattr(work, _WITHIN)
     return of(*args, **kwargs)
 
 

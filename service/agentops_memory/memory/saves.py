@@ -9,7 +9,7 @@ from enum import StrEnum
 from itertools import chain, compress, islice
 from typing import Generic, TypeVar
 
-from ..engine.engine import Place, Transaction, within_one_project
+from ..engine.engine import Transaction, WriteTarget, within_one_project
 from ..errors import Conflict, Invalid, NotFound, required
 from ..light import dataclass, replace
 from ..recall.features import Feature, Features
@@ -441,7 +441,7 @@ class Saved:
     lambda draft, _: (
         None
         if draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
-        else Place(draft.space.project, draft.session, draft.fingerprint)
+        else WriteTarget(draft.space.project, draft.session, draft.fingerprint)
     )
 )
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:

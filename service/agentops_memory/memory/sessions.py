@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
-from ..engine.engine import Engine, Place, Transaction, within_one_project
+from ..engine.engine import Engine, Transaction, WriteTarget, within_one_project
 from ..errors import Invalid, NotFound
 from ..light import dataclass, replace
 from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
@@ -262,7 +262,7 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
     return f"session {id_} belongs to the project {name}"
 
 
-@within_one_project(lambda session, project: Place(project, session))
+@within_one_project(lambda session, project: WriteTarget(project, session))
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
     return _entered(tx, session, project)
@@ -290,7 +290,7 @@ def _entered(tx: Transaction, session: SessionId, project: Project) -> Session:
     return stored
 
 
-@within_one_project(lambda session, _, project: project and Place(project, session))
+@within_one_project(lambda session, _, project: project and WriteTarget(project, session))
 def append_messages(
     tx: Transaction, session: SessionId, added: Transcript, project: Project | None
 ) -> Session:
@@ -305,7 +305,7 @@ def append_messages(
     return grown
 
 
-@within_one_project(lambda session, _, project: project and Place(project, session))
+@within_one_project(lambda session, _, project: project and WriteTarget(project, session))
 def close_session(
     tx: Transaction, session: SessionId, added: Transcript, project: Project | None
 ) -> Session:

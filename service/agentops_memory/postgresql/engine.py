@@ -26,7 +26,7 @@ from ..engine.engine import (
     answer_of,
     is_within_one_project,
     noop,
-    place_of,
+    target_of,
 )
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
 from ..light import dataclass, replace
@@ -346,7 +346,7 @@ class PostgresEngine:
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if is_within_one_project(work):
-                change.target = place_of(work, *args, **kwargs)
+                change.target = target_of(work, *args, **kwargs)
                 with suppress(NeedsToBeAlone), self._noting(caller):
                     return cast("T", await self._written(change))
                 change.target = None

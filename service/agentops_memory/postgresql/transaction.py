@@ -24,7 +24,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
-from ..engine.engine import Failed, Outcome, Place, Transaction, noop, outcome_of
+from ..engine.engine import Failed, Outcome, Transaction, WriteTarget, noop, outcome_of
 from ..errors import Busy, DamagedRow
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
@@ -406,7 +406,7 @@ class Change:
     caller: Caller
     work: Callable[[PostgresTransaction], Any]
     until: float  # a time of the loop, to which it waits for what it needs
-    target: Place | None = None  # the project and the session that it touches
+    target: WriteTarget | None = None  # the project and the session that it touches
     misses: int = 0  # groups in which another process had what it names
     answer: "asyncio.Future[Outcome | None] | None" = None
 
