@@ -15,7 +15,7 @@ import psycopg
 from tests.support import postgres
 
 from agentops_memory.operations.copying import Files, to_database
-from agentops_memory.operations.keys import KeyFile
+from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.recall.features import ALL
 
 from .processor import children, parent

@@ -13,9 +13,9 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from .memory.keys import By, KeyRegistry, KeyStore
-    from .operations import keys, seals
+    from .operations.files import keys, seals
 else:  # which a command that only reads does not need
-    keys, seals = (Lazy(__package__, f".operations.{it}") for it in ("keys", "seals"))
+    keys, seals = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "seals"))
 
 
 @asynccontextmanager

@@ -43,8 +43,8 @@ from .openwop.passes import Passes
 from .openwop.proposals import Proposals
 from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
 from .openwop.subjects import Forgetting
-from .operations.seals import SealFile, SealFileRefused, require_seal_file
-from .operations.service_lock import OnWait, service_lock_within
+from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
+from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
 from .recall.held_reads import HeldReads
 from .recall.recall import Recall

@@ -89,7 +89,7 @@ OF_OTHER_WORK = {
     "uvicorn", "starlette.requests", "prometheus_client", "opentelemetry",
     *(f"agentops_memory.{it}" for it in (
         "compose", "openwop.routes", "openintent.routes", "agentops.transfer", "memory.imports",
-        "memory.projects", "memory.keys", "operations.keys",
+        "memory.projects", "memory.model.keys", "operations.files.keys",
         "secrets.assignments", "secrets.shapes", "recall.explanation",
     )),
 }  # fmt: skip
@@ -103,7 +103,7 @@ def test_a_command_loads_what_it_needs_alone_and_a_service_listens_before_its_pr
     file = ("--db", str(path), "--project", "p")
     Terminal().say("save", "Queue", "Orders go through a queue.", *file)
     nobody = ("health", "--listen", f"127.0.0.1:{free_port()}")
-    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests", "agentops_memory.memory.keys"}
+    rest = OF_OTHER_WORK - {"uvicorn", "starlette.requests"}
     for arguments, code, needed, others in (
         (nobody, PROGRAM, "click",
          {"uvicorn", "starlette", "pydantic", "sqlite3", "opentelemetry"}),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import Unavailable
-from agentops_memory.operations.keys import AuditFile, record
+from agentops_memory.operations.files.keys import AuditFile, record
 
 from ..support.process import until
 from ..support.service import START, Clock, serving

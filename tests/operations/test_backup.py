@@ -16,9 +16,9 @@ import pytest
 
 from agentops_memory.engine import files as atomic
 from agentops_memory.memory.access import TenantId
-from agentops_memory.operations import keys as key_file
 from agentops_memory.operations.backup import Scope, make_archive
-from agentops_memory.operations.keys import record
+from agentops_memory.operations.files import keys as key_file
+from agentops_memory.operations.files.keys import record
 from agentops_memory.settings import settings
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.tenants import tenant_file

@@ -19,7 +19,7 @@ from agentops_memory.memory.damage import Finding, Status
 from agentops_memory.memory.retention import USUAL
 from agentops_memory.operations.backup import make_archive, path_in
 from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
-from agentops_memory.operations.service_lock import service_lock
+from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.features import ALL
 from agentops_memory.settings import settings_or_defaults
 from agentops_memory.sqlite import examination

@@ -20,8 +20,8 @@ from agentops_memory.cli import main
 from agentops_memory.errors import Unavailable
 from agentops_memory.memory.access import EVERYTHING, Role, TenantId
 from agentops_memory.memory.keys import Key, KeyRing, issued
-from agentops_memory.operations import keys as key_file
-from agentops_memory.operations.keys import KeyFile, KeyFileRefused, WatchedKeys, record
+from agentops_memory.operations.files import keys as key_file
+from agentops_memory.operations.files.keys import KeyFile, KeyFileRefused, WatchedKeys, record
 
 from ..support.callers import made_key
 from ..support.files import disk

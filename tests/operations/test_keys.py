@@ -34,7 +34,7 @@ from agentops_memory.memory.keys import (
     revoked,
     rotated,
 )
-from agentops_memory.operations.keys import KeyFile, WatchedKeys
+from agentops_memory.operations.files.keys import KeyFile, WatchedKeys
 
 from ..support.samples import for_each
 from ..support.service import START, Clock

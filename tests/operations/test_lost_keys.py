@@ -9,7 +9,7 @@ import pytest
 
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.access import TenantId
-from agentops_memory.operations.keys import AuditFile, KeysLost, record
+from agentops_memory.operations.files.keys import AuditFile, KeysLost, record
 
 from ..support.archives import at
 from ..support.callers import OPERATOR, audit, calling, key_file, made_key

@@ -16,8 +16,8 @@ import pytest
 
 from agentops_memory.memory.access import TenantId
 from agentops_memory.operations import restore as restores
-from agentops_memory.operations.keys import KeysLost
-from agentops_memory.operations.service_lock import service_lock
+from agentops_memory.operations.files.keys import KeysLost
+from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.settings import settings
 from agentops_memory.sqlite import snapshots as replacing
 from agentops_memory.sqlite.connection import connect

@@ -10,8 +10,13 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.operations import service_lock as serving_lock
-from agentops_memory.operations.service_lock import UNNAMED, InUse, holder, service_lock
+from agentops_memory.operations.files import service_lock as serving_lock
+from agentops_memory.operations.files.service_lock import (
+    UNNAMED,
+    InUse,
+    holder,
+    service_lock,
+)
 
 
 def test_one_holds_a_database_and_all_others_are_told_who_it_is(tmp_path: Path) -> None:

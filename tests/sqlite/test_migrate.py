@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.operations.service_lock import service_lock
+from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.migrate import planned
 

@@ -8,7 +8,7 @@ import httpx
 
 from agentops_memory.memory.access import KeyId, Role, TenantId, agent_patterns, patterns
 from agentops_memory.memory.keys import KeyRegistry, issued
-from agentops_memory.operations.keys import KeyFile
+from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.tenants import PostgresKeys
 
 from .engines import DATABASE_URL, is_postgresql, rows, running, storage_at

@@ -66,7 +66,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
                         "status"),
         "open": Entry("service:open_", "Open the API documentation in a browser.", "open"),
         "health": Entry("service:health", "Exit with 0 if the service is healthy.", "health"),
-        "doctor": Entry("doctor:doctor", "Check the data files, and fix what can be fixed safely.",
+        "doctor": Entry("databases:doctor", "Check the data files, and fix what can be fixed safely.",
                         "doctor --fix"),
         "backup": Entry("backup:backup", "Back up all data to one archive.",
                         "backup --to memory.zip"),
@@ -79,7 +79,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
                          "migrate --dry-run"),
         "index": Entry("databases:index", "Check the full-text index of a file, and rebuild it.",
                        "index --check"),
-        "scan": Entry("doctor:scan", "Find secrets in stored data, and remove them.",
+        "scan": Entry("databases:scan", "Find secrets in stored data, and remove them.",
                       "scan --redact"),
     },
     "Administration": {

@@ -28,9 +28,9 @@ from ..record import Record
 from ..settings import Settings
 from ..sqlite.snapshots import Contents, snapshot
 from ..sqlite.tenants import size_of, tenant_file, tenants_of
-from . import keys
-from .keys import KeyFile
-from .redaction import LARGEST, RedactionFileRefused
+from .files import keys
+from .files.keys import KeyFile
+from .files.redaction import LARGEST, RedactionFileRefused
 
 FORMAT = 1
 NAME = "manifest.json"

@@ -43,8 +43,8 @@ from ..sqlite.migrate import make_schema, newest_format, planned, require_small_
 from ..sqlite.open_files import require_one_name
 from ..sqlite.tenants import tenant_file, tenants_of
 from .backup import Progress, meter
-from .keys import KeyFile, written_at
-from .service_lock import service_lock
+from .files.keys import KeyFile, written_at
+from .files.service_lock import service_lock
 
 SUM = 1 << 128  # digests of rows are added up below it, in whatever order they come
 

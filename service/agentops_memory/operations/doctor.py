@@ -25,11 +25,11 @@ from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
-from .keys import AUDIT_DRAFT
-from .keys import DRAFT as KEYS_DRAFT
-from .seals import DRAFT as SEAL_DRAFT
-from .seals import SealFile
-from .service_lock import holder
+from .files.keys import AUDIT_DRAFT
+from .files.keys import DRAFT as KEYS_DRAFT
+from .files.seals import DRAFT as SEAL_DRAFT
+from .files.seals import SealFile
+from .files.service_lock import holder
 
 
 def check_settings(usable: UsableSettings) -> Iterator[Finding]:

@@ -17,8 +17,8 @@ from ..errors import Refusal
 from ..memory.damage import Finding, failed, note, ok, warn
 from ..memory.keys import KeyRegistry
 from ..sqlite.open_files import REMEDY, copies_of, draft_of
-from .redaction import RedactionFile
-from .seals import SealFile
+from .files.redaction import RedactionFile
+from .files.seals import SealFile
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
 NOTHING = 1024 * 1024  # bytes free, below which a large write fails

@@ -27,9 +27,10 @@ from ..sqlite.snapshots import (
     verified,
 )
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
-from . import backup, keys, seals
-from .keys import AUDIT_RESTORED, LARGEST, KeyFile, Since, line, record, since
-from .service_lock import service_lock
+from . import backup
+from .files import keys, seals
+from .files.keys import AUDIT_RESTORED, LARGEST, KeyFile, Since, line, record, since
+from .files.service_lock import service_lock
 
 UNPACKED_AND_EXAMINED = 2  # times that each byte is read
 

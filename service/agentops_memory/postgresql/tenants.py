@@ -26,8 +26,8 @@ from ..memory.memory import undeleted
 from ..memory.retention import Counted, Held, Kind, Retentions, StorageStats
 from ..memory.rows import instant, micros
 from ..memory.space import in_a_session
-from ..operations import keys
-from ..operations.keys import by_key, line
+from ..operations.files import keys
+from ..operations.files.keys import by_key, line
 from .connection import (
     POSTGRESQL,
     PostgresConnection,

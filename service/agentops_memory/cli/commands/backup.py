@@ -16,7 +16,7 @@ from ...errors import Refusal
 from ...memory.access import tenant_id
 from ...memory.damage import some_of
 from ...operations.backup import Archived, Manifest, Scope, make_archive
-from ...operations.keys import KeyFile
+from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...recall.instants import rendered
 from ...settings import Settings

@@ -26,10 +26,10 @@ from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
 from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
 from ...operations.doctor import DoctorContext, findings_of, fixed
-from ...operations.keys import KeyFile
-from ...operations.redaction import RedactionFile
+from ...operations.files.keys import KeyFile
+from ...operations.files.redaction import RedactionFile
 from ...operations.scan import Scan, SecretFinding
-from ...operations.service_lock import service_lock
+from ...operations.files.service_lock import service_lock
 from ...recall.instants import rendered
 from ...recall.visible import printable
 from ...secrets.redaction import redacted

@@ -15,11 +15,11 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ..engine.engine import noop
-from ..engine.files import has_locked, is_at, opened, os_errors_as, private_file
-from ..errors import StartRefused
-from ..light import dataclass
-from ..recall.instants import parsed, rendered
+from ...engine.engine import noop
+from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
+from ...errors import StartRefused
+from ...light import dataclass
+from ...recall.instants import parsed, rendered
 
 log = logging.getLogger(__name__)
 

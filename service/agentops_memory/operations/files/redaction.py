@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..engine.files import opened, stamp_of
-from ..errors import Invalid, Refusal
-from ..light import dataclass, field
-from ..memory.access import TenantId, tenant_id
-from ..secrets.redaction import DEFAULT_RULES, Rules
+from ...engine.files import opened, stamp_of
+from ...errors import Invalid, Refusal
+from ...light import dataclass, field
+from ...memory.access import TenantId, tenant_id
+from ...secrets.redaction import DEFAULT_RULES, Rules
 
 LARGEST = 1024 * 1024  # bytes
 

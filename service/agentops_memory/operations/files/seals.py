@@ -11,12 +11,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..engine.engine import Sealer
-from ..engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
-from ..errors import StartRefused, Unavailable
-from ..light import dataclass, field
-from ..memory.agents import Sealed
-from ..recall.instants import rendered
+from ...engine.engine import Sealer
+from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
+from ...errors import StartRefused, Unavailable
+from ...light import dataclass, field
+from ...memory.agents import Sealed
+from ...recall.instants import rendered
 
 LARGEST = 1024 * 1024  # bytes; a key takes about 150
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file

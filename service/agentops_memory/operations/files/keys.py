@@ -18,7 +18,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from ..engine.files import (
+from ...engine.files import (
     Stamp,
     created,
     locked,
@@ -29,10 +29,10 @@ from ..engine.files import (
     stamp_of,
     sync,
 )
-from ..errors import Invalid, Unavailable
-from ..light import dataclass
-from ..memory.access import Caller, KeyId, Role, TenantId, agent_patterns, patterns, tenant_id
-from ..memory.keys import (
+from ...errors import Invalid, Unavailable
+from ...light import dataclass
+from ...memory.access import Caller, KeyId, Role, TenantId, agent_patterns, patterns, tenant_id
+from ...memory.keys import (
     DIGEST_BYTES,
     KEYS_RESET,
     SALT_BYTES,
@@ -46,9 +46,9 @@ from ..memory.keys import (
     key_name,
     public_fields,
 )
-from ..memory.retention import Held, Kind
-from ..recall import instants
-from ..recall.instants import rendered
+from ...memory.retention import Held, Kind
+from ...recall import instants
+from ...recall.instants import rendered
 
 AUDIT_DRAFT = ".part"  # the suffix of the file that is written to replace it
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
@@ -377,7 +377,6 @@ def _if_any(read: Callable[[Any], Any], none: object = None) -> Callable[[Any], 
 
 
 _FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
-_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _if_any(_instant)}
 _KEY: Readers = {
     "id": key_id,
     "name": key_name,
@@ -390,6 +389,7 @@ _KEY: Readers = {
     "revoked_at": _if_any(_instant),
     "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
 }
+_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _if_any(_instant)}
 _SECRET: Readers = {
     "salt": _bytes(SALT_BYTES),
     "digest": _bytes(DIGEST_BYTES),
