@@ -37,9 +37,7 @@ T = TypeVar("T")
 APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
 WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
-# Pages (4 MiB) of WAL that a commit copies into the file, with two syncs. More would save syncs,
-# but all who wait for that commit, or come meanwhile, wait for them: 4,000 take 20 ms.
-CHECKPOINT = 1000
+CHECKPOINT = 1000  # pages (4 MiB) of WAL that a commit copies into the file: 4,000 take 20 ms
 READ_LIMIT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
 PROGRESS = 10_000  # virtual machine steps between two looks at the clock
 CACHED_STATEMENTS = 256  # Python keeps 128, and then compiles statements of ours again
@@ -593,11 +591,6 @@ def drop_statements(names: Iterable[str]) -> list[str]:
         f"DELETE FROM sqlite_schema WHERE name IN ({quoted}) OR tbl_name IN ({quoted})",
         "PRAGMA writable_schema = RESET",
     ]
-
-
-def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
-    for statement in statements:
-        database.execute(statement)
 
 
 def _reported(database: sqlite3.Connection, check: str) -> list[str]:

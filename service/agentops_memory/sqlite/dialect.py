@@ -8,7 +8,7 @@ text on that it cannot decode.
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -257,3 +257,8 @@ def _patterns(names: str) -> Patterns:
 @lru_cache(256)
 def _indexed_tags(tags: str, features: Features) -> str:
     return tags_column(tag_tuple(tags), features)
+
+
+def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
+    for statement in statements:
+        database.execute(statement)

@@ -25,8 +25,8 @@ from ..memory.rows import micros
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
 from ..recall.instants import rendered
-from .connection import CHANGING, change, connect, drop_statements, faults_of, run
-from .dialect import NotText
+from .connection import CHANGING, change, connect, drop_statements, faults_of
+from .dialect import NotText, run
 from .index import Index
 from .migrate import checks, damaged, ordinary_indexes, selecting, tables, undecoded, vacuum_remains
 from .open_files import MENDED, QUARANTINE, kept_copy

@@ -14,7 +14,8 @@ from ..memory.rows import instant, micros, tag_array
 from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
 from ..recall.instants import parsed, uid_of
 from ..recall.text import clean, content_hash
-from .connection import drop_statements, log_size, run
+from .connection import drop_statements, log_size
+from .dialect import run
 from .open_files import kept_copy
 
 log = logging.getLogger(__name__)

@@ -28,8 +28,8 @@ from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
 from ...operations.doctor import DoctorContext, findings_of, fixed
 from ...operations.files.keys import KeyFile
 from ...operations.files.redaction import RedactionFile
-from ...operations.scan import Scan, SecretFinding
 from ...operations.files.service_lock import service_lock
+from ...operations.scan import Scan, SecretFinding
 from ...recall.instants import rendered
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
