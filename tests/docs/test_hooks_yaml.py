@@ -98,6 +98,7 @@ def test_what_is_null_or_empty_is_not_given_and_no_hooks_are_no_fault() -> None:
         "spec: {toolHooks: {}}", "toolHooks: {memorySaveRules: , contextInjectTools: []}",
         "toolHooks: {blockedCommands: [rm], allowedPaths: [/], auditTools: [x], tools: 1}",
         "kind: Agent\nspec: {tools: [], toolRefs: [], toolkits: []}", "a: 1\n---\nb: 2",
+        "toolHooks: {}\nmemorySaveRules:", "spec: {contextInjectTools: }", "tool_hooks: ~",
     ):  # fmt: skip
         assert ToolHooks.from_yaml(text) == ToolHooks(), text
 
@@ -176,6 +177,7 @@ def test_each_fault_of_a_field_is_told_by_its_name() -> None:
         ("type: x", "tool: It is missing."), ("tool: ''", "tool: It is blank."),
         ("tool: t, project: x", f"project: {unknown}"),
         ("tool: t, matchoutput: x", "matchoutput: There is no such field. Did you mean matchOut"),
+        ("tool: t, match_args: {a: x}", "match_args: There is no such field. Did you mean matchA"),
         ("tool: t, 'a\\nb': x", f"a\\nb: {unknown}"),
     ):  # fmt: skip
         assert fault(fields).startswith(told)

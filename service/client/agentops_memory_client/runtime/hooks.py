@@ -245,11 +245,9 @@ class ToolHooks:
         if len(places) > 1:
             faults.append(f"{HOOKS}: Hooks are of one agent; these stand in {len(places)} places.")
         path, hooks = places[0] if places else ("", {})
-        rules = {
-            name: _present(hooks[name]) for name in (SAVE, INJECT) if hooks.get(name) is not None
-        }
+        rules = {name: _present(hooks[name]) for name in (SAVE, INJECT) if name in hooks}
         try:
-            made = TypeAdapter(cls).validate_python(rules)
+            made = TypeAdapter(cls).validate_python(rules, by_alias=True, by_name=False)
         except ValidationError as error:
             every = error.errors(include_url=False, include_input=False)
             faults += [f"{path}{_fault(it)}" for it in every]
@@ -344,7 +342,7 @@ def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
     _refuse_lookalikes(fields, "", (HOOKS, SAVE, INJECT), faults)
     _refuse_lookalikes(spec, "spec.", (HOOKS,), faults)
     faults += [f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec]
-    places = [it for it in (("spec.", spec), ("", fields)) if it[1].get(HOOKS) is not None]
+    places = [it for it in (("spec.", spec), ("", fields)) if HOOKS in it[1]]
     for parent, those in places:
         hooks = _fields(those[HOOKS], f"{parent}{HOOKS}", faults)
         _refuse_lookalikes(hooks, f"{parent}{HOOKS}.", (SAVE, INJECT), faults)
@@ -355,8 +353,9 @@ def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
 
 
 def _fields(value: object, path: str, faults: list[str]) -> Fields:
+    """The fields but for those that are null, which is the same as absent."""
     if isinstance(value, Mapping):
-        return value
+        return {name: it for name, it in value.items() if it is not None}
     if value is not None:
         faults.append(f"{path}: It must be a mapping of fields.")
     return {}
