@@ -96,6 +96,23 @@ def test_a_typo_is_corrected_by_a_word_that_came_after_it_was_asked_for(
         assert word.encode() in found(typo)
 
 
+def test_a_word_is_found_by_its_form_after_another_word_that_this_is_the_stem_of_has_left(
+    heron: Service, counted: Counted
+) -> None:
+    heron.save("the noise", project="heron")
+    heron.save("anything", project="stork")
+    for project in ("heron", "stork"):
+        held(heron, counted, f"/search?project={project}&q=anything")
+    brief = heron.save("noisee", project="stork")["id"]  # in the index it is "noise"
+    held(heron, counted, "/search?project=stork&q=anything")
+    heron.http.delete(f"/observations/{brief}", params={"hard": "true"})
+
+    held(heron, counted, "/search?project=heron&q=noisse")
+    answer, other = both(heron, "/search?project=heron&q=noisse")
+    assert answer == other
+    assert b"the noise" in answer
+
+
 def test_requests_of_one_connection_are_answered_in_their_order(heron: Service) -> None:
     paths = [CONTEXT, "/stats", CONTEXT, CONTEXT, "/stats", CONTEXT]
     with wire(heron.url) as connection:

@@ -1,13 +1,23 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
+from collections.abc import Iterable, Mapping
 from itertools import count, product
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agentops_memory.memory.search import weights_of
+from agentops_memory.recall.features import ALL
 from agentops_memory.recall.query import STOPWORDS, understood
-from agentops_memory.recall.stems import Stems, by_letter, halves, likely_in
+from agentops_memory.recall.stems import (
+    FORMS_AT_ONCE,
+    Stems,
+    Vocabulary,
+    by_letter,
+    halves,
+    likely_in,
+)
 from agentops_memory.recall.text import BASE_FORMS, indexed
 
 from ..support.files import assert_index_is_whole, imported
@@ -183,6 +193,25 @@ def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service)
     service.http.delete("/observations/1")
 
     assert corrections(service, "walruz fridey") == {"fridey": ["fridai"]}
+
+
+def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() -> None:
+    stems, looked_for = Stems(), list[str]()
+
+    def forms_of(some: Iterable[str]) -> Mapping[str, str]:
+        looked_for.extend(some)
+        return stems.forms_of(some)
+
+    vocabulary = Vocabulary(weights_of(ALL), forms_of)
+    words = ["window", "databas", *("".join(it) for it in product("abcdef", repeat=5))]
+    number_of = dict(zip(words, vocabulary.add(words), strict=True))
+
+    assert vocabulary.near("windaw") == {number_of["window"]: "window"}
+    assert vocabulary.near("datbase") == {number_of["databas"]: "database"}
+    assert len(looked_for) < 2 * FORMS_AT_ONCE + 10
+    while vocabulary.look_for_forms():
+        pass
+    assert sorted(looked_for) == sorted(words)
 
 
 # One edit

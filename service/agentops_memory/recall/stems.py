@@ -5,7 +5,7 @@ import sqlite3
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from threading import Lock
 from typing import NamedTuple
@@ -287,7 +287,7 @@ class Vocabulary:
         self._stems: list[str] = []  # by number
         self._uses = array("I")  # how many areas have the stem, by number
         self._free: list[int] = []
-        self._formless: list[str] = []  # stems that came since forms were looked for
+        self._formless: dict[str, None] = {}  # stems whose forms were not looked for yet
         self._stem_of: dict[str, str] = {}  # of each form that is no stem itself
         # Lists: a set of a few forms takes four times as much.
         self._alike: dict[str, list[str]] = {}  # the forms of the stems, by each of their `_keys`
@@ -349,28 +349,34 @@ class Vocabulary:
 
     def near(self, form: str) -> Mapping[int, str]:
         """The numbers of the stems that have a form near to this one, with these forms."""
-        while self.look_for_forms():
-            pass
+        if self.look_for_forms():  # those of a whole project would keep the event loop
+            size, (head, tails) = len(form), halves(form)
+            self._add_forms_of([
+                it for it in self._formless
+                if it[0] == form[0] and size - 3 <= len(it) <= size + 1
+                and (it.startswith(head) or it.endswith(tails))
+            ])  # fmt: skip
         came, near = self._near[form]
         if came != self._came.get(form[0], 0):
             self._near[form] = _, near = self._neighbors([form])[form]
         return near
 
     def look_for_forms(self) -> bool:
-        """Look for the forms of some stems that came; whether there were any."""
-        if not self._formless:
-            return False
-        stems = self._formless[-FORMS_AT_ONCE:]
-        del self._formless[-FORMS_AT_ONCE:]
+        """Look for the forms of some stems that came; whether others are left."""
+        if self._formless:
+            self._add_forms_of(list(islice(reversed(self._formless), FORMS_AT_ONCE)))
+        return bool(self._formless)
+
+    def _add_forms_of(self, stems: Sequence[str]) -> None:
         assert self._forms_of is not None
-        for stem, form in self._forms_of([it for it in stems if it in self.numbers]).items():
+        for stem, form in self._forms_of(stems).items():
+            del self._formless[stem]
             if is_compared(form):
                 for key in _keys(form):
                     self._alike.setdefault(key, []).append(form)
                 if form != stem:
                     self._stem_of[form] = stem
                 self._came[form[0]] = self._came.get(form[0], 0) + 1
-        return True
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
         stem_of, near = self._stem_of.get, dict[str, tuple[int, dict[int, str]]]()
@@ -389,9 +395,11 @@ class Vocabulary:
     def _forget_forms(self, stems: Set[str]) -> None:
         """Forget those of stems that are gone, and what they were near to."""
         self._near.forget()
-        self._formless = [it for it in self._formless if it not in stems]
+        for it in stems:
+            self._formless.pop(it, None)
         form_of = {stem: form for form, stem in self._stem_of.items() if stem in stems}
-        forms = {form_of.get(it, it) for it in stems}
+        # What "noisee" becomes is what "noise" is found by: it stays when the other leaves.
+        forms = {*form_of.values(), *(stems - self._stem_of.keys() - form_of.keys())}
         # Each bucket once: to look for each form in it takes minutes where thousands share one.
         for key in {key for form in forms if is_compared(form) for key in _keys(form)}:
             if left := [it for it in self._alike.pop(key, ()) if it not in forms]:
@@ -409,7 +417,7 @@ class Vocabulary:
             self._uses.append(0)
         self.numbers[stem] = number
         if self._forms_of is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
-            self._formless.append(stem)
+            self._formless[stem] = None
         if stem in self.unknown:
             self.came += [(word, number) for word in self.unknown.pop(stem)]
         return number
