@@ -249,6 +249,32 @@ def test_memory_follows_whatever_the_service_does(
 
 
 @pytest.mark.slow
+def test_what_has_no_room_is_not_loaded_again_and_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loads, install = list[int](), DatabaseIndex.install
+
+    def counting(self: DatabaseIndex, token: int, plan: LoadPlan, *of: Any) -> bool:
+        loads.append(plan.number)
+        return install(self, token, plan, *of)
+
+    async def play(sides: Sides) -> None:
+        for number in range(160):
+            await sides.save(f"{' '.join(WORDS)} {number}", f"p{number % 8}", session=f"s{number}")
+        monkeypatch.setattr(cache, "PATIENCE", 20)
+        await sides.hold("heron", "p0")
+        sides.cache.most = sides.cache.size + 50_000
+        for _ in range(16):
+            for project in range(8):
+                await sides.found("heron nest", f"p{project}")
+
+    monkeypatch.setattr(DatabaseIndex, "install", counting)
+    with small_partitions():
+        side_by_side(path, play)
+    assert 0 < len(loads) < 16
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("marks", [0, 12])
 def test_a_word_that_is_stored_is_known_with_memory_and_without(path: Path, marks: int) -> None:
     """However many marks it has: a longer word than those whose terms are kept."""

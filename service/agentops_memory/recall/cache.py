@@ -90,15 +90,18 @@ class IndexCache:
     def size(self) -> int:
         return sum(it.size for it in list(self.databases))
 
-    def has_room(self, since: float) -> bool:
-        """Whether more fits beside the parts that were used since then."""
-        used: int = sum(
+    @property
+    def free(self) -> int:
+        return self.most - self.size
+
+    def unused(self, since: float) -> int:
+        """The bytes of parts that were not used since then."""
+        return sum(
             part.size
             for database in list(self.databases)
             for part in list(database.parts.values())
-            if part.used_at >= since
+            if part.used_at < since
         )
-        return used < self.most
 
     def make_room(self) -> None:
         """Let what is held fit: of what was not used for longest first the lines, then all."""
@@ -176,7 +179,8 @@ class LoadQueue:
 
     def __init__(self, memory: InMemory[Any]) -> None:
         self._memory = memory
-        self._requests: dict[int, list[float]] = {}  # by part: since when, how often, and the least
+        # By part: since when, how often, and the least; and its bytes, about.
+        self._requests: dict[int, tuple[float, int, float, int]] = {}
         self._refused: dict[int, float] = {}  # by part: until when
         self._loading = Lock()
 
@@ -186,9 +190,10 @@ class LoadQueue:
         It is loaded once prompts have taken as much time as that will; sooner while memory has
         room for others, too.
         """
-        request = self._requests.setdefault(number, [time.monotonic(), 0, 0])
-        enough = min(memories / READ_IN_A_PROMPT, MOST_PROMPTS)
-        request[1:] = request[1] + 1, enough * self._memory.cache.fullness
+        since, times, *_ = self._requests.get(number) or (time.monotonic(), 0)
+        cache, enough = self._memory.cache, min(memories / READ_IN_A_PROMPT, MOST_PROMPTS)
+        size = min(memories * ROW_BYTES, cache.most // 2)  # of short memories it may be far less
+        self._requests[number] = since, times + 1, enough * cache.fullness, size
 
     @property
     def is_due(self) -> bool:
@@ -211,18 +216,18 @@ class LoadQueue:
         self._refused[number] = time.monotonic() + LATER
 
     def _next(self, now: float) -> int | None:
-        memory, cache = self._memory, self._memory.cache
-        for number, (since, times, enough) in list(self._requests.items()):
+        memory, cache, free = self._memory, self._memory.cache, self._memory.cache.free
+        for number, (since, times, enough, more) in list(self._requests.items()):
             if self._refused.get(number, 0.0) > now:
                 del self._requests[number]
             elif times < enough and number not in memory.parts:
                 continue
-            elif number in memory.parts or cache.has_room(0.0):
+            elif number in memory.parts or more <= free:
                 del self._requests[number]
                 return number
             elif times >= PATIENCE:
                 del self._requests[number]
-                if cache.has_room(since):  # else everything in the cache is used as often
+                if more <= free + cache.unused(since):  # else all of the cache is used as often
                     return number
         return None
 
