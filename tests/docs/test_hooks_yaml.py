@@ -253,17 +253,37 @@ def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
         ('a: "\\U00110000"', "the text: This is not YAML: chr() arg not in range"),
         ('a: "\\UFFFFFFFF"', "the text: This is not YAML: Python int too large"),
         (f"%YAML 1.{'9' * 5_000}\n---", "the text: This is not YAML: Exceeds the limit"),
-        ("a: 0b_", "the text: This is not YAML: invalid literal for int"),
-        ("a: !!timestamp x", "the text: This is not YAML: "),
+        ("toolHooks: 0b_", "the text: This is not YAML: invalid literal for int"),
+        ("toolHooks: !!timestamp x", "the text: This is not YAML: "),
         ("a: " + "[" * 5_000, "the text: This is not YAML: maximum recursion depth exceeded"),
-        ("a: !!python/object/apply:os.system [ls]",
-         "line 1, column 4: This is not YAML: could not determine a constructor for the tag"),
+        ("toolHooks: !!python/object/apply:os.system [ls]",
+         "line 1, column 12: This is not YAML: could not determine a constructor for the tag"),
         ("toolHooks: !mine {}",
          "line 1, column 12: This is not YAML: could not determine a constructor for the tag"),
-        ("a: {<<: 5}", "line 1, column 9: This is not YAML: only a mapping can be merged"),
+        ("toolHooks: {<<: 5}", "line 1, column 17: This is not YAML: only a mapping can be merged"),
     ):  # fmt: skip
         (first,) = faults(text)
         assert first.startswith(told), first
+
+
+def test_what_is_the_platforms_may_mean_anything() -> None:
+    text = (
+        """
+        kind: Agent
+        metadata: {released: 2024-99-99, cost: {{ .Values.cost }}, size: """
+        + "9" * 5000
+        + """}
+        sign: =
+        2024-99-99: a day
+        spec:
+          model: &model {? [a, b] : c, {{ .Values.model }}: 1}
+          other: *model
+          toolHooks: {contextInjectTools: [{tool: bash, query: tests}]}
+    """
+    )
+    assert [it.tool for it in ToolHooks.from_yaml(text).inject_rules] == ["bash"]
+
+    assert faults_or_none("kind: 2024-99-99") == faults_or_none("name: =\nkind: Agent") == ()
 
 
 def test_a_few_lines_that_mean_very_much_are_read_like_a_few_lines() -> None:

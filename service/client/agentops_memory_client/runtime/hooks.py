@@ -24,7 +24,8 @@ SAVE, INJECT = "memorySaveRules", "contextInjectTools"  # as manifests have them
 
 Fields = Mapping[object, Any]
 HOOKS = "toolHooks"
-MERGE = "tag:yaml.org,2002:merge"
+MERGE, TEXT, NULL = (f"tag:yaml.org,2002:{it}" for it in ("merge", "str", "null"))
+OWN = (HOOKS, SAVE, INJECT)
 NAMES = "The name of a field must be text; write it with quotes, if it is meant as text."
 # Of pydantic's kinds of faults; of others its own sentence is plain enough.
 SENTENCES = {
@@ -283,13 +284,8 @@ class ToolHooks:
 # The rules in an agent's manifest: where they stand, and every fault in them with its path.
 
 
-def _documents(text: str) -> list[object]:
-    try:
-        import yaml  # noqa: PLC0415 - nobody else needs PyYAML
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
-        ) from error
+def _loader(text: str) -> Any:
+    import yaml  # noqa: PLC0415 - nobody else needs PyYAML
 
     class Loader(yaml.SafeLoader):
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
@@ -318,8 +314,21 @@ def _documents(text: str) -> list[object]:
                 pairs = {_name(it[0]): it for it in base.value} | pairs
             node.value = [*pairs.values()]
 
+    return Loader(text)
+
+
+def _documents(text: str) -> list[object]:
     try:
-        return list(yaml.load_all(text, Loader))
+        import yaml  # noqa: PLC0415 - nobody else needs PyYAML
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
+        ) from error
+
+    try:
+        loader, documents = _loader(text), list[object]()
+        while loader.check_node():
+            documents.append(loader.construct_document(_own(loader, loader.get_node())))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
@@ -328,7 +337,25 @@ def _documents(text: str) -> list[object]:
             ValueError) as error:  # fmt: skip
         # Of a character that no text has; and of a date, a number or an escape that is none.
         position, reason = "the text", str(error)
+    else:
+        return documents
     raise HooksRefused(f"{position}: This is not YAML: {printable(' '.join(reason.split()))}.")
+
+
+def _own(loader: Any, node: Any) -> Any:
+    """A document, or its `spec`, without what other fields have, which the platform reads."""
+    if node.id != "mapping":
+        return node
+    loader.flatten_mapping(node)
+    fields = []
+    for key, value in node.value:
+        if key.value == "spec":
+            fields.append((key, _own(loader, value)))
+        elif key.value in OWN:
+            fields.append((key, value))
+        elif key.tag == TEXT and value.tag != NULL:
+            fields.append((key, value if value.tag == TEXT else type(key)(TEXT, "")))
+    return type(node)(node.tag, fields)
 
 
 def _name(key: Any) -> object:
