@@ -33,6 +33,7 @@ EVER = ("xylographer", "wyvernlike", "vexillology", "quokkafarm", "jabberwock", 
 STEMS = ("xylograph", "wyvernlik", "vexillolog", "quokkafarm", "jabberwock", "zugzwang")
 PAGE = 4096  # bytes
 HIDDEN = "The xylographers of Zanzibar hide a key."
+WAITING = "waiting for those who read an older state"
 
 
 @contextmanager
@@ -150,6 +151,25 @@ def test_another_process_that_reads_or_writes_holds_it_back(service: Service) ->
 
 @pytest.mark.slow
 @pytest.mark.sqlite_files
+def test_what_was_held_back_is_tried_again_without_a_sweep(path: Path) -> None:
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        ours, theirs = (made_key(path, "admin", tenant) for tenant in ("default", "acme"))
+        with calling(service, ours) as http, calling(service, theirs) as other:
+            ids = [it.post("/observations", json=observation(HIDDEN)).json()["id"]
+                   for it in (http, other, other)]  # fmt: skip
+            with held_open(path):
+                erasure = erased(http, ids[0])
+                for id_ in ids[1:]:  # tried behind it: what held the first one back is over
+                    gone(other, erased(other, id_))
+                assert "bytes_gone_at" not in receipt(http, erasure)
+
+            gone(http, erasure)
+
+        assert remains(path.parent, "xylograph") == set()
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_files
 def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with served(path) as (program, http):
@@ -166,21 +186,28 @@ def test_what_a_killed_process_left_pending_is_done_by_the_next(tmp_path: Path) 
 
 
 @pytest.mark.sqlite_files
-def test_a_command_can_finish_what_it_has_erased(tmp_path: Path) -> None:
+def test_a_command_waits_for_readers_to_finish_what_it_has_erased(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     with serving(path) as service:
         memory = MemoryId(int(str(service.save(HIDDEN)["id"])))
     told: list[str] = []
 
     async def erase(engine: SqliteEngine) -> None:
-        await engine.write(OPERATOR, ERASE, memory)
-        assert await scrub_all(engine, OPERATOR, told.append) == 1
-        assert remains(tmp_path, "xylograph", "zanzibar") == set()
-        assert await scrub_all(engine, OPERATOR, told.append) == 0
+        with held_open(path) as reader:
+
+            def tell(step: str) -> None:
+                told.append(step)
+                if step == WAITING:
+                    reader.rollback()
+
+            await engine.write(OPERATOR, ERASE, memory)
+            assert await scrub_all(engine, OPERATOR, tell) == 1
+            assert remains(tmp_path, "xylograph", "zanzibar") == set()
+            assert await scrub_all(engine, OPERATOR, tell) == 0
 
     engines.run(path, erase)
 
-    assert told == ["partition 0", "the file"]
+    assert told == ["partition 0", "the file", WAITING, "the file"]
 
 
 # Files that were used before
