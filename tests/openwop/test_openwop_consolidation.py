@@ -130,6 +130,8 @@ def test_a_merge_that_may_not_be_or_of_what_is_not_there_is_refused(host: Host) 
     many = [NEVER[:-3] + f"{it:03}" for it in range(101)]
     other, gone = replace(host, ref="other").put("one")["id"], host.put("gone")["id"]
     ok(host.delete(gone))
+    older = host.put("older")["id"]
+    host.put("newer", supersedes=[older])
     wrong: list[object] = [
         {"ids": ids(made)}, {"content": "x"}, {"ids": [], "content": "x"}, "x", 7,
         {"ids": ids(made[:1]), "content": "x"}, {"ids": ids(made[:1] * 2), "content": "x"},
@@ -152,7 +154,7 @@ def test_a_merge_that_may_not_be_or_of_what_is_not_there_is_refused(host: Host) 
     assert alone == [{"field": "merges[0].ids", "problem": "has at least 2 items"}]
     good: Json = {"ids": ids(made), "content": "x"}
     assert refused(host.consolidate(good, good)) in [(400, "validation_error"), CHANGED]
-    for missing in (NEVER, other, gone, "plan"):
+    for missing in (NEVER, other, gone, older, "plan"):
         bad: Json = {"ids": [made[0]["id"], missing], "content": "both"}
         assert refused(host.consolidate(bad)) == CHANGED, missing
         assert refused(host.consolidate(good, bad)) in (CHANGED, (400, "validation_error"))

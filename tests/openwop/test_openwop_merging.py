@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.memory import MemoryId
@@ -24,6 +24,7 @@ SAID = st.tuples(
     st.one_of(st.just([]), st.lists(st.sampled_from(TAGS), unique=True, max_size=3)).map(tuple),
 )
 EXAMPLES = examples(150)
+APART = ["", "a", "A", "b", "a b", "a sourcex", "a subject:ada", "a key:x", "a source:1 node:2"]
 
 
 def entries(*said: tuple[str, tuple[str, ...]]) -> list[RefEntry]:
@@ -89,6 +90,7 @@ def model(those: Sequence[RefEntry]) -> list[tuple[int, int]]:
 
 @EXAMPLES
 @given(ENTRIES)
+@example(entries(*(("Heron.", tuple(tags.split())) for tags in APART)))
 @requirement("OW-78", "OW-79")
 def test_a_plan_is_what_the_rule_says(those: list[RefEntry]) -> None:
     assert places(those) == model(those)

@@ -8,7 +8,17 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agentops_memory.engine.engine import Engine, noop
+from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.redactor import Redactor
+from agentops_memory.memory.space import MemoryRef
+from agentops_memory.openwop import adapter, archives, consolidation
+from agentops_memory.openwop.api import MemoryChanged, RefEntryId, Screen
+from agentops_memory.openwop.entries import RefTable
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+
 from ..support.callers import audit
+from ..support.engine import run
 from ..support.files import assert_index_is_whole
 from ..support.openwop_hosts import REF, Host, Json, ok, refused, together
 from ..support.openwop_passes import (
@@ -155,6 +165,34 @@ def test_compactions_and_puts_take_each_source_once(service: Service, host: Host
     assert every[: len(made)] == made
     assert counted(host) == {REF: (len(every), sum(len(it["content"]) for it in every))}
     assert_index_is_whole(service.path)
+
+
+@pytest.mark.slow
+@requirement("OW-82", "OW-29")
+def test_what_was_deleted_since_a_pass_read_it_takes_no_part(path: Path) -> None:
+    with serving(path) as service:
+        for it in "abc":
+            Host(service.http).put("herons wade", id=it)
+    ref, screen = MemoryRef(REF), Screen(Redactor(DEFAULT_RULES))
+
+    async def race(engine: Engine) -> None:
+        listed, _ = await engine.read(OPERATOR, consolidation.corpus, ref)
+        known = await engine.read(OPERATOR, lambda tx: tx[RefTable].some(listed))
+        (step,) = consolidation.planned(known, screen, noop)
+        draft = archives.archive_of(ref, known, screen, None, supersedes=True)
+        begun = await engine.write(OPERATOR, consolidation.begin_pass, ref, [], [], screen)
+        await engine.write(OPERATOR, adapter.delete_entry, ref, RefEntryId("a"), None)
+        for work in (
+            partial(engine.write, OPERATOR, consolidation.take_step, begun, step),
+            partial(engine.write, OPERATOR, archives.put_archive, draft, archives.REPLACEABLE),
+        ):
+            with pytest.raises(MemoryChanged):
+                await work()
+
+    run(path, race)
+
+    with serving(path) as service:
+        assert ids(Host(service.http).entries()) == ["c", "b"]
 
 
 @requirement("OW-82", "OW-73", "OW-29")
