@@ -236,3 +236,17 @@ def test_a_distillation_is_undone_and_made_again(host: Host, sources: list[Json]
     assert ok(again)["created"] is True
     assert passed(again) == passed(first)
     assert about(host, passed(again)["outputId"])["derivedFrom"] == ids(sources)
+
+
+@requirement("OW-73", "OW-66")
+def test_what_has_the_ids_of_deleted_sources_makes_an_archive_of_its_own(host: Host) -> None:
+    made = []
+    for subject in ("ada", "bob"):
+        put = [host.put(it, id=it[0], tags=[f"subject:{subject}"]) for it in ("a wades", "b flies")]
+        made.append(archived(host, host.distill()))
+        assert f"subject:{subject}" in made[-1]["tags"]
+        for it in put:
+            ok(host.delete(it["id"]))
+
+    assert made[0]["id"] == made[1]["id"]
+    assert "subject:ada" not in made[1]["tags"]
