@@ -16,6 +16,7 @@ from agentops_memory.memory import redactor
 from agentops_memory.memory.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
 from agentops_memory.memory.keys import issued
 
+from ..support.answers import ANTHROPIC
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key
 from ..support.engines import broken, rows
 from ..support.erasing import gone, remains
@@ -383,6 +384,28 @@ def test_a_narrowed_key_is_told_of_nothing_that_it_could_not_do_any_more(
     holder.narrow("*", role=Role.READER)
     assert saving(holder.http, "a pear", "saving", scope="global").status_code == 403
     assert saving(service.http, "a pear", "saving", scope="global").status_code == 401
+
+
+@requirement("stores:idempotency:again", "anthropic:once")
+def test_a_narrowed_key_is_told_of_no_write_to_a_store(holder: Holder) -> None:
+    sent = list[tuple[str, str, object, str]]()
+
+    def write(method: str, path: str, body: object = None) -> str:
+        sent.append((method, path, body, f"k{len(sent)}"))
+        answer = ask(holder.http, *sent[-1])
+        assert answer.is_success, answer.text
+        return str(answer.json()["id"]) if answer.content else ""
+
+    store = f"{ANTHROPIC}/{write('POST', ANTHROPIC, {'name': 'Mine'})}"
+    write("POST", store, {"name": "Ours"})
+    entries = f"{store}/memories"
+    entry = f"{entries}/{write('POST', entries, {'path': '/a', 'content': 'b'})}"
+    write("POST", entry, {"content": "c"})
+    write("DELETE", entry)
+    write("POST", f"{store}/archive")
+
+    holder.narrow("demo")
+    assert [ask(holder.http, *it).status_code for it in sent] == [403] * len(sent)
 
 
 def test_the_rate_of_a_key_counts_replays(path: Path) -> None:
