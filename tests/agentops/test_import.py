@@ -575,7 +575,7 @@ def test_where_a_long_document_is_no_json_is_told_from_its_beginning(service: Se
 
 @pytest.mark.slow
 def test_a_plan_knows_a_session_again_that_recurs_in_a_later_chunk(service: Service) -> None:
-    sessions = [{"id": f"s{number}", "project": "p", "started_at": AT} for number in range(1000)]
+    sessions = [{"id": f"again{it}", "project": "p", "started_at": AT} for it in range(1000)]
     others = [sessions[0], {**sessions[1], "summary": "another"}]
 
     planned = plan(service, of(sessions=[*sessions, *others]))
