@@ -24,6 +24,7 @@ from ..support.fast_reads import LONG_WAY, Counted, both, counted, held, without
 from ..support.files import imported, put_in_index
 from ..support.histories import KEYS, History, Question
 from ..support.otlp import http_collector
+from ..support.process import until
 from ..support.raw import wire
 from ..support.service import PLAIN, Clock, Service, observation, serving
 
@@ -135,10 +136,7 @@ def test_a_project_is_loaded_at_once_and_later_the_fuller_memory_is(
         put_in_index(service.path)
         first, last = (f"/context?project={it}&query=rollback" for it in projects[::8])
         service.http.get(first)
-        for _ in range(300):
-            if any(isinstance(it, DatabaseIndex) and it.parts for it in gc.get_objects()):
-                break
-            service.http.get("/health")
+        until(lambda: any(isinstance(it, DatabaseIndex) and it.parts for it in gc.get_objects()))
         service.http.get(first)
         assert (counted.declined, counted.answered) == (1, 1)
 
