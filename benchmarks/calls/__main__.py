@@ -15,7 +15,7 @@ WIDTHS = (36, 7, 11, 7, 9, 8, 17)
 BUDGET: Mapping[str, tuple[int, int]] = {
     "GET /context": (21, 20),
     "POST /observations": (37, 20),
-    "PATCH OpenIntent entry, If-Match": (45, 25),
+    "PATCH OpenIntent entry, If-Match": (43, 25),
     "mem_save, MCP": (58, 30),
 }
 

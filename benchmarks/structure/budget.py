@@ -48,7 +48,7 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (62_530, 46_000),
+    "lines": (62_523, 46_000),
     "files": (191, 180),
     "types of a noun": (3, 4),
     "places of an optional field": (14, 5),
