@@ -128,8 +128,11 @@ def test_a_full_disk_and_a_lock_are_quoted_nowhere(tmp_path: Path) -> None:
         with pytest.raises(OSError, match="No space"):
             ballast.write_bytes(bytes(8 << 20))
         statuses = service.send_all()
-        large = planted.memory("large " * 20_000)
-        statuses.append(planted.send(service.http, ("POST", "/observations", large)))
+        for number in range(150):  # more than the disk has, with what its log had before
+            large = planted.memory(f"large {number} " * 4_000)
+            statuses.append(planted.send(service.http, ("POST", "/observations", large)))
+            if statuses[-1] in {503, 507}:
+                break
         ballast.unlink()
         service.end()
 
