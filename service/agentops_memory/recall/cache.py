@@ -217,17 +217,17 @@ class LoadQueue:
 
     def _next(self, now: float) -> int | None:
         memory, cache, free = self._memory, self._memory.cache, self._memory.cache.free
-        for number, (since, times, enough, more) in list(self._requests.items()):
+        for number, (since, times, enough, size) in list(self._requests.items()):
             if self._refused.get(number, 0.0) > now:
                 del self._requests[number]
             elif times < enough and number not in memory.parts:
                 continue
-            elif number in memory.parts or more <= free:
+            elif number in memory.parts or size <= free:
                 del self._requests[number]
                 return number
             elif times >= PATIENCE:
                 del self._requests[number]
-                if more <= free + cache.unused(since):  # else all of the cache is used as often
+                if size <= free + cache.unused(since):  # else all of the cache is used as often
                     return number
         return None
 

@@ -423,9 +423,10 @@ def is_one_edit(word: str, other: str) -> bool:
             break
         same += 1
     ending, other_ending = word[same:], other[same:]
-    if longer or ending[1:] == other_ending[1:]:
-        return longer == 0 or ending == other_ending[1:]
-    return ending[1:2] + ending[:1] + ending[2:] == other_ending
+    if longer:
+        return ending == other_ending[1:]
+    swapped = ending[1:2] + ending[:1] + ending[2:]
+    return ending[1:] == other_ending[1:] or swapped == other_ending
 
 
 def similarity(one: Set[str], other: Set[str]) -> float:
