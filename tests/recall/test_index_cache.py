@@ -264,7 +264,7 @@ def test_what_has_no_room_is_not_loaded_again_and_again(
         monkeypatch.setattr(cache, "PATIENCE", 20)
         await sides.hold("heron", "p0")
         sides.cache.most = sides.cache.size + 50_000
-        for _ in range(16):
+        for _ in range(64):
             for project in range(8):
                 await sides.found("heron nest", f"p{project}")
 
