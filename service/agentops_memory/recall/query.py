@@ -414,8 +414,7 @@ def is_one_edit(word: str, other: str) -> bool:
     """Whether one deletion, insertion, substitution or transposition turns one into the other."""
     if len(word) > len(other):
         word, other = other, word
-    longer = len(other) - len(word)
-    if longer > 1 or word == other:
+    if len(other) - len(word) > 1 or word == other:
         return False
     same = 0
     for one, two in zip(word, other):  # noqa: B905 - one may be longer
@@ -423,7 +422,7 @@ def is_one_edit(word: str, other: str) -> bool:
             break
         same += 1
     ending, other_ending = word[same:], other[same:]
-    if longer:
+    if len(word) < len(other):
         return ending == other_ending[1:]
     swapped = ending[1:2] + ending[:1] + ending[2:]
     return ending[1:] == other_ending[1:] or swapped == other_ending
