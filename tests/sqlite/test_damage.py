@@ -101,6 +101,24 @@ def test_a_damaged_index_that_is_met_otherwise_is_mended_too(
         assert_index_is_whole(service.path)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["", "_data", "_idx", "_docsize", "_config"])
+def test_an_index_of_which_a_table_was_dropped_is_made_anew(path: Path, name: str) -> None:
+    with serving(path) as service:
+        service.save("apple", title="best")
+        service.clock.advance(minutes=1)
+        service.save("pear", title="newest")
+        put_in_index(path)
+    with closing(sqlite3.connect(path)) as database:
+        database.execute(f"DROP TABLE memories_fts_0{name}")
+    with serving(path) as service:
+        for route, text in (("/search", "q"), ("/context", "query")):
+            asked = {text: "apple", "project": "demo", "explain": "true"}
+            assert service.http.get(route, params=asked).status_code == 200
+        until(lambda: titles(search(service, "apple", limit=1)) == ["best"])
+        assert_index_is_whole(path)
+
+
 def saved(service: Service, content: str) -> Any:
     """The answer to a save, unless it was refused for the damage."""
     answer = service.http.post("/observations", json=observation(content, title=content))

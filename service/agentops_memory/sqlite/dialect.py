@@ -85,6 +85,10 @@ def refusing(path: Path) -> Iterator[None]:
         raise StartRefused(sentence) from error
 
 
+# What SQLite says of a table that is not there, and FTS5 of one of its own.
+_MISSING = ("no such table", "vtable constructor failed", "SQL logic error")
+
+
 def is_damage(error: BaseException) -> bool:
     return primary_code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
@@ -92,8 +96,11 @@ def is_damage(error: BaseException) -> bool:
 def primary_code(error: BaseException) -> int:
     """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
     code: int = getattr(error, "sqlite_errorcode", 0)
-    # Each constraint of ours fails with a detail: without one, FTS5's own tables are damaged.
-    return sqlite3.SQLITE_CORRUPT if code == sqlite3.SQLITE_CONSTRAINT else code & 0xFF
+    # Each constraint of ours fails with a detail: without one, FTS5's own tables are damaged. And
+    # the tables that statements name are there, unless someone has dropped one.
+    is_missing = code == sqlite3.SQLITE_ERROR and str(error).startswith(_MISSING)
+    is_damage = is_missing or code == sqlite3.SQLITE_CONSTRAINT
+    return sqlite3.SQLITE_CORRUPT if is_damage else code & 0xFF
 
 
 class IndexBehind(RunAgain):
