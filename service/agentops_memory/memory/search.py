@@ -347,17 +347,18 @@ def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) ->
     A score is that of the best sentence, and a part of the sum of the others, added up in
     the order of the sentences.
     """
-    weighted: dict[MemoryId, list[float]] = {}
+    lowest: dict[MemoryId, float] = {}
+    totals: dict[MemoryId, float] = {}
     for sentence, weight in zip(sentences, weights, strict=True):
-        for score, id_ in sentence:
-            weighted.setdefault(id_, []).append(weight * score)
-    best: list[Scored] = []
-    for id_, scores in weighted.items():
-        highest, total = min(scores), 0.0
-        for score in scores:  # `sum` adds up otherwise in newer releases
-            total += score
-        best.append((highest + OTHER_SENTENCES * (total - highest), id_))
-    return sorted(best)
+        for unweighted, id_ in sentence:
+            score = weight * unweighted
+            if id_ not in totals:
+                lowest[id_] = totals[id_] = score
+                continue
+            totals[id_] += score
+            if score < lowest[id_]:  # noqa: PLR1730 - a call costs more
+                lowest[id_] = score
+    return sorted([(it + OTHER_SENTENCES * (totals[id_] - it), id_) for id_, it in lowest.items()])
 
 
 def sentence_depth(query: Query, limit: int) -> int | None:

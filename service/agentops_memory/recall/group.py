@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from heapq import nlargest
 from importlib import import_module
-from itertools import chain
+from itertools import chain, compress
 from typing import Any
 
 from ..memory.memory import MemoryId
@@ -267,14 +267,15 @@ class Weights:
             some = self._any_of(likely, stems, where)
             return [(it, position) for position, it in some.items()]
 
-        sums, every = self.any(stems, where), range(size)
+        sums = self.any(stems, where)
         for position in hidden:
             sums[position] = 0.0
+        having = compress(range(size), sums)
         if size < LARGE:
-            first = sorted(every, key=sums.__getitem__, reverse=True)[:depth]
+            first = sorted(having, key=sums.__getitem__, reverse=True)[:depth]
         else:
-            first = nlargest(depth, every, key=sums.__getitem__)
-        return [(sums[position], position) for position in first if sums[position]]
+            first = nlargest(depth, having, key=sums.__getitem__)
+        return [(sums[position], position) for position in first]
 
     def _best_by_numpy(
         self, numpy: Any, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
