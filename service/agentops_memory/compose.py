@@ -46,7 +46,6 @@ from .openwop.subjects import Forgetting
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
-from .recall.held_reads import HeldReads
 from .recall.recall import Recall
 from .settings import Settings
 from .sqlite import TenantsEngine
@@ -298,12 +297,8 @@ class _Wiring:
     def _early(self, storage: Storage, gate: Gate) -> Early:
         """What answers plain reads from memory; of files alone."""
         is_fast = self.telemetry.past or not self.telemetry.tracer
-
-        def held(tenant: TenantId) -> HeldReads | None:
-            return storage.held(tenant) if isinstance(storage, TenantsEngine) and is_fast else None
-
         return FastReads(
-            held=held,
+            held=storage.held if isinstance(storage, TenantsEngine) and is_fast else lambda _: None,
             gate=gate,
             heads=PlainHeads(self._is_own_name),
             tail=tail_of(ALWAYS),
