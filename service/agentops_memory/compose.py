@@ -36,13 +36,9 @@ from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
 from .openintent.memory import AgentEntries
 from .openwop import routes as openwop
-from .openwop.adapter import RefEntries
-from .openwop.commitments import Commitments, Firing
-from .openwop.host_runs import Runs
-from .openwop.passes import Passes
-from .openwop.proposals import Proposals
-from .openwop.routes import Discovery, OpenWopOperations, OpenWopServices
-from .openwop.subjects import Forgetting
+from .openwop.api import Serving as OpenWop
+from .openwop.commitments import Firing
+from .openwop.routes import OpenWopOperations
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
@@ -224,11 +220,11 @@ class _Wiring:
             transfer=lambda: transfer,
             projects=partial(Projects, engine=engine, audit=self.audit, on_erased=on_erased),
         )  # fmt: skip
-        of_openwop = self._openwop(engine, on_erased, jobs.due.set)
+        of_openwop = self._openwop(engine, jobs)
         trouble = (lambda: backups.trouble) if backups else None
         probes = Probes(storage=storage, metrics=metrics, backup_trouble=trouble)
         async with (
-            jobs.running(storage, of_openwop.runs, of_openwop.passes, backups),
+            jobs.running(storage, of_openwop, backups),
             background(
                 watch_the_loop(metrics), *([figures.keep_fresh()] if self.telemetry.tracer else [])
             ),
@@ -246,42 +242,16 @@ class _Wiring:
             app.early_posts = self._early_posts(api, gate)
             yield app
 
-    def _openwop(
-        self,
-        engine: Engine,
-        on_erased: Callable[[Caller], None],
-        on_due: Callable[[Caller], None],  # called where commitments may be left that are due
-    ) -> OpenWopServices:
-        return OpenWopServices(
-            ref_entries=RefEntries(
-                engine=engine,
-                redaction=self.redaction,
-                features=self.settings.recall,
-                timeout=self.settings.recall_limit,
-                on_due=on_due,
-            ),
-            runs=Runs(engine=engine, redaction=self.redaction),
-            commitments=Commitments(
-                engine=engine,
-                redaction=self.redaction,
-                firing=Firing(engine=engine, on_fired=self.telemetry.metrics.fired, on_due=on_due),
-            ),
-            passes=Passes(
-                engine=engine,
-                redaction=self.redaction,
-                keep_archives=self.settings.keep_archives,
-                audit=self.audit,
-                ended=partial(self.telemetry.metrics.count, PASSES),
-                on_erased=on_erased,
-                on_due=on_due,
-            ),
-            forgetting=Forgetting(
-                engine=engine, redaction=self.redaction, audit=self.audit, on_erased=on_erased
-            ),
-            proposals=Proposals(engine=engine, redaction=self.redaction, audit=self.audit),
-            redaction=self.redaction,
-            clock=self.clock,
-        )
+    def _openwop(self, engine: Engine, jobs: BackgroundJobs) -> OpenWop:
+        settings, metrics = self.settings, self.telemetry.metrics
+        firing = Firing(engine=engine, on_fired=metrics.fired, on_due=jobs.due.set)
+        return OpenWop(
+            engine=engine, redaction=self.redaction, audit=self.audit, clock=self.clock,
+            fire=firing.step, features=settings.recall, timeout=settings.recall_limit,
+            keep_archives=settings.keep_archives, is_consolidating=bool(settings.consolidate_every),
+            on_due=jobs.due.set, on_erased=jobs.erased.set,
+            pass_ended=partial(metrics.count, PASSES),
+        )  # fmt: skip
 
     def _early_posts(self, of: AgentOps, gate: Gate) -> Mapping[str, EarlyPost]:
         """What saves plain observations, unless spans are to tell of each step."""
@@ -311,7 +281,7 @@ class _Wiring:
         self,
         api: AgentOps,
         entries: AgentEntries,
-        of_openwop: OpenWopServices,
+        of_openwop: OpenWop,
         of_console: Callable[..., Console],
         on_erased: Callable[[Caller], None],
     ) -> Sequence[Sequence[Operation]]:
@@ -327,13 +297,7 @@ class _Wiring:
             cloud.operations(stores(policy=cloud.POLICY), api.recall),
             openintent.operations(entries),
             anthropic.operations(stores(policy=anthropic.POLICY)),
-            self.of_openwop(
-                of_openwop,
-                Discovery(
-                    is_consolidating=bool(settings.consolidate_every),
-                    keep_archives=settings.keep_archives,
-                ),
-            ),
+            self.of_openwop(of_openwop),
             mcp.operations(agents),
             console.operations(
                 of_console(
@@ -341,7 +305,7 @@ class _Wiring:
                     memories=local,
                     clock=self.clock,
                     agents=entries,
-                    refs=of_openwop.ref_entries,
+                    refs=of_openwop,
                 )
             ),
             agentops.operations(

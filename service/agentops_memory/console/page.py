@@ -43,7 +43,7 @@ from ..memory.memories import MemoryTable
 from ..memory.sessions import SessionTable
 from ..memory.space import Project
 from ..openintent.memory import AgentEntries
-from ..openwop.adapter import RefEntries
+from ..openwop.api import Serving as OpenWop
 from ..recall.text import clean
 from ..recall.visible import printable, runs
 from ..settings import Settings
@@ -295,7 +295,7 @@ class Console:
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
     clock: Callable[[], datetime]
     agents: AgentEntries
-    refs: RefEntries
+    refs: OpenWop
     readiness: Callable[[], Awaitable[Readiness]]
     maintenance: Maintenance
     settings: Settings

@@ -21,9 +21,10 @@ from ..light import dataclass, field
 from ..memory.access import Caller, TenantId
 from ..memory.sessions import end_idle
 from ..openintent.events import settle_all
+from ..openwop.api import Serving as OpenWop
 from ..openwop.commitments import Firing
-from ..openwop.host_runs import Runs
-from ..openwop.passes import Passes
+from ..openwop.host_runs import drop_idle
+from ..openwop.passes import consolidate_changed
 from ..operations.backup import (
     DAMAGED,
     LATE,
@@ -357,7 +358,7 @@ class BackgroundJobs:
 
     @asynccontextmanager
     async def running(
-        self, storage: Storage, runs: Runs, passes: Passes, backups: Backups | None
+        self, storage: Storage, of_openwop: OpenWop, backups: Backups | None
     ) -> AsyncIterator[None]:
         """Run the jobs while the context is open.
 
@@ -376,12 +377,14 @@ class BackgroundJobs:
             "erased bytes could not be overwritten; retrying later",
         )
         drop = jobs.Job(
-            partial(runs.drop_idle, idle=idle),
+            partial(drop_idle, of_openwop, idle=idle),
             log,
             "secrets of idle runs could not be dropped; retrying later",
         )
         consolidate = jobs.Job(
-            passes.consolidate_changed, log, "refs could not be consolidated; retrying later"
+            partial(consolidate_changed, of_openwop),
+            log,
+            "refs could not be consolidated; retrying later",
         )
         retention = RetentionJob(
             engine=storage,

@@ -2,38 +2,38 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Engine, Transaction, noop
+from ..engine.engine import Transaction
 from ..errors import AnswerErased, BadFields, Conflict, required
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant
-from ..light import dataclass, replace
+from ..light import replace
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
-from ..memory.redactor import Redaction, RunKey, aside, require_room
+from ..memory.redactor import RunKey, aside, require_room
 from ..memory.rows import Column, RowMapper
 from ..memory.saves import Written, revised
 from ..memory.search import Filter
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..recall import recall
-from ..recall.features import ALL, Features
 from ..recall.instants import whole_milliseconds
-from ..recall.query import TIMEOUT, understood
 from ..recall.query import Query as Words
+from ..recall.query import understood
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
 from . import api
-from .api import BASE, DEFAULT_ROWS, Page, Param, Query, limit, op
+from .api import BASE, DEFAULT_ROWS, Page, Param, Query, Serving, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_matched
 from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
-from .runs import RunEventType, RunId, RunTable, open_run, require_secrets, snapshot_of
+from .runs import RunEventType, RunId, RunTable, require_open, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
 MOST_ENTRIES = 500  # entries of a page
@@ -115,13 +115,6 @@ class FoundRefEntries(CamelRecord):
     ranks: list[float]
 
 
-class ListedRefs(CamelRecord):
-    """Refs; `next` is the one to continue with."""
-
-    refs: list[RefExtent]
-    next: str | None = None
-
-
 class IdTaken(Conflict):
     code = "memory_id_conflict"  # a live entry has the id, and says something else
 
@@ -156,178 +149,160 @@ LISTED = (
 )  # fmt: skip
 
 
-def operations(entries: "RefEntries") -> Sequence[Operation]:
-    """Every operation of the adapter."""
+def operations(serving: Serving) -> Sequence[Operation]:
     every, one = f"{BASE}/memory", f"{BASE}/memory/{{memoryId:path}}"
+    it = partial(op, serving)
     return (
-        op("GET", every, "list",
+        it("GET", every, "list",
            "Live entries of a ref that no live one supersedes, newest first.",
-           entries.list, role=Role.READER, answer=ListedRefEntries,
+           list_entries, role=Role.READER, answer=ListedRefEntries,
            query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
-        op("POST", every, "put",
+        it("POST", every, "put",
            "Store an entry; repeating it under the same host id returns the first one.",
-           entries.put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=201,
+           put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=201,
            status_if_new=200, headers=WRITTEN, refusals=(404, 409)),
-        op("GET", one, "get", "One entry, even if another supersedes it.",
-           entries.get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN),
-           refusals=(404, 422)),
-        op("DELETE", one, "delete", "Delete an entry.",
-           entries.delete, role=Role.WRITER, answer=DeletedRefEntry,
+        it("GET", one, "get", "One entry, even if another supersedes it.",
+           get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN), refusals=(404, 422)),
+        it("DELETE", one, "delete", "Delete an entry.",
+           delete, role=Role.WRITER, answer=DeletedRefEntry,
            query=(
                Param(name="memoryRef", help=_REF.help,
                      read=lambda query, name: query.text(name) or TENANT_MEMORY),
                Param(name="runId", help="The run whose log records this."),
            ),
            refusals=(404, 409)),
-        op("GET", f"{BASE}/search", "search", "Search the live entries of a ref by words, best "
+        it("GET", f"{BASE}/search", "search", "Search the live entries of a ref by words, best "
         "match first.",
-           entries.search, role=Role.READER, answer=FoundRefEntries,
+           search, role=Role.READER, answer=FoundRefEntries,
            query=(
                _REF,
                Param(name="q", help="Any text.", kind="words", required=True, read=Query.required),
                _TAG, limit(RESULTS, MOST_RESULTS), _BUDGET,
            )),
-        op("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
+        it("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
            "Who put an entry, and what replaces it.",
-           entries.provenance, role=Role.READER, answer=Provenance, query=(_REF,),
-           refusals=(404,)),
-        op("GET", f"{BASE}/refs", "refs", "Refs that have entries, in code point order.",
-           entries.refs, role=Role.READER, answer=ListedRefs,
+           provenance, role=Role.READER, answer=Provenance, query=(_REF,), refusals=(404,)),
+        it("GET", f"{BASE}/refs", "refs", "Refs that have entries, in code point order.",
+           list_refs, role=Role.READER,
+           answer=api.listed(RefExtent, "refs", "Refs; `next` is the one to continue with."),
            query=(limit(), Param(name="after", help="A ref; returns those after it."))),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefEntries:
-    """The entries of one service, of refs that belong to a tenant.
+async def list_entries(
+    serving: Serving, caller: Caller, *, memory_ref: str, limit: int, rank: None = None,
+    **which: Any,
+) -> Page:  # fmt: skip
+    """Live entries that no live one supersedes, newest first; in a run as its snapshot has it.
 
-    Under what can be no ref, and another tenant's, there is nothing.
+    NotFound for an unknown run, BadFields for an unknown `before`, SnapshotLost.
     """
-
-    engine: Engine
-    redaction: Redaction
-    features: Features = ALL
-    timeout: timedelta = TIMEOUT
-    on_due: Callable[[Caller], object] = noop  # called after a put whose commitments may be due
-
-    async def list(
-        self, caller: Caller, *, memory_ref: MemoryRef, limit: int, rank: None = None, **which: Any
-    ) -> Page:
-        """Live entries that no live one supersedes, newest first; in a run as its snapshot has it.
-
-        NotFound for an unknown run, Invalid for an unknown `before`, SnapshotLost.
-        """
-        ref = api.readable(self.redaction, caller, memory_ref)
-        entries, has_more = await self.engine.read(caller, list_entries, ref, limit, **which)
-        more = {"memoryRef": self.redaction.echo(caller, memory_ref)}
-        return Page("entries", entries, lambda it: it.cursor, has_more, lambda _: more)
-
-    async def get(
-        self, caller: Caller, memory_id: str, memory_ref: MemoryRef, run_id: str | None = None
-    ) -> OneRefEntry:
-        """The entry, also one that another supersedes; NotFound, SnapshotLost."""
-        ref = api.readable(self.redaction, caller, memory_ref)
-        entry = await self.engine.read(caller, get_entry, ref, api.RefEntryId(memory_id), run_id)
-        return OneRefEntry(memory_ref=memory_ref, entry=entry)
-
-    async def provenance(
-        self, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: MemoryRef
-    ) -> Provenance:
-        """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
-        ref = api.readable(self.redaction, caller, memory_ref)
-        return await self.engine.read(caller, provenance_of, ref, memory_id)
-
-    async def put(self, caller: Caller, body: RefEntryBody) -> Written[OneRefEntry]:
-        """Make an entry; the same one again under a host's id is the first.
-
-        Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost,
-        TooManyArmed.
-        """
-
-        def without_secrets(screen: api.Screen) -> RefEntryBody:
-            content, tags = screen.content(body.content), list(screen.tags(body.tags))
-            return body.model_copy(update={"content": content, "tags": tags})
-
-        def registered(run: RunId) -> Mapping[str, int]:
-            return self.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
-
-        async def clean(screen: api.Screen) -> Sequence[object]:
-            api.require_ref(body.memory_ref, caller.tenant, screen)
-            api.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
-            return await aside(len(body.content), without_secrets, screen), registered
-
-        done = await api.written(self.engine, self.redaction, caller, _PUT, clean)
-        put = done.value
-        if put.fired:
-            self.on_due(caller)
-        annotate({"memory.entry.id": Cut(put.value.id, api.LONGEST_IN_SPAN)})
-        one = OneRefEntry(memory_ref=body.memory_ref, entry=put.value)
-        return Written(value=one, redacted=done.redacted, fired=put.fired, is_new=put.is_new)
-
-    async def delete(
-        self,
-        caller: Caller,
-        *,
-        memory_id: api.RefEntryId,
-        memory_ref: MemoryRef,
-        run_id: str | None = None,
-    ) -> DeletedRefEntry:
-        """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
-        if (ref := api.readable(self.redaction, caller, memory_ref)) == api.NOWHERE:
-            await self.engine.read(caller, get_entry, ref, memory_id, run_id)  # is refused
-        await self.engine.write(caller, once(delete_entry), ref, memory_id, run_id)
-        id_ = self.redaction.echo(caller, memory_id)
-        return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
-
-    async def search(
-        self, caller: Caller, *, memory_ref: MemoryRef, q: str, limit: int, **which: Any
-    ) -> Page:
-        """Entries that a list would show, by their words, best first."""
-        entries: Sequence[RefEntry] = ()
-        ranks: Sequence[float] = ()
-        ref = api.readable(self.redaction, caller, memory_ref)
-        if ref != api.NOWHERE and (words := understood(q, self.features, self.timeout)):
-            entries, ranks = await self.engine.read(
-                caller, search_entries, ref, words, limit, **which
-            )
-        echoed = self.redaction.echo(caller, memory_ref)
-        return Page("entries", entries, more=lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})
-
-    async def refs(self, caller: Caller, *, limit: int, after: str | None = None) -> Page:
-        """Refs that have entries, in code point order."""
-        listed = await self.engine.read(caller, list_refs, after or "", limit + 1)
-        return Page("refs", listed[:limit], lambda it: it.memory_ref, len(listed) > limit)
+    ref = serving.readable(caller, memory_ref)
+    entries, has_more = await serving.engine.read(caller, _listed, ref, limit, **which)
+    more = {"memoryRef": serving.redaction.echo(caller, memory_ref)}
+    return Page("entries", entries, lambda it: it.cursor, has_more, lambda _: more)
 
 
-def list_entries(
-    tx: Transaction,
-    ref: MemoryRef,
-    limit: int,
-    *,
+async def get(
+    serving: Serving, caller: Caller, *, memory_id: str, memory_ref: MemoryRef,
     run_id: str | None = None,
-    tag: str | None = None,
-    before: api.RefEntryId | None = None,
-    token_budget: int | None = None,
-) -> tuple[Sequence[RefEntry], bool]:
-    """A page of entries, and whether there are more; BadFields for an unknown `before`.
+) -> OneRefEntry:  # fmt: skip
+    """The entry, also one that another supersedes; NotFound, SnapshotLost."""
+    ref = serving.readable(caller, memory_ref)
+    entry = await serving.engine.read(caller, _entry, ref, api.RefEntryId(memory_id), run_id)
+    return OneRefEntry(memory_ref=memory_ref, entry=entry)
 
-    `before` is the id of an entry, or its cursor, also of a deleted one: those older than it.
-    The budget bounds the code points of all contents; an entry that alone exceeds it is left out.
+
+async def provenance(
+    serving: Serving, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: str
+) -> Provenance:
+    """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
+    ref = serving.readable(caller, memory_ref)
+    return await serving.engine.read(caller, lambda tx: tx[RefTable].provenance(ref, memory_id))
+
+
+async def put(serving: Serving, caller: Caller, body: RefEntryBody) -> Written[OneRefEntry]:
+    """Make an entry; the same one again under a host's id is the first.
+
+    Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost, TooManyArmed.
     """
+
+    def without_secrets(screen: api.Screen) -> RefEntryBody:
+        content, tags = screen.content(body.content), list(screen.tags(body.tags))
+        return body.model_copy(update={"content": content, "tags": tags})
+
+    def registered(run: RunId) -> Mapping[str, int]:
+        return serving.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
+
+    async def clean(screen: api.Screen) -> Sequence[object]:
+        api.require_ref(body.memory_ref, caller.tenant, screen)
+        api.require_plain(screen, id=body.id, nodeId=body.node_id, agentId=body.agent_id)
+        return await aside(len(body.content), without_secrets, screen), registered
+
+    done = await serving.written(caller, _PUT, clean)
+    made = done.value
+    if made.fired:
+        serving.on_due(caller)
+    annotate({"memory.entry.id": Cut(made.value.id, api.LONGEST_IN_SPAN)})
+    one = OneRefEntry(memory_ref=body.memory_ref, entry=made.value)
+    return Written(value=one, redacted=done.redacted, fired=made.fired, is_new=made.is_new)
+
+
+async def delete(
+    serving: Serving, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: MemoryRef,
+    run_id: str | None = None,
+) -> DeletedRefEntry:  # fmt: skip
+    """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
+    if (ref := serving.readable(caller, memory_ref)) == api.NOWHERE:
+        await serving.engine.read(caller, _entry, ref, memory_id, run_id)  # is refused
+    await serving.engine.write(caller, once(delete_entry), ref, memory_id, run_id)
+    id_ = serving.redaction.echo(caller, memory_id)
+    return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
+
+
+async def search(
+    serving: Serving, caller: Caller, *, memory_ref: str, q: str, limit: int, **which: Any
+) -> Page:
+    """Entries that a list would show, by their words, best first."""
+    entries: Sequence[RefEntry] = ()
+    ranks: Sequence[float] = ()
+    ref = serving.readable(caller, memory_ref)
+    if ref != api.NOWHERE and (words := understood(q, serving.features, serving.timeout)):
+        entries, ranks = await serving.engine.read(caller, _found, ref, words, limit, **which)
+    echoed = serving.redaction.echo(caller, memory_ref)
+    return Page("entries", entries, more=lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})
+
+
+def _refs(tx: Transaction, limit: int, after: str | None = None) -> Sequence[RefExtent]:
+    statement = f"""SELECT {_EXTENT}
+                     FROM refs
+                    WHERE ref > :after AND entries > 0
+                 ORDER BY ref
+                    LIMIT :limit"""
+    return tx[Sql].filled(
+        limit, lambda most: tx[Sql].run(statement, after=after or "", limit=most), _EXTENT
+    )
+
+
+list_refs = api.first_page("refs", _refs, lambda it: it.memory_ref)
+"""Refs that have entries, in code point order."""
+
+
+def _listed(
+    tx: Transaction, ref: MemoryRef, limit: int, *, run_id: str | None = None,
+    tag: str | None = None, before: api.RefEntryId | None = None, token_budget: int | None = None,
+) -> tuple[Sequence[RefEntry], bool]:  # fmt: skip
+    """A page of entries, and whether there are more; the budget bounds the length of contents."""
     listed = tx[RefTable].listed(ref, snapshot_of(tx, run_id, ref), tag=tag, before=before)
     chosen, has_more = api.first_fitting(listed, limit, token_budget)
     return tx[RefTable].some(chosen), has_more
 
 
-def get_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | None) -> RefEntry:
+def _entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | None) -> RefEntry:
     return required(tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref)), api.NO_ENTRY)
 
 
-def provenance_of(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId) -> Provenance:
-    return required(tx[RefTable].provenance(ref, entry), api.NO_ENTRY)
-
-
-def search_entries(
+def _found(
     tx: Transaction, ref: MemoryRef, q: Words, limit: int, tag: str | None, token_budget: int | None
 ) -> tuple[Sequence[RefEntry], Sequence[float]]:
     within = Filter(ref=ref, tag=tag, is_current=True)
@@ -338,23 +313,12 @@ def search_entries(
     return chosen, [ranks[entry.memory] for entry in chosen]
 
 
-def list_refs(tx: Transaction, after: str, limit: int) -> Sequence[RefExtent]:
-    statement = f"""SELECT {_EXTENT}
-                     FROM refs
-                    WHERE ref > :after AND entries > 0
-                 ORDER BY ref
-                    LIMIT :limit"""
-    return tx[Sql].filled(
-        limit, lambda most: tx[Sql].run(statement, after=after, limit=most), _EXTENT
-    )
-
-
 def put_entry(
     tx: Transaction, body: RefEntryBody, registered: Callable[[RunId], Mapping[str, int]]
 ) -> Written[RefEntry]:
     """Make an entry; `registered` counts the values that this process has of a run's secrets."""
     ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
-    run = None if body.run_id is None else open_run(tx, body.run_id)
+    run = None if body.run_id is None else require_open(tx, body.run_id)
     if run is not None:
         require_secrets(run, registered(run.id))
     known = None if body.id is None else tx[RefTable].get(ref, body.id)
@@ -406,8 +370,8 @@ _PUT = once(
 
 
 def delete_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | None) -> None:
-    within = None if run is None else open_run(tx, run)
-    stored = get_entry(tx, ref, entry, None)
+    within = None if run is None else require_open(tx, run)
+    stored = _entry(tx, ref, entry, None)
     removed(tx, stored.memory)
     if within is not None:
         payload = {"memoryRef": ref, "memoryId": stored.id}

@@ -9,10 +9,10 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import wraps
-from typing import Annotated, Any, Concatenate, NewType, ParamSpec, TypeVar
+from typing import Annotated, Any, NewType, TypeVar
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
@@ -21,19 +21,21 @@ from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Conflict, Denied
+from ..engine.engine import Audit, Engine, Transaction, noop
+from ..errors import BadFields, Conflict, Denied, Unavailable
 from ..http import bodies
 from ..http.gate import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
 from ..http.query import ENTRY, fitting, instant, natural, public_id, uid_of
-from ..light import dataclass, replace
+from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role, TenantId
 from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
 from ..memory.redactor import Redaction, Redactor
 from ..memory.rows import MOST, Column
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
+from ..recall.features import ALL, Features
+from ..recall.query import TIMEOUT
 from ..recall.text import REPLACEMENT, clean
 from ..recall.visible import has_controls
 from ..record import Record
@@ -42,7 +44,6 @@ from ..secrets.redaction import LONGEST_NAME, VALUE
 from ..telemetry import Cut, annotate, count
 from ..telemetry.metrics import COMMITMENTS_FIRED
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 RefEntryId = NewType("RefEntryId", str)
@@ -176,12 +177,6 @@ def is_malformed(ref: str) -> bool:
     return too_long or has_controls(ref) or ".." in _SEPARATORS.split(ref)
 
 
-def readable(redaction: Redaction, caller: Caller, ref: str) -> MemoryRef:
-    """The ref, or NOWHERE for one under which the caller finds nothing: malformed, or foreign."""
-    is_none = is_malformed(ref) or screen_of(redaction, caller).changes(ref)
-    return NOWHERE if is_none or _is_foreign(ref, caller.tenant) else MemoryRef(ref)
-
-
 def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "memoryRef") -> None:
     """Refuse with BadFields a ref that can be none, with Denied another tenant's."""
     if is_malformed(ref) or screen.changes(ref):
@@ -202,43 +197,6 @@ def require_plain(screen: Screen, **names: str | None) -> None:
         raise BadFields(faults)
 
 
-# Writes of what was screened: a value that is registered meanwhile holds for them, too.
-def screen_of(redaction: Redaction, caller: Caller) -> Screen:
-    """The screen of what a caller writes now."""
-    return Screen(Redactor(redaction.rules(caller)))
-
-
-def checked(
-    redaction: Redaction, caller: Caller, screen: Screen,
-    work: Callable[Concatenate[Transaction, P], T],
-) -> Callable[Concatenate[Transaction, P], T]:  # fmt: skip
-    """The work of a transaction; ScreenOutdated if the screen has not the values of now."""
-
-    @wraps(work)
-    def run(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        if redaction.rules(caller).values != screen.redactor.rules.values:
-            raise ScreenOutdated
-        return work(tx, *args, **kwargs)
-
-    return run
-
-
-async def written(
-    engine: Engine, redaction: Redaction, caller: Caller, work: Callable[..., T],
-    clean: Callable[[Screen], Awaitable[Sequence[object]]],
-) -> Written[T]:  # fmt: skip
-    """What work makes of its arguments as a screen leaves them.
-
-    It is done again as long as the values of the screen are outdated.
-    """
-    while True:
-        screen = screen_of(redaction, caller)
-        arguments = await clean(screen)
-        with suppress(ScreenOutdated):
-            done = await engine.write(caller, checked(redaction, caller, screen, work), *arguments)
-            return Written(value=done, redacted=screen.redactor.count)
-
-
 class KeyedLocks:
     """The locks of one service, each as long as somebody holds it or waits."""
 
@@ -248,6 +206,80 @@ class KeyedLocks:
     def of(self, caller: Caller, *names: str) -> asyncio.Lock:
         """The lock of something of the caller's tenant."""
         return self._locks.setdefault((caller.tenant, *names), asyncio.Lock())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """What the operations of every noun work with.
+
+    NotFound for what is not there; under what can be no ref, and another tenant's, there is
+    nothing. A change that is audited is audited first, and not made if that fails.
+    """
+
+    engine: Engine
+    redaction: Redaction
+    audit: Audit
+    clock: Callable[[], datetime]
+    fire: Callable[[Caller], Awaitable[None]]  # commitments that are due, a step of them
+    features: Features = ALL
+    timeout: timedelta = TIMEOUT  # of a search
+    keep_archives: timedelta = timedelta()  # 0: forever
+    is_consolidating: bool = False  # whether refs are consolidated by themselves
+    on_due: Callable[[Caller], object] = noop  # called where commitments may be left that are due
+    on_erased: Callable[[Caller], None] = noop
+    pass_ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
+    locks: KeyedLocks = field(default_factory=KeyedLocks)
+
+    def screen(self, caller: Caller) -> Screen:
+        """The screen of what a caller writes now."""
+        return Screen(Redactor(self.redaction.rules(caller)))
+
+    def readable(self, caller: Caller, ref: str) -> MemoryRef:
+        """The ref, or NOWHERE for one under which the caller finds nothing."""
+        is_none = is_malformed(ref) or self.screen(caller).changes(ref)
+        return NOWHERE if is_none or _is_foreign(ref, caller.tenant) else MemoryRef(ref)
+
+    async def write(
+        self, caller: Caller, screen: Screen, work: Callable[..., T], *arguments: object
+    ) -> T:
+        """The outcome of a transaction; ScreenOutdated if the screen has not the values of now."""
+
+        @wraps(work)
+        def checked(tx: Transaction, *arguments: object) -> T:
+            if self.redaction.rules(caller).values != screen.redactor.rules.values:
+                raise ScreenOutdated
+            return work(tx, *arguments)
+
+        return await self.engine.write(caller, checked, *arguments)
+
+    async def written(
+        self, caller: Caller, work: Callable[..., T],
+        clean: Callable[[Screen], Awaitable[Sequence[object]]],
+    ) -> Written[T]:  # fmt: skip
+        """What work makes of its arguments as a screen leaves them.
+
+        A value that is registered meanwhile holds for them, too: then it is done again.
+        """
+        while True:
+            screen = self.screen(caller)
+            arguments = await clean(screen)
+            with suppress(ScreenOutdated):
+                done = await self.write(caller, screen, work, *arguments)
+                return Written(value=done, redacted=screen.redactor.count)
+
+    async def fire_due(self, caller: Caller) -> None:
+        """Fire what is due, at most a step of it, before something is read that would tell of it.
+
+        What is left is still armed, and fires soon after. While nothing can be written nothing
+        fires, and what is there can be read.
+        """
+        with suppress(Unavailable):
+            await self.fire(caller)
+
+
+def reading(work: Callable[..., T]) -> Callable[..., Awaitable[T]]:
+    """The work of an operation that reads in a transaction."""
+    return lambda serving, caller, **values: serving.engine.read(caller, work, **values)
 
 
 def first_fitting(
@@ -474,6 +506,18 @@ class Page:
         return beside
 
 
+def first_page(
+    name: str, rows: Callable[..., Sequence[Record]], cursor: Callable[[Any], str]
+) -> Callable[..., Awaitable[Page]]:
+    """The work of a list whose `rows` are read in a transaction, one more than the limit."""
+
+    async def work(serving: Serving, caller: Caller, *, limit: int, **which: Any) -> Page:
+        listed = await serving.engine.read(caller, rows, limit=limit + 1, **which)
+        return Page(name, listed[:limit], cursor, len(listed) > limit)
+
+    return work
+
+
 def listed(item: type[Record], name: str, docs: str) -> type[Record]:
     """The shape of a `Page` of items."""
     fields: dict[str, Any] = {name: (list[item], ...), "next": (str | None, None)}  # type: ignore[valid-type]
@@ -481,6 +525,7 @@ def listed(item: type[Record], name: str, docs: str) -> type[Record]:
 
 
 def op(  # noqa: PLR0913 - all that an operation is
+    serving: Serving,
     method: str,
     path: str,
     name: str,
@@ -492,12 +537,13 @@ def op(  # noqa: PLR0913 - all that an operation is
     body_required: bool = True,
     takes_key: bool | None = None,
     query: Sequence[Param] = (),
+    fires: bool = False,
     **more: Any,
 ) -> Operation:
-    """An operation. `work` gets the caller, who may still do this, and what the request has.
+    """An operation. `work` gets what serves it, the caller, who may still do this, and its request.
 
-    That is, by name, what the path names and the parameters (in snake_case), and the `body`. Every
-    operation but GET takes an idempotency key, unless set.
+    Of that by name what the path names and the parameters (in snake_case), and the `body`. Every
+    operation but GET takes an idempotency key, unless set. With `fires` due commitments fire first.
     """
     keyed = method != "GET" if takes_key is None else takes_key
     in_path = _IN_PATH.findall(path)
@@ -520,7 +566,9 @@ def op(  # noqa: PLR0913 - all that an operation is
         # The gate checked the same; a right may have been revoked since.
         caller.require(role, more.get("scope"))
         caller.require_refs()
-        done = await work(caller, **values)
+        if fires:
+            await serving.fire_due(caller)
+        done = await work(serving, caller, **values)
         if isinstance(done, Page):
             return _page(done)
         if isinstance(done, Record):

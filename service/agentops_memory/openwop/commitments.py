@@ -8,15 +8,15 @@ tag that was put and whose commitments have not all fired: one for each tag, how
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Literal, NamedTuple
+from functools import partial
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, Field, model_validator
 
 from ..engine.engine import Engine, Transaction, noop
-from ..errors import BadFields, Conflict, NotFound, Unavailable
+from ..errors import BadFields, Conflict, NotFound
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
@@ -25,7 +25,7 @@ from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.memory import MemoryId
-from ..memory.redactor import Redaction, require_room
+from ..memory.redactor import require_room
 from ..memory.rows import EARLIEST, Column, RowMapper, micros, optional_micros
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
@@ -33,7 +33,7 @@ from ..memory.table import Sql
 from ..recall.instants import exact, whole_milliseconds
 from ..record import CamelRecord, Milliseconds
 from . import api
-from .api import BASE, CAMEL, Page, Param, Query, op, present
+from .api import BASE, CAMEL, Page, Param, Query, Serving, op, present, reading
 from .entries import RefEntry, RefTable
 from .runs import RunEventType, RunTable
 
@@ -240,15 +240,16 @@ class TooManyArmed(Conflict):
         )
 
 
-def operations(commitments: "Commitments") -> Sequence[Operation]:
+def operations(serving: Serving) -> Sequence[Operation]:
     every, one = f"{BASE}/commitments", f"{BASE}/commitments/{{commitmentId}}"
+    it = partial(op, serving)
     return (
-        op("POST", every, "create_commitment",
+        it("POST", every, "create_commitment",
            "Arm a condition for an entry; if an equal one is armed, it is returned instead.",
-           commitments.arm, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
+           create, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
            status_if_new=200, headers=WRITTEN, refusals=(404,)),
-        op("GET", every, "list_commitments", "Commitments in the order of their ids.",
-           commitments.list, role=Role.READER,
+        it("GET", every, "list_commitments", "Commitments in the order of their ids.",
+           list_commitments, role=Role.READER, fires=True,
            answer=api.listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
            "after."),
            query=(
@@ -257,10 +258,10 @@ def operations(commitments: "Commitments") -> Sequence[Operation]:
                Param(name="after", help="An id; returns those after it.", read=_after),
                api.limit(),
            )),
-        op("GET", one, "get_commitment", "One commitment.",
-           commitments.get, role=Role.READER, answer=Commitment, refusals=(404,)),
-        op("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
-           commitments.cancel, role=Role.WRITER, answer=Commitment, refusals=(404,)),
+        it("GET", one, "get_commitment", "One commitment.", reading(known), role=Role.READER,
+           fires=True, answer=Commitment, refusals=(404,)),
+        it("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
+           cancel, role=Role.WRITER, answer=Commitment, refusals=(404,)),
     )  # fmt: skip
 
 
@@ -306,55 +307,32 @@ class Firing:
             await self.engine.write(operator, lambda tx: cancel_of(tx, _orphans(tx, STEP)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Commitments:
-    """The commitments of one service; NotFound for unknown ones."""
+async def create(serving: Serving, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
+    """Arm a condition for an entry; if an equal one is armed, it is returned instead.
 
-    engine: Engine
-    redaction: Redaction
-    firing: Firing
+    BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
+    that is not live, or that a live one supersedes, TooManyArmed.
+    """
+    work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
-    async def arm(self, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
-        """Arm a condition for an entry; if an equal one is armed, it is returned instead.
+    async def clean(screen: api.Screen) -> Sequence[object]:
+        api.require_ref(body.memory_ref, caller.tenant, screen)
+        tag = body.tag and screen.tags([body.tag])[0]
+        return (body.model_copy(update={"tag": tag}),)
 
-        BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
-        that is not live, or that a live one supersedes, TooManyArmed.
-        """
-        work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
+    done = await serving.written(caller, work, clean)
+    return replace(done.value, redacted=done.redacted)
 
-        async def clean(screen: api.Screen) -> Sequence[object]:
-            api.require_ref(body.memory_ref, caller.tenant, screen)
-            tag = body.tag and screen.tags([body.tag])[0]
-            return (body.model_copy(update={"tag": tag}),)
 
-        done = await api.written(self.engine, self.redaction, caller, work, clean)
-        return replace(done.value, redacted=done.redacted)
+async def list_commitments(
+    serving: Serving, caller: Caller, memory_ref: str | None, **which: Any
+) -> Page:
+    ref = None if memory_ref is None else serving.readable(caller, memory_ref)
+    return await _first_page(serving, caller, ref=ref, **which)
 
-    async def list(
-        self, caller: Caller, *, memory_ref: str | None, state: CommitmentState | None,
-        after: str, limit: int,
-    ) -> Page:  # fmt: skip
-        await self.fire_due(caller)
-        ref = None if memory_ref is None else api.readable(self.redaction, caller, memory_ref)
-        which = (ref, state, after, limit + 1)
-        listed = await self.engine.read(caller, list_commitments, *which)
-        return Page("commitments", listed[:limit], lambda it: it.id, len(listed) > limit)
 
-    async def get(self, caller: Caller, commitment_id: str) -> Commitment:
-        await self.fire_due(caller)
-        return await self.engine.read(caller, known, commitment_id)
-
-    async def cancel(self, caller: Caller, commitment_id: str) -> Commitment:
-        return await self.engine.write(caller, once(cancel_commitment), commitment_id)
-
-    async def fire_due(self, caller: Caller) -> None:
-        """Fire what is due, at most a step of it, before something is read that would tell of it.
-
-        What is left is still armed, and fires soon after. While nothing can be written nothing
-        fires, and what is there can be read.
-        """
-        with suppress(Unavailable):
-            await self.firing.step(caller)
+async def cancel(serving: Serving, caller: Caller, commitment_id: str) -> Commitment:
+    return await serving.engine.write(caller, once(cancel_commitment), commitment_id)
 
 
 def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
@@ -374,9 +352,9 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
     return Written(value=made, is_new=True)
 
 
-def known(tx: Transaction, id_: str) -> Commitment:
+def known(tx: Transaction, commitment_id: str) -> Commitment:
     """The commitment, or NotFound."""
-    uid = uid_of(COMMITMENT, id_)
+    uid = uid_of(COMMITMENT, commitment_id)
     if uid and (rows := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
         return rows[0]
     raise NotFound("commitment not found")
@@ -537,7 +515,7 @@ def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
     return _some(tx, which, "TRUE ORDER BY listed.key", ids=each)
 
 
-def list_commitments(
+def _listed(
     tx: Transaction, ref: str | None, state: CommitmentState | None, after: str, limit: int
 ) -> list[Commitment]:
     of_ref = "" if ref is None else f"AND c.space_id = {SPACE}"
@@ -546,6 +524,9 @@ def list_commitments(
         tx, "commitments c", f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit",
         after=after, ref=ref, state=state, limit=limit,
     )  # fmt: skip
+
+
+_first_page = api.first_page("commitments", _listed, lambda it: it.id)
 
 
 def _armed(tx: Transaction, source: MemoryId, condition: Condition) -> list[Commitment]:

@@ -307,8 +307,8 @@ def _merged(
 def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
     """Put an entry anew, in its place, without the secrets that it held."""
     (stored,) = tx[MemoryTable].loaded([entry.memory])
-    known = tx[RefTable].provenance(ref, entry.id)
-    name, origin = None if stable_id(entry.id) else entry.id, known.origin if known else Origin()
+    name = None if stable_id(entry.id) else entry.id
+    origin = tx[RefTable].provenance(ref, entry.id).origin
     draft = RefDraft(ref=ref, content=entry.content, tags=entry.tags, id=name, origin=origin)
     new = added(tx, draft, ends=entry.expires_at, like=stored)
     for statement in _TAKEN_OVER:

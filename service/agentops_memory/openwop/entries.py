@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field
 
 from ..engine.engine import Transaction
-from ..errors import BadFields
+from ..errors import BadFields, required
 from ..light import dataclass
 from ..memory.memories import SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
@@ -20,7 +20,17 @@ from ..memory.table import Sql, Table
 from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
 from . import api
-from .api import RefEntryId, Snapshot, present, put_by, ref_entry_id, stable_id, superseded, values
+from .api import (
+    NO_ENTRY,
+    RefEntryId,
+    Snapshot,
+    present,
+    put_by,
+    ref_entry_id,
+    stable_id,
+    superseded,
+    values,
+)
 from .runs import RunId
 
 ENTRY_TYPE = "memory"
@@ -195,11 +205,9 @@ class RefTable(Table):
         )
         return list(self._intact(rows, ENTRY))
 
-    def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance | None:
-        """Where the entry comes from."""
-        row = self._row(_PROVENANCE, ref, id_)
-        if row is None:
-            return None
+    def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance:
+        """Where the entry comes from; NotFound."""
+        row = required(self._row(_PROVENANCE, ref, id_), NO_ENTRY)
         memory, *_ = row
 
         @reads("ref_entries")

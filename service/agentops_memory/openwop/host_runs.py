@@ -2,23 +2,22 @@
 
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Engine, Transaction
+from ..engine.engine import Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.bodies import fault_of
 from ..http.protocol import Operation
-from ..light import dataclass
 from ..memory.access import Caller, Role
 from ..memory.idempotency import once
 from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID
-from ..memory.redactor import Redaction, RunKey, require_margin
+from ..memory.redactor import RunKey, require_margin
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
@@ -26,8 +25,8 @@ from ..record import CamelRecord, Milliseconds
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
 from . import api
-from .api import BASE, CAMEL, Offset, Page, Param, Query, op, require_plain, require_ref, screen_of
-from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, open_run
+from .api import BASE, CAMEL, Offset, Page, Param, Query, Serving, op, reading
+from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, require_open
 
 MAX_REFS = 32  # that a run declares
 BEYOND = 2**53  # every sequence
@@ -115,147 +114,140 @@ class RunConflict(Conflict):
     code = "run_conflict"  # the id is that of a different run, or of one that has ended
 
 
-def operations(runs: "Runs", fire_due: Callable[[Caller], Awaitable[None]]) -> Sequence[Operation]:
-    """The operations of runs and their events; due commitments fire before a log is read."""
-
-    def up_to_date(read: Callable[..., Awaitable[Page]]) -> Callable[..., Awaitable[Page]]:
-        async def work(caller: Caller, **values: Any) -> Page:
-            await fire_due(caller)
-            return await read(caller, **values)
-
-        return work
-
+def operations(serving: Serving) -> Sequence[Operation]:
     after = partial(Param, name="after", kind="integer", read=Query.number)
     every, one = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
+    it = partial(op, serving)
     return (
-        op("POST", every, "open_run",
+        it("POST", every, "open_run",
            "Open a run, which sees memory as it is now; repeating the request returns the first "
            "run.",
-           runs.open, role=Role.WRITER, body=RunBody, body_required=False, answer=OpenedRun,
+           open_run, role=Role.WRITER, body=RunBody, body_required=False, answer=OpenedRun,
            status=201, status_if_new=200, is_limited=False, refusals=(409,)),
-        op("GET", one, "get_run", "One run.", runs.get, role=Role.READER, answer=Run,
+        it("GET", one, "get_run", "One run.",
+           reading(lambda tx, run_id: tx[RunTable].known(run_id)), role=Role.READER, answer=Run,
            refusals=(404,)),
-        op("POST", f"{one}/secrets", "register_secret",
+        it("POST", f"{one}/secrets", "register_secret",
            "Register a secret value; it is redacted in everything written until the run ends.",
-           runs.register, role=Role.WRITER, body=RunSecretBody, answer=RegisteredSecret,
+           register, role=Role.WRITER, body=RunSecretBody, answer=RegisteredSecret,
            takes_key=False, refusals=(404, 408, 409, 413, 507)),
-        op("POST", f"{one}/end", "end_run", "End a run.", runs.end, role=Role.WRITER,
+        it("POST", f"{one}/end", "end_run", "End a run.", end, role=Role.WRITER,
            body=RunEndBody, answer=Run, is_limited=False, refusals=(404, 409)),
-        op("GET", f"{one}/events", "run_events", "The events of a run, in order.",
-           up_to_date(runs.log), role=Role.READER, answer=RunEvents, refusals=(404,),
+        it("GET", f"{one}/events", "run_events", "The events of a run, in order.",
+           log, role=Role.READER, answer=RunEvents, refusals=(404,), fires=True,
            query=(after(help="Only events after this sequence number."), api.limit())),
-        op("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.",
-           runs.fork, role=Role.WRITER, body=RunForkBody, answer=ForkedRun, status=201,
+        it("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.",
+           fork, role=Role.WRITER, body=RunForkBody, answer=ForkedRun, status=201,
            refusals=(404, 409, 422)),
-        op("GET", f"{BASE}/events", "events",
+        it("GET", f"{BASE}/events", "events",
            "The events of all runs, in commit order.",
-           up_to_date(runs.events), role=Role.READER, answer=AllRunEvents,
+           events, role=Role.READER, answer=AllRunEvents, fires=True,
            query=(after(help="The `next` of the previous page."), api.limit(),
                   Param(name="type", help="Only this type."))),
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
-    """The runs of one service; NotFound for unknown ones."""
+async def open_run(serving: Serving, caller: Caller, body: RunBody) -> Written[OpenedRun]:
+    """Open a run; repeating it returns the first.
 
-    engine: Engine
-    redaction: Redaction
+    RunConflict if the id is that of a different run, or of one that has ended.
+    """
+    screen = serving.screen(caller)
+    api.require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
+    for number, ref in enumerate(body.memory_refs):
+        api.require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
+    work = once(open_or_known, status=lambda it: 201 if it.is_new else 200)
+    done = await serving.engine.write(caller, work, body)
+    run = done.value
+    annotate({"openwop.run_id": Cut(run.id, api.LONGEST_IN_SPAN)})
+    # The run as it was opened, whatever has become of it.
+    opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
+    return Written(value=opened, is_new=done.is_new)
 
-    async def open(self, caller: Caller, body: RunBody) -> Written[OpenedRun]:
-        """Open a run; repeating it returns the first.
 
-        RunConflict if the id is that of a different run, or of one that has ended.
-        """
-        screen = screen_of(self.redaction, caller)
-        require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
-        for number, ref in enumerate(body.memory_refs):
-            require_ref(MemoryRef(ref), caller.tenant, screen, f"memoryRefs[{number}]")
-        work = once(open_or_known, status=lambda it: 201 if it.is_new else 200)
-        done = await self.engine.write(caller, work, body)
-        run = done.value
-        annotate({"openwop.run_id": Cut(run.id, api.LONGEST_IN_SPAN)})
-        # The run as it was opened, whatever has become of it.
-        opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
-        return Written(value=opened, is_new=done.is_new)
+async def register(
+    serving: Serving, caller: Caller, run_id: str, body: RunSecretBody
+) -> RegisteredSecret:
+    """Redact a value in all that the tenant writes until the run ends.
 
-    async def get(self, caller: Caller, run_id: str) -> Run:
-        return await self.engine.read(caller, lambda tx: tx[RunTable].known(run_id))
-
-    async def register(self, caller: Caller, run_id: str, body: RunSecretBody) -> RegisteredSecret:
-        """Redact a value in all that the tenant writes until the run ends.
-
-        A value so short that words contain it is not registered. What is stored after this
-        has answered is without the value. RunEnded, BadFields, OverQuota, TooMany.
-        """
-        secret, value = body.secret_id, body.value
-        key = RunKey(tenant=caller.tenant, run=run_id)
-        # So that it is not idle when the value is registered.
-        await self.engine.write(caller, lambda tx: tx[RunTable].hear(open_run(tx, run_id)))
-        registry = self.redaction.registry
-        if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
-            raise BadFields([("secretId", "holds a registered value")])
-        if len(value.strip()) < SHORTEST_VALUE:
-            return RegisteredSecret(secret_id=secret, registered=False)
-        # Answers contain both, and one replaces the value.
-        names = {"secretId": secret, "runId": run_id}
-        if faults := [(name, "holds the value") for name, it in names.items() if value in it]:
-            raise BadFields(faults)
+    A value so short that words contain it is not registered. What is stored after this
+    has answered is without the value. RunEnded, BadFields, OverQuota, TooMany.
+    """
+    secret, value = body.secret_id, body.value
+    key = RunKey(tenant=caller.tenant, run=run_id)
+    # So that it is not idle when the value is registered.
+    await serving.engine.write(caller, lambda tx: tx[RunTable].hear(require_open(tx, run_id)))
+    registry = serving.redaction.registry
+    if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
+        raise BadFields([("secretId", "holds a registered value")])
+    if len(value.strip()) < SHORTEST_VALUE:
+        return RegisteredSecret(secret_id=secret, registered=False)
+    # Answers contain both, and one replaces the value.
+    names = {"secretId": secret, "runId": run_id}
+    if faults := [(name, "holds the value") for name, it in names.items() if value in it]:
+        raise BadFields(faults)
+    try:
         try:
-            try:
-                registry.register(key, secret, value)
-            except (OverQuota, TooMany):  # runs that another process has ended may hold the room
-                await self.drop_idle(caller, timedelta())
-                registry.register(key, secret, value)
-        except Invalid as refusal:
-            raise BadFields([("value", "cannot be registered")]) from refusal
-        try:
-            await self.engine.write(caller, note_secrets, run_id, partial(registry.count, key))
-        except RunEnded:
+            registry.register(key, secret, value)
+        except (OverQuota, TooMany):  # runs that another process has ended may hold the room
+            await drop_idle(serving, caller, timedelta())
+            registry.register(key, secret, value)
+    except Invalid as refusal:
+        raise BadFields([("value", "cannot be registered")]) from refusal
+    try:
+        await serving.engine.write(caller, note_secrets, run_id, partial(registry.count, key))
+    except RunEnded:
+        registry.forget(key)
+        raise
+    return RegisteredSecret(secret_id=secret, registered=True)
+
+
+async def end(serving: Serving, caller: Caller, run_id: str, body: RunEndBody) -> Run:
+    """End a run and forget its values; RunEnded if it ended with another status."""
+    ended = await serving.engine.write(caller, once(end_run), run_id, RunStatus(body.status))
+    serving.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
+    return ended
+
+
+async def log(serving: Serving, caller: Caller, run_id: str, after: int | None, limit: int) -> Page:
+    """Events of a run after a sequence, or from the first one on."""
+    since = -1 if after is None else after
+    run, rows = await serving.engine.read(caller, read_log, run_id, since, limit + 1)
+    has_ended, events = not run.is_open and len(rows) <= limit, rows[:limit]
+    return Page("events", events, more=lambda n: {"isComplete": has_ended and n == len(events)})
+
+
+async def events(
+    serving: Serving, caller: Caller, after: int | None, limit: int, **of: str | None
+) -> Page:
+    """Events of all runs in the order of their commits, and where to continue."""
+    events, last = await serving.engine.read(caller, read_events, Offset(after or 0), limit, **of)
+
+    def more(sent: int) -> Mapping[str, object]:
+        return {"next": str(last if sent == len(events) else events[sent - 1].offset)}
+
+    return Page("events", events, more=more)
+
+
+async def fork(serving: Serving, caller: Caller, run_id: str, body: RunForkBody) -> ForkedRun:
+    """Replay a run that has ended, or open one that begins at an event of another.
+
+    InvalidSequence; SnapshotLost if what the run saw is not known any more.
+    """
+    kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
+    run = await serving.engine.write(caller, once(fork_run), run_id, kind, from_sequence)
+    return ForkedRun(
+        run_id=run.id, source_run_id=run_id, from_seq=run.from_sequence,
+        mode=body.mode, status=run.status,
+    )  # fmt: skip
+
+
+async def drop_idle(serving: Serving, caller: Caller, idle: timedelta) -> None:
+    """Forget the values of runs that have ended, or were idle for so long."""
+    registry = serving.redaction.registry
+    if keys := registry.runs(caller.tenant):
+        for key in await serving.engine.read(caller, over, keys, idle):
             registry.forget(key)
-            raise
-        return RegisteredSecret(secret_id=secret, registered=True)
-
-    async def end(self, caller: Caller, run_id: str, body: RunEndBody) -> Run:
-        """End a run and forget its values; RunEnded if it ended with another status."""
-        ended = await self.engine.write(caller, once(end_run), run_id, RunStatus(body.status))
-        self.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
-        return ended
-
-    async def log(self, caller: Caller, run_id: str, after: int | None, limit: int) -> Page:
-        """Events of a run after a sequence, or from the first one on."""
-        since = -1 if after is None else after
-        run, rows = await self.engine.read(caller, read_log, run_id, since, limit + 1)
-        has_ended, events = not run.is_open and len(rows) <= limit, rows[:limit]
-        return Page("events", events, more=lambda n: {"isComplete": has_ended and n == len(events)})
-
-    async def events(self, caller: Caller, after: int | None, limit: int, **of: str | None) -> Page:
-        """Events of all runs in the order of their commits, and where to continue."""
-        events, last = await self.engine.read(caller, read_events, Offset(after or 0), limit, **of)
-
-        def more(sent: int) -> Mapping[str, object]:
-            return {"next": str(last if sent == len(events) else events[sent - 1].offset)}
-
-        return Page("events", events, more=more)
-
-    async def fork(self, caller: Caller, run_id: str, body: RunForkBody) -> ForkedRun:
-        """Replay a run that has ended, or open one that begins at an event of another.
-
-        InvalidSequence; SnapshotLost if what the run saw is not known any more.
-        """
-        kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
-        run = await self.engine.write(caller, once(fork_run), run_id, kind, from_sequence)
-        return ForkedRun(
-            run_id=run.id, source_run_id=run_id, from_seq=run.from_sequence,
-            mode=body.mode, status=run.status,
-        )  # fmt: skip
-
-    async def drop_idle(self, caller: Caller, idle: timedelta) -> None:
-        """Forget the values of runs that have ended, or were idle for so long."""
-        registry = self.redaction.registry
-        if keys := registry.runs(caller.tenant):
-            for key in await self.engine.read(caller, over, keys, idle):
-                registry.forget(key)
 
 
 # What is done in a transaction.
@@ -275,7 +267,7 @@ def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
 
 
 def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, int]]) -> None:
-    known = open_run(tx, run)
+    known = require_open(tx, run)
     require_margin(tx)
     counts = Counter(known.secrets) | Counter(counted())  # the larger of each
     tx[Sql].run(

@@ -4,22 +4,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Audit, Engine, Transaction, audited, noop
+from ..engine.engine import Transaction, audited
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
-from ..light import dataclass, field
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId
-from ..memory.redactor import Redaction
 from ..memory.rows import count, instant, micros, reads, texts_of
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
@@ -30,7 +28,7 @@ from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import api, archives, consolidation
 from .adapter import removed
-from .api import BASE, Param, Query, op
+from .api import BASE, Param, Query, Serving, op
 from .commitments import time_to_come
 from .consolidation import STEP, Begun, screened
 from .entries import ENTRY, RefEntry, RefTable
@@ -114,27 +112,27 @@ class PassNotUndoable(Conflict):
     code = "pass_not_undoable"  # undone already, or something that it wrote or replaced is gone
 
 
-def operations(passes: "Passes") -> Sequence[Operation]:
-    """Those that make passes, undo one, and show what is archived."""
+def operations(serving: Serving) -> Sequence[Operation]:
+    it = partial(op, serving)
     return (
-        op("POST", f"{BASE}/compact", "compact",
+        it("POST", f"{BASE}/compact", "compact",
            "Replace the oldest entries of a ref with an archive.",
-           passes.compact, role=Role.WRITER, body=CompactBody, answer=archives.PassObject,
+           compact, role=Role.WRITER, body=CompactBody, answer=archives.PassObject,
            headers=WRITTEN, refusals=(409,)),
-        op("POST", f"{BASE}/distill", "distill",
+        it("POST", f"{BASE}/distill", "distill",
            "Write an archive of a ref's entries within a budget; the entries stay.",
-           passes.distill, role=Role.WRITER, body=DistillBody, answer=archives.DistilledObject,
+           distill, role=Role.WRITER, body=DistillBody, answer=archives.DistilledObject,
            headers=WRITTEN, refusals=(409, 422)),
-        op("POST", f"{BASE}/consolidate", "consolidate",
+        it("POST", f"{BASE}/consolidate", "consolidate",
            "Consolidate near-duplicate entries of a ref; no word is lost.",
-           passes.consolidate, role=Role.WRITER, body=ConsolidateBody, answer=archives.PassObject,
+           consolidate, role=Role.WRITER, body=ConsolidateBody, answer=archives.PassObject,
            headers=WRITTEN, refusals=(409, 422)),
-        op("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
+        it("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
            "Undo a pass, completely or not at all.",
-           passes.undo, role=Role.WRITER, answer=UndonePass, refusals=(404, 409)),
-        op("GET", f"{BASE}/index", "index",
+           undo, role=Role.WRITER, answer=UndonePass, refusals=(404, 409)),
+        it("GET", f"{BASE}/index", "index",
            "List the live archives of a ref, newest first, without their content.",
-           passes.index, role=Role.READER, answer=MemoryIndex,
+           index, role=Role.READER, answer=MemoryIndex,
            query=(Param(name="memoryRef", help="The ref.", required=True, read=_ref),)),
     )  # fmt: skip
 
@@ -146,194 +144,189 @@ def _ref(query: Query, name: str) -> MemoryRef:
     return MemoryRef(ref or "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """The passes over the refs of one service; each is recorded in a run of its own.
+async def compact(
+    serving: Serving, caller: Caller, body: CompactBody
+) -> Written[archives.PassObject]:
+    """Put an archive in the place of the oldest entries; NothingToCompact.
 
-    A pass reads one snapshot, thinks outside any transaction, and writes if its sources are
-    still there: else it begins again, and after three times refuses with MemoryChanged. One
-    pass of a ref runs at a time. Denied for another tenant's ref.
+    Its text is the host's `content`, or chosen from what they say (`extract-1`).
     """
+    ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
 
-    engine: Engine
-    redaction: Redaction
-    audit: Audit
-    keep_archives: timedelta = timedelta()  # 0: forever
-    ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
-    on_erased: Callable[[Caller], None] = noop
-    on_due: Callable[[Caller], None] = noop  # called where commitments may be due
-    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
+    def read(tx: Transaction) -> Build:
+        sources = archives.compaction_inputs(tx, ref)
+        return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
 
-    async def compact(self, caller: Caller, body: CompactBody) -> Written[archives.PassObject]:
-        """Put an archive in the place of the oldest entries; NothingToCompact.
+    done = await _archived(serving, caller, "compaction", ref, read, archives.REPLACEABLE)
+    made = archives.PassObject(run_id=done.value.run_id, event=done.value.event)
+    return Written(value=made, redacted=done.redacted)
 
-        Its text is the host's `content`, or chosen from what they say (`extract-1`).
-        """
-        ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
 
-        def read(tx: Transaction) -> Build:
-            sources = archives.compaction_inputs(tx, ref)
-            return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
+async def distill(
+    serving: Serving, caller: Caller, body: DistillBody
+) -> Written[archives.DistilledObject]:
+    """Put an archive of all entries, within a budget of tokens for both; these stay.
 
-        done = await self._archived(caller, "compaction", ref, read, archives.REPLACEABLE)
-        made = archives.PassObject(run_id=done.value.run_id, event=done.value.event)
-        return Written(value=made, redacted=done.redacted)
+    The same sources and budget are the same archive. With `recursive` archives are read,
+    too. NothingToDistill, BudgetExceeded.
+    """
+    ref, which = body.memory_ref, archives.VISIBLE if body.recursive else archives.NO_ARCHIVES
+    most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
 
-    async def distill(self, caller: Caller, body: DistillBody) -> Written[archives.DistilledObject]:
-        """Put an archive of all entries, within a budget of tokens for both; these stay.
+    def read(tx: Transaction) -> Build:
+        sources = archives.distillation_inputs(tx, ref, which, most)
+        ends = None
+        if body.expires_at is not None:
+            at, problem = parsed(body.expires_at), "must be in the future"
+            ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
+        elif serving.keep_archives:
+            ends = whole_milliseconds(tx.now + serving.keep_archives)
+        text = body.content
+        return partial(archives.archive_of, ref, sources, content=text, budget=most, ends=ends)
 
-        The same sources and budget are the same archive. With `recursive` archives are read,
-        too. NothingToDistill, BudgetExceeded.
-        """
-        ref, which = body.memory_ref, archives.VISIBLE if body.recursive else archives.NO_ARCHIVES
-        most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
+    return await _archived(serving, caller, "distillation", ref, read, which)
 
-        def read(tx: Transaction) -> Build:
-            sources = archives.distillation_inputs(tx, ref, which, most)
-            ends = None
-            if body.expires_at is not None:
-                at, problem = parsed(body.expires_at), "must be in the future"
-                ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
-            elif self.keep_archives:
-                ends = whole_milliseconds(tx.now + self.keep_archives)
-            text = body.content
-            return partial(archives.archive_of, ref, sources, content=text, budget=most, ends=ends)
 
-        return await self._archived(caller, "distillation", ref, read, which)
+async def index(serving: Serving, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
+    """The live archives of the ref."""
+    ref = serving.readable(caller, memory_ref)
+    document = await serving.engine.read(caller, memory_index, ref)
+    annotate({"memory.result_count": len(document.archives)})
+    return document
 
-    async def index(self, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
-        """The live archives of the ref."""
-        ref = api.readable(self.redaction, caller, memory_ref)
-        document = await self.engine.read(caller, memory_index, ref)
-        annotate({"memory.result_count": len(document.archives)})
-        return document
 
-    async def consolidate_changed(self, caller: Caller) -> None:
-        """Consolidate each ref to which something was put since; what is refused waits."""
-        after, trigger = MemoryRef(""), archives.Trigger.HOST_MANAGED
-        while changed := await self.engine.read(caller, changed_refs, after):
-            for after in changed:
-                body = ConsolidateBody.model_construct(memory_ref=after)
-                with suppress(Refusal):
-                    await self.consolidate(caller, body, trigger=trigger)
+async def consolidate_changed(serving: Serving, caller: Caller) -> None:
+    """Consolidate each ref to which something was put since; what is refused waits."""
+    after, trigger = MemoryRef(""), archives.Trigger.HOST_MANAGED
+    while changed := await serving.engine.read(caller, changed_refs, after):
+        for after in changed:
+            body = ConsolidateBody.model_construct(memory_ref=after)
+            with suppress(Refusal):
+                await consolidate(serving, caller, body, trigger=trigger)
 
-    async def consolidate(
-        self,
-        caller: Caller,
-        body: ConsolidateBody,
-        *,
-        trigger: archives.Trigger = archives.Trigger.ON_DEMAND,
-    ) -> Written[archives.PassObject]:
-        """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
-        No word is lost but those of a stale key. It is done in steps, each of which holds;
-        MemoryTooLarge for a ref that is more than one pass can look at.
-        """
-        finish = once(consolidation.finish_pass)
-        async with self._locked(caller, body.memory_ref, "consolidation"):
-            begun, redacted = None, 0
-            if await self.engine.read(caller, is_due):
-                begun, redacted = await self._consolidated(caller, body)
-            done = await self.engine.write(caller, finish, begun, trigger)
-            if begun is not None:
-                self.ended("consolidation", "done" if begun.replaced else "unchanged")
-            _measure(done)
-            return Written(value=done, redacted=redacted)
+async def consolidate(
+    serving: Serving,
+    caller: Caller,
+    body: ConsolidateBody,
+    *,
+    trigger: archives.Trigger = archives.Trigger.ON_DEMAND,
+) -> Written[archives.PassObject]:
+    """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
 
-    async def undo(self, caller: Caller, run_id: str) -> UndonePass:
-        """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
-        run = RunId(run_id)
-        async with self._locks.of(caller, run):  # what is audited is what is done
-            if await self.engine.read(caller, is_undo_due, run):
-                await audited(self.audit, caller, "pass.undone", run=run)
-            return await self.engine.write(caller, once(undo_pass), run)
+    No word is lost but those of a stale key. It is done in steps, each of which holds;
+    MemoryTooLarge for a ref that is more than one pass can look at.
+    """
+    finish = once(consolidation.finish_pass)
+    async with _locked(serving, caller, body.memory_ref, "consolidation"):
+        begun, redacted = None, 0
+        if await serving.engine.read(caller, is_due):
+            begun, redacted = await _consolidated(serving, caller, body)
+        done = await serving.engine.write(caller, finish, begun, trigger)
+        if begun is not None:
+            serving.pass_ended("consolidation", "done" if begun.replaced else "unchanged")
+        _measure(done)
+        return Written(value=done, redacted=redacted)
 
-    async def _consolidated(self, caller: Caller, body: ConsolidateBody) -> tuple[Begun, int]:
-        """All that a consolidation does, and how many secrets it has kept out."""
-        ref, merges = body.memory_ref, body.merges
-        await self.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
 
-        async def clean(screen: api.Screen) -> Sequence[object]:
-            entries = await self.engine.read(caller, consolidation.to_merge, ref, merges)
-            gone = await asyncio.to_thread(
-                lambda: {it.memory for it in entries if screened(it, screen) != it}
-            )
-            return ref, [screened(it, screen) for it in merges], gone, screen
+async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
+    """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
+    run = RunId(run_id)
+    async with serving.locks.of(caller, run):  # what is audited is what is done
+        if await serving.engine.read(caller, is_undo_due, run):
+            await audited(serving.audit, caller, "pass.undone", run=run)
+        return await serving.engine.write(caller, once(undo_pass), run)
 
-        work = consolidation.begin_pass
-        begun = await api.written(self.engine, self.redaction, caller, work, clean)
-        if begun.redacted:
-            self.on_erased(caller)
-        if merges:
-            self.on_due(caller)
-        try:
-            done = await self._steps(caller, begun.value)
-        except Refusal:  # changed too often; full, or too large by now
-            await self.engine.write(caller, consolidation.give_up, begun.value)
-            raise
-        return done, begun.redacted + done.renewed
 
-    async def _steps(self, caller: Caller, begun: Begun) -> Begun:
-        """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
+async def _consolidated(
+    serving: Serving, caller: Caller, body: ConsolidateBody
+) -> tuple[Begun, int]:
+    """All that a consolidation does, and how many secrets it has kept out."""
+    ref, merges = body.memory_ref, body.merges
+    await serving.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
+
+    async def clean(screen: api.Screen) -> Sequence[object]:
+        entries = await serving.engine.read(caller, consolidation.to_merge, ref, merges)
+        gone = await asyncio.to_thread(
+            lambda: {it.memory for it in entries if screened(it, screen) != it}
+        )
+        return ref, [screened(it, screen) for it in merges], gone, screen
+
+    begun = await serving.written(caller, consolidation.begin_pass, clean)
+    if begun.redacted:
+        serving.on_erased(caller)
+    if merges:
+        serving.on_due(caller)
+    try:
+        done = await _steps(serving, caller, begun.value)
+    except Refusal:  # changed too often; full, or too large by now
+        await serving.engine.write(caller, consolidation.give_up, begun.value)
+        raise
+    return done, begun.redacted + done.renewed
+
+
+async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
+    """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
+    for _ in range(TRIES):
+        screen = serving.screen(caller)
+        listed, newest = await serving.engine.read(caller, consolidation.corpus, begun.ref)
+        entries: list[RefEntry] = []
+        for start in range(0, len(listed), STEP):
+            some = listed[start : start + STEP]  # of which none ever changes
+            known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
+            entries += known
+        plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Throttle())
+        replaced = len(begun.replaced) - begun.merges  # before
+        begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
+        with suppress(api.ScreenOutdated, api.MemoryChanged):
+            for step in plan:
+                since = time.perf_counter()
+                work = consolidation.take_step
+                begun = await serving.write(caller, screen, work, begun, step)
+                await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
+                if step.renewed or step.erased:
+                    serving.on_erased(caller)
+            return begun
+    raise api.MemoryChanged
+
+
+async def _archived(
+    serving: Serving,
+    caller: Caller,
+    kind: str,
+    ref: MemoryRef,
+    read: Callable[[Transaction], Build],
+    which: archives.Inputs,
+) -> Written[archives.DistilledObject]:
+    """Put an archive, rebuilt while what it is made of changes."""
+    work = once(archives.put_archive)
+    async with _locked(serving, caller, ref, kind):
         for _ in range(TRIES):
-            screen = api.screen_of(self.redaction, caller)
-            work = api.checked(self.redaction, caller, screen, consolidation.take_step)
-            listed, newest = await self.engine.read(caller, consolidation.corpus, begun.ref)
-            entries: list[RefEntry] = []
-            for start in range(0, len(listed), STEP):
-                some = listed[start : start + STEP]  # of which none ever changes
-                known = await self.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
-                entries += known
-            plan = await asyncio.to_thread(
-                consolidation.planned, entries, screen, archives.Throttle()
-            )
-            replaced = len(begun.replaced) - begun.merges  # before
-            begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
+            screen, draft = serving.screen(caller), None
             with suppress(api.ScreenOutdated, api.MemoryChanged):
-                for step in plan:
-                    since = time.perf_counter()
-                    begun = await self.engine.write(caller, work, begun, step)
-                    await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
-                    if step.renewed or step.erased:
-                        self.on_erased(caller)
-                return begun
+                if await serving.engine.read(caller, is_due):
+                    build = await serving.engine.read(caller, read)
+                    draft = await asyncio.to_thread(build, screen)
+                done = await serving.write(caller, screen, work, draft, which)
+                if draft is not None:
+                    serving.pass_ended(kind, "done" if done.created else "unchanged")
+                _measure(done)
+                return Written(value=done, redacted=screen.redactor.count)
         raise api.MemoryChanged
 
-    async def _archived(
-        self,
-        caller: Caller,
-        kind: str,
-        ref: MemoryRef,
-        read: Callable[[Transaction], Build],
-        which: archives.Inputs,
-    ) -> Written[archives.DistilledObject]:
-        """Put an archive, rebuilt while what it is made of changes."""
-        work = once(archives.put_archive)
-        async with self._locked(caller, ref, kind):
-            for _ in range(TRIES):
-                screen, draft = api.screen_of(self.redaction, caller), None
-                put = api.checked(self.redaction, caller, screen, work)
-                with suppress(api.ScreenOutdated, api.MemoryChanged):
-                    if await self.engine.read(caller, is_due):
-                        build = await self.engine.read(caller, read)
-                        draft = await asyncio.to_thread(build, screen)
-                    done = await self.engine.write(caller, put, draft, which)
-                    if draft is not None:
-                        self.ended(kind, "done" if done.created else "unchanged")
-                    _measure(done)
-                    return Written(value=done, redacted=screen.redactor.count)
-            raise api.MemoryChanged
 
-    @asynccontextmanager
-    async def _locked(self, caller: Caller, ref: MemoryRef, kind: str) -> AsyncIterator[None]:
-        """Inside, no other pass of the ref runs in this process; a refusal is counted."""
-        api.require_ref(ref, caller.tenant, api.screen_of(self.redaction, caller))
-        try:
-            async with self._locks.of(caller, ref):
-                yield
-        except Refusal:
-            self.ended(kind, "refused")
-            raise
+@asynccontextmanager
+async def _locked(
+    serving: Serving, caller: Caller, ref: MemoryRef, kind: str
+) -> AsyncIterator[None]:
+    """Inside, no other pass of the ref runs in this process; a refusal is counted."""
+    api.require_ref(ref, caller.tenant, serving.screen(caller))
+    try:
+        async with serving.locks.of(caller, ref):
+            yield
+    except Refusal:
+        serving.pass_ended(kind, "refused")
+        raise
 
 
 def _measure(done: archives.PassObject) -> None:

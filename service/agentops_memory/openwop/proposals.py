@@ -14,20 +14,19 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, Field, PlainSerializer
 
-from ..engine.engine import Audit, Engine, Transaction, audited
+from ..engine.engine import Transaction, audited
 from ..errors import BadFields, Conflict, NotFound, Unreadable, required
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
-from ..light import dataclass, field
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
-from ..memory.redactor import Redaction, require_margin, require_room
+from ..memory.redactor import require_margin, require_room
 from ..memory.rows import count, instant, micros, reads, tag_array, texts_of
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds, Record
 from . import api, artifacts
-from .api import BASE, Page, Param, choice, limit, listed, op
+from .api import BASE, Page, Param, Serving, choice, limit, listed, op, reading
 from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
 from .runs import RunEventType, RunTable
 
@@ -162,45 +161,45 @@ Body = TypeVar("Body", ProposalBody, ProposalChangeBody)
 Texts = TypeVar("Texts", ProposalBody, ProposalChangeBody, Proposal)
 
 
-def operations(proposals: "Proposals") -> Sequence[Operation]:
-    it, one = proposals, f"{PROPOSALS}/{{proposalId}}"
+def operations(serving: Serving) -> Sequence[Operation]:
+    it, one = partial(op, serving), f"{PROPOSALS}/{{proposalId}}"
     kind = choice("kind", ArtifactKind, "Only this kind.")
     return (
-        op("POST", PROPOSALS, "create_proposal", "Propose an artifact for review; it stays "
+        it("POST", PROPOSALS, "create_proposal", "Propose an artifact for review; it stays "
         "inert until activated.",
-           it.create, role=Role.WRITER, body=ProposalBody, answer=Proposal, status=201,
+           create, role=Role.WRITER, body=ProposalBody, answer=Proposal, status=201,
            headers=WRITTEN, refusals=(409,)),
-        op("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
-           it.list, role=Role.READER,
+        it("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
+           list_proposals, role=Role.READER,
            answer=listed(Proposal, "proposals",
                          "Proposals, oldest first; `next` is the id to continue after."),
            query=(
                Param(name="after", help="A proposal's id; returns those after it."),
                choice("state", ProposalState, "Only this state."), kind, limit(),
            )),
-        op("GET", one, "get_proposal", "One proposal.",
-           it.get, role=Role.READER, answer=Proposal, refusals=(404,)),
-        op("PATCH", one, "revise_proposal", "Revise a proposal's text; nothing is installed.",
-           it.revise, role=Role.WRITER, body=ProposalChangeBody, answer=Proposal, headers=WRITTEN,
+        it("GET", one, "get_proposal", "One proposal.",
+           reading(known_proposal), role=Role.READER, answer=Proposal, refusals=(404,)),
+        it("PATCH", one, "revise_proposal", "Revise a proposal's text; nothing is installed.",
+           revise, role=Role.WRITER, body=ProposalChangeBody, answer=Proposal, headers=WRITTEN,
            refusals=(404, 409)),
-        op("POST", f"{one}/apply", "apply_proposal", "Install the stored artifact, byte for byte.",
-           it.apply, role=Role.ADMIN, scope=ACTIVATION, body=ProposalMoveBody,
+        it("POST", f"{one}/apply", "apply_proposal", "Install the stored artifact, byte for byte.",
+           apply, role=Role.ADMIN, scope=ACTIVATION, body=ProposalMoveBody,
            body_required=False, answer=AppliedProposal, refusals=(404, 409, 422)),
-        op("POST", f"{one}/reject", "reject_proposal", "Reject a proposal.",
-           partial(it.move, to=ProposalState.REJECTED), role=Role.WRITER, body=ProposalMoveBody,
+        it("POST", f"{one}/reject", "reject_proposal", "Reject a proposal.",
+           partial(move, to=ProposalState.REJECTED), role=Role.WRITER, body=ProposalMoveBody,
            body_required=False, answer=Proposal, refusals=(404, 409)),
-        op("DELETE", one, "archive_proposal",
+        it("DELETE", one, "archive_proposal",
            "Archive a proposal; an applied one is uninstalled.",
-           partial(it.move, to=ProposalState.ARCHIVED), role=Role.WRITER, answer=Proposal,
+           partial(move, to=ProposalState.ARCHIVED), role=Role.WRITER, answer=Proposal,
            refusals=(404, 409)),
-        op("GET", ARTIFACTS, "list_artifacts", "What is installed.",
-           it.artifacts, role=Role.READER,
+        it("GET", ARTIFACTS, "list_artifacts", "What is installed.",
+           list_artifacts, role=Role.READER,
            answer=listed(InstalledArtifact, "artifacts",
                          "Installed artifacts; `next` is the ref to continue after."),
            query=(kind, Param(name="after", help="A ref; returns those after it."), limit())),
-        op("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
+        it("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
            "What is installed under a ref, byte for byte.",
-           it.artifact, role=Role.READER, answer=ArtifactText, refusals=(404,)),
+           reading(get_artifact), role=Role.READER, answer=ArtifactText, refusals=(404,)),
     )  # fmt: skip
 
 
@@ -208,83 +207,61 @@ class Unrecorded(Exception):
     """The proposal is not as it was when the move was audited; it is to be read again."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposals:
-    """The proposals of one service.
+async def create(serving: Serving, caller: Caller, body: ProposalBody) -> Written[Proposal]:
+    """Make a proposal; BadFields for names that hold a secret, OverQuota."""
+    return await _write_screened(serving, caller, body, once(create_proposal))
 
-    NotFound for what is not there; ProposalStateConflict for a move that a state does not allow.
+
+async def list_proposals(
+    serving: Serving, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
+) -> Page:
+    """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
+    rows, has_more = await serving.engine.read(caller, _listed, after, limit, **where)
+    return Page("proposals", rows, lambda it: it.id, has_more)
+
+
+async def revise(
+    serving: Serving, caller: Caller, proposal_id: str, body: ProposalChangeBody
+) -> Written[Proposal]:
+    """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
+    async with serving.locks.of(caller, proposal_id):
+        return await _write_screened(serving, caller, body, once(revise_proposal), proposal_id)
+
+
+async def apply(serving: Serving, caller: Caller, **request: Any) -> AppliedProposal:
+    """Install the stored artifact; ArtifactInvalid for one that lacks something."""
+    moved = await move(serving, caller, to=ProposalState.APPLIED, **request)
+    return AppliedProposal(installed_artifact_ref=moved.installed)
+
+
+async def move(
+    serving: Serving, caller: Caller, *, proposal_id: str, to: ProposalState,
+    body: ProposalMoveBody | None = None,
+) -> Proposal:  # fmt: skip
+    """Apply, reject or archive a proposal that is open; one that is applied can be archived.
+
+    What is installed, or withdrawn, is audited before. ProposalStateConflict.
     """
+    async with serving.locks.of(caller, proposal_id):  # what is audited is what is done
+        while True:
+            plan = await serving.engine.read(caller, planned, proposal_id, to)
+            if plan and ProposalState.APPLIED in (to, plan.state):
+                about = {"kind": plan.kind.value, "artifact": plan.installed}
+                end = "applied" if to is ProposalState.APPLIED else "withdrawn"
+                action = f"proposal.{end}"
+                await audited(serving.audit, caller, action, proposal=plan.id, **about)
+            with suppress(Unrecorded):  # another process has changed it
+                work = once(move_proposal)
+                return await serving.engine.write(caller, work, proposal_id, to, plan)
 
-    engine: Engine
-    redaction: Redaction
-    audit: Audit
-    # Of each: what is audited is what is done.
-    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
-    async def create(self, caller: Caller, *, body: ProposalBody) -> Written[Proposal]:
-        """Make a proposal; BadFields for names that hold a secret, OverQuota."""
-        return await self._write_screened(caller, body, once(create_proposal))
+async def _write_screened(
+    serving: Serving, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
+) -> Written[Proposal]:
+    async def clean(screen: api.Screen) -> Sequence[object]:
+        return *ids, await asyncio.to_thread(_without, screen, body)
 
-    async def list(
-        self, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
-    ) -> Page:
-        """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
-        rows, has_more = await self.engine.read(caller, list_proposals, after, limit, **where)
-        return Page("proposals", rows, lambda it: it.id, has_more)
-
-    async def get(self, caller: Caller, *, proposal_id: str) -> Proposal:
-        return await self.engine.read(caller, known_proposal, proposal_id)
-
-    async def revise(
-        self, caller: Caller, *, proposal_id: str, body: ProposalChangeBody
-    ) -> Written[Proposal]:
-        """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
-        async with self._locks.of(caller, proposal_id):
-            return await self._write_screened(caller, body, once(revise_proposal), proposal_id)
-
-    async def apply(self, caller: Caller, **request: Any) -> AppliedProposal:
-        """Install the stored artifact; ArtifactInvalid for one that lacks something."""
-        moved = await self.move(caller, to=ProposalState.APPLIED, **request)
-        return AppliedProposal(installed_artifact_ref=moved.installed)
-
-    async def move(
-        self, caller: Caller, *, proposal_id: str, to: ProposalState,
-        body: ProposalMoveBody | None = None,
-    ) -> Proposal:  # fmt: skip
-        """Apply, reject or archive a proposal that is open; one that is applied can be archived.
-
-        What is installed, or withdrawn, is audited before.
-        """
-        async with self._locks.of(caller, proposal_id):
-            while True:
-                plan = await self.engine.read(caller, planned, proposal_id, to)
-                if plan and ProposalState.APPLIED in (to, plan.state):
-                    about = {"kind": plan.kind.value, "artifact": plan.installed}
-                    end = "applied" if to is ProposalState.APPLIED else "withdrawn"
-                    action = f"proposal.{end}"
-                    await audited(self.audit, caller, action, proposal=plan.id, **about)
-                with suppress(Unrecorded):  # another process has changed it
-                    work = once(move_proposal)
-                    return await self.engine.write(caller, work, proposal_id, to, plan)
-
-    async def artifacts(
-        self, caller: Caller, *, limit: int, kind: str | None = None, after: str | None = None
-    ) -> Page:
-        """What is applied, in order of its proposals."""
-        listed = await self.engine.read(caller, list_artifacts, kind, after, limit + 1)
-        has_more = len(listed) > limit
-        return Page("artifacts", listed[:limit], lambda it: it.installed_artifact_ref, has_more)
-
-    async def artifact(self, caller: Caller, *, artifact_ref: str) -> ArtifactText:
-        return await self.engine.read(caller, get_artifact, artifact_ref)
-
-    async def _write_screened(
-        self, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
-    ) -> Written[Proposal]:
-        async def clean(screen: api.Screen) -> Sequence[object]:
-            return *ids, await asyncio.to_thread(_without, screen, body)
-
-        return await api.written(self.engine, self.redaction, caller, work, clean)
+    return await serving.written(caller, work, clean)
 
 
 def create_proposal(tx: Transaction, body: ProposalBody) -> Proposal:
@@ -347,7 +324,7 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal |
     return moved
 
 
-def list_proposals(
+def _listed(
     tx: Transaction, /, after: str | None, limit: int, **where: str | None
 ) -> tuple[Sequence[Proposal], bool]:
     """Proposals, and whether there are more to continue with."""
@@ -356,7 +333,7 @@ def list_proposals(
     return proposals_of(tx, numbers), has_more
 
 
-def list_artifacts(
+def _artifacts(
     tx: Transaction, kind: str | None, after: str | None, limit: int
 ) -> Sequence[InstalledArtifact]:
     """What is applied, in order of its proposals."""
@@ -379,16 +356,19 @@ def _installed(_: int, name: str, kind: str, checksum: bytes) -> InstalledArtifa
     return InstalledArtifact(installed_artifact_ref=ref, kind=of, proposal_id=name)
 
 
-def get_artifact(tx: Transaction, ref: str) -> ArtifactText:
+list_artifacts = api.first_page("artifacts", _artifacts, lambda it: it.installed_artifact_ref)
+
+
+def get_artifact(tx: Transaction, artifact_ref: str) -> ArtifactText:
     """What is applied under this name."""
-    known = find_proposal(tx, artifacts.proposal_in(ref))
-    if not (known and known.activation and known.installed == ref):
+    known = find_proposal(tx, artifacts.proposal_in(artifact_ref))
+    if not (known and known.activation and known.installed == artifact_ref):
         raise NotFound("artifact not found")
     return ArtifactText(text=known.artifact)
 
 
-def known_proposal(tx: Transaction, id_: str) -> Proposal:
-    return required(find_proposal(tx, id_), "proposal not found")
+def known_proposal(tx: Transaction, proposal_id: str) -> Proposal:
+    return required(find_proposal(tx, proposal_id), "proposal not found")
 
 
 def redact_proposal(tx: Transaction, id_: str, screen: api.Screen) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from hashlib import sha256
 from typing import Any
@@ -18,21 +18,15 @@ from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyR
 from ..http.app import document
 from ..http.bodies import JSON, Refused, answered, written
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
-from ..light import dataclass
 from ..memory.access import Caller
-from ..memory.redactor import Redaction
 from ..telemetry import hide_too
 from . import adapter, commitments, host_runs, passes, proposals, subjects
-from .adapter import RefEntries
-from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, marked
+from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, marked
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded, Trigger
 from .artifacts import ArtifactInvalid, ArtifactKind
-from .commitments import Commitments, ConditionKind
-from .host_runs import Runs
-from .passes import Passes
-from .proposals import ACTIVATION, Proposals
+from .commitments import ConditionKind
+from .proposals import ACTIVATION
 from .runs import SnapshotLost
-from .subjects import Forgetting
 
 JsonObject = dict[str, Any]
 
@@ -99,47 +93,31 @@ LIMITS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Discovery:
-    """The same document for everybody."""
-
-    is_consolidating: bool  # whether refs are consolidated by themselves
-    keep_archives: timedelta  # 0: forever
-
-    async def discover(self, request: Request) -> Response:
-        known = request.headers.get("if-none-match", "")
-        content = self.content()
-        tag = f'"{sha256(content).hexdigest()[:32]}"'
-        headers = {"ETag": tag, "Cache-Control": "public, max-age=300"}
-        tags = (it.strip().removeprefix("W/") for it in known.split(","))
-        if known.strip() == "*" or tag in tags:
-            return Response(status_code=304, headers=headers)
-        return Response(content, headers=headers, media_type=JSON)
-
-    def content(self) -> bytes:
-        memory, schedule = MEMORY, Trigger.ON_DEMAND
-        if self.keep_archives:
-            kept = TypeAdapter(timedelta).dump_python(self.keep_archives, mode="json")
-            memory = MEMORY | {"distillation": MEMORY["distillation"] | {"archiveRetention": kept}}
-        if self.is_consolidating:
-            schedule = Trigger.HOST_MANAGED
-        consolidation = AGENTS["memoryConsolidation"] | {"schedule": schedule}
-        families = {"memory": memory, "agents": AGENTS | {"memoryConsolidation": consolidation}}
-        return written({
-            "protocolVersion": "1.0",
-            "supportedEnvelopes": [],
-            "schemaVersions": {},
-            "limits": LIMITS,
-            "implementation": {"name": "agentops-memory"},
-            "supportedTransports": ["rest"],
-            **families,
-            "capabilities": families,
-            "agentops-memory": {
-                "scope": "x-host-agentops-memory-query",
-                "base": BASE,
-                "activationScope": ACTIVATION,
-            },
-        })  # fmt: skip
+def discovery(serving: Serving) -> JsonObject:
+    """What is served: the same document for everybody."""
+    memory, schedule = MEMORY, Trigger.ON_DEMAND
+    if serving.keep_archives:
+        kept = TypeAdapter(timedelta).dump_python(serving.keep_archives, mode="json")
+        memory = MEMORY | {"distillation": MEMORY["distillation"] | {"archiveRetention": kept}}
+    if serving.is_consolidating:
+        schedule = Trigger.HOST_MANAGED
+    consolidation = AGENTS["memoryConsolidation"] | {"schedule": schedule}
+    families = {"memory": memory, "agents": AGENTS | {"memoryConsolidation": consolidation}}
+    return {
+        "protocolVersion": "1.0",
+        "supportedEnvelopes": [],
+        "schemaVersions": {},
+        "limits": LIMITS,
+        "implementation": {"name": "agentops-memory"},
+        "supportedTransports": ["rest"],
+        **families,
+        "capabilities": families,
+        "agentops-memory": {
+            "scope": "x-host-agentops-memory-query",
+            "base": BASE,
+            "activationScope": ACTIVATION,
+        },
+    }
 
 
 class Fault(BaseModel):
@@ -247,32 +225,30 @@ def refused(refusal: Refusal) -> Response:
     return Refused(known, REFUSALS, content)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OpenWopServices:
-    """What the protocol is served over."""
-
-    ref_entries: RefEntries
-    runs: Runs
-    commitments: Commitments
-    passes: Passes
-    forgetting: Forgetting
-    proposals: Proposals
-    redaction: Redaction
-    clock: Callable[[], datetime]
-
-
-OpenWopOperations = Callable[[OpenWopServices, Discovery], Sequence[Operation]]
+NOUNS = adapter, host_runs, passes, subjects, commitments, proposals
+OpenWopOperations = Callable[[Serving], Sequence[Operation]]
 
 
 def operations(
-    services: OpenWopServices, discovery: Discovery, more: Sequence[Operation] = ()
+    serving: Serving,
+    more: Sequence[Operation] = (),
+    served: Callable[[Serving], JsonObject] = discovery,
 ) -> Sequence[Operation]:
     """Every operation of the protocol, and more that are described with them."""
-    it, described = services, list[Operation]()
+    described = list[Operation]()
 
     @cache
     def description() -> JsonObject:
         return document([(PROTOCOL, described)], title=PROTOCOL.title, version="1.0")
+
+    async def discover(request: Request) -> Response:
+        content, known = written(served(serving)), request.headers.get("if-none-match", "")
+        tag = f'"{sha256(content).hexdigest()[:32]}"'
+        headers = {"ETag": tag, "Cache-Control": "public, max-age=300"}
+        tags = (it.strip().removeprefix("W/") for it in known.split(","))
+        if known.strip() == "*" or tag in tags:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=JSON)
 
     async def describe(_: Request) -> Response:
         return answered(await asyncio.to_thread(description))
@@ -281,15 +257,10 @@ def operations(
         Operation(
             method="GET", path=PATH, name="openwop_discover",
             summary="What is served of OpenWOP.",
-            handler=discovery.discover, answer=HostDiscovery,
+            handler=discover, answer=HostDiscovery,
             headers={"ETag": "Of the document."},
         ),
-        *adapter.operations(it.ref_entries),
-        *host_runs.operations(it.runs, it.commitments.fire_due),
-        *passes.operations(it.passes),
-        *subjects.operations(it.forgetting),
-        *commitments.operations(it.commitments),
-        *proposals.operations(it.proposals),
+        *(operation for noun in NOUNS for operation in noun.operations(serving)),
         *more,
         Operation(
             method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",

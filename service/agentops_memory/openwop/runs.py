@@ -152,7 +152,7 @@ class InvalidSequence(Refusal):
     code = "invalid_from_seq"  # the run has no such event, nor is it the next
 
 
-def open_run(tx: Transaction, run: str) -> Run:
+def require_open(tx: Transaction, run: str) -> Run:
     """The run, or NotFound; RunEnded if it has ended."""
     known = tx[RunTable].known(run)
     if not known.is_open:

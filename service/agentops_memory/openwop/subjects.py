@@ -1,28 +1,26 @@
 """Subjects: whom entries are about, and what forgetting one removes (OpenWOP)."""
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ..engine.engine import Audit, Engine, Transaction, audited, noop
+from ..engine.engine import Transaction, audited
 from ..errors import NotFound
 from ..http.protocol import Operation
-from ..light import dataclass, field
 from ..memory.access import Caller, Role
 from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
-from ..memory.redactor import Redaction
 from ..memory.redactor import written as compact_text
 from ..memory.rows import micros, reads, tag_array, texts_of
 from ..memory.space import NO_PROJECT, ErasureKind
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
-from .api import BASE, CAMEL, LONGEST_ID, Exact, KeyedLocks, Offset, op, present, put_by
+from .api import BASE, CAMEL, LONGEST_ID, Exact, Offset, Serving, op, present, put_by
 from .entries import ALL, Method
 from .runs import FORGOTTEN, RunEventType, RunTable
 
@@ -62,15 +60,14 @@ class RefErasureReceipt(CamelRecord):
     not_reached: list[str]
 
 
-def operations(forgetting: "Forgetting") -> Sequence[Operation]:
-    """Those that forget, and that tell of it."""
+def operations(serving: Serving) -> Sequence[Operation]:
     return (
-        op("POST", f"{BASE}/forget", "forget",
+        op(serving, "POST", f"{BASE}/forget", "forget",
            "Erase everything about a subject, including what was derived from it.",
-           forgetting.forget, role=Role.ADMIN, body=ForgetBody, answer=ForgottenSubject),
-        op("GET", f"{BASE}/erasures/{{erasureId}}", "get_erasure",
+           forget, role=Role.ADMIN, body=ForgetBody, answer=ForgottenSubject),
+        op(serving, "GET", f"{BASE}/erasures/{{erasureId}}", "get_erasure",
            "The receipt of an erasure, which shows whether its bytes are gone.",
-           forgetting.receipt, role=Role.READER, answer=RefErasureReceipt, refusals=(404,)),
+           receipt, role=Role.READER, answer=RefErasureReceipt, refusals=(404,)),
     )  # fmt: skip
 
 
@@ -79,72 +76,64 @@ def subjects(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(tag for tag in tags if tag.startswith(SUBJECT))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Forgetting:
-    """The subjects of one service. A change is audited first, and not made if that fails."""
+async def forget(serving: Serving, caller: Caller, body: ForgetBody) -> ForgottenSubject:
+    """Erase every entry of the subject, in any ref, with what was made of any of them.
 
-    engine: Engine
-    redaction: Redaction
-    audit: Audit
-    on_erased: Callable[[Caller], None] = noop
-    _locks: KeyedLocks = field(default_factory=KeyedLocks)
-
-    async def forget(self, caller: Caller, body: ForgetBody) -> ForgottenSubject:
-        """Erase every entry of the subject, in any ref, with what was made of any of them.
-
-        What these stood for and is of others stands for itself again. When this answers,
-        nothing of it is read any more; the bytes follow. What is put meanwhile stays. It may
-        be done again: what a killed one has left then goes.
-        """
-        subject, kind = body.subject, ErasureKind.SUBJECT
-        report = ForgottenSubject(
-            subject=self.redaction.echo(caller, subject), dry_run=body.dry_run or None,
-            entries=0, archives=0, restored=0, commitments=0,
-        )  # fmt: skip
-        finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
-        async with self._locks.of(caller):  # each entry counts once
-            if not await self.engine.read(caller, is_due):
-                first = await self.engine.write(caller, finish, report)
-                return first.model_copy(update={"subject": report.subject})
-            high, erasure = await self.engine.read(
-                caller, lambda tx: (tx[RunTable].high(), ErasureId(tx.new_uid(tx.now)))
-            )
-            entries, report = await self.engine.read(caller, look, subject, high, report)
-            if body.dry_run:
-                return report
-            if entries:
-                about = {"erasure": erasure, **{name: getattr(report, name) for name in COUNTS}}
-                await audited(self.audit, caller, "memory.forgotten", **about)
-                report = report.model_copy(update={"erasure_id": erasure})
-            while entries:
-                for start in range(0, len(entries), STEP):
-                    some = entries[start : start + STEP]
-                    await self.engine.write(caller, erase_some, some, erasure, kind)
-                entries, report = await self.engine.read(caller, look, subject, high, report)
-            await self._unname(caller, subject)
-            report = await self.engine.write(caller, finish, report)
-            self.on_erased(caller)
+    What these stood for and is of others stands for itself again. When this answers,
+    nothing of it is read any more; the bytes follow. What is put meanwhile stays. It may
+    be done again: what a killed one has left then goes.
+    """
+    subject, kind = body.subject, ErasureKind.SUBJECT
+    report = ForgottenSubject(
+        subject=serving.redaction.echo(caller, subject), dry_run=body.dry_run or None,
+        entries=0, archives=0, restored=0, commitments=0,
+    )  # fmt: skip
+    finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
+    async with serving.locks.of(caller, "forget"):  # each entry counts once
+        if not await serving.engine.read(caller, is_due):
+            first = await serving.engine.write(caller, finish, report)
+            return first.model_copy(update={"subject": report.subject})
+        high, erasure = await serving.engine.read(
+            caller, lambda tx: (tx[RunTable].high(), ErasureId(tx.new_uid(tx.now)))
+        )
+        entries, report = await serving.engine.read(caller, look, subject, high, report)
+        if body.dry_run:
             return report
+        if entries:
+            about = {"erasure": erasure, **{name: getattr(report, name) for name in COUNTS}}
+            await audited(serving.audit, caller, "memory.forgotten", **about)
+            report = report.model_copy(update={"erasure_id": erasure})
+        while entries:
+            for start in range(0, len(entries), STEP):
+                some = entries[start : start + STEP]
+                await serving.engine.write(caller, erase_some, some, erasure, kind)
+            entries, report = await serving.engine.read(caller, look, subject, high, report)
+        await _unname(serving, caller, subject)
+        report = await serving.engine.write(caller, finish, report)
+        serving.on_erased(caller)
+        return report
 
-    async def receipt(self, caller: Caller, erasure_id: str) -> RefErasureReceipt:
-        """The receipt of an erasure of entries; NotFound."""
-        id_ = ErasureId(erasure_id)
-        erasure = await self.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
-        if erasure is None or erasure.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
-            raise NotFound("erasure not found")
-        return RefErasureReceipt(
-            erasure_id=id_, entries=erasure.observations,
-            erased_at=erasure.erased_at, bytes_gone_at=erasure.bytes_gone_at,
-            not_reached=[*self.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS],
-        )  # fmt: skip
 
-    async def _unname(self, caller: Caller, subject: str) -> None:
-        """Let the log tell of the subject no more."""
-        alias = await self.engine.write(caller, unname, subject)
-        last = Offset(0)
-        while events := await self.engine.read(caller, naming, subject, last):
-            await self.engine.write(caller, unname_events, events, subject, alias)
-            last = events[-1]  # what is copied meanwhile comes after it
+async def receipt(serving: Serving, caller: Caller, erasure_id: str) -> RefErasureReceipt:
+    """The receipt of an erasure of entries; NotFound."""
+    id_ = ErasureId(erasure_id)
+    erasure = await serving.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
+    if erasure is None or erasure.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
+        raise NotFound("erasure not found")
+    return RefErasureReceipt(
+        erasure_id=id_, entries=erasure.observations,
+        erased_at=erasure.erased_at, bytes_gone_at=erasure.bytes_gone_at,
+        not_reached=[*serving.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS],
+    )  # fmt: skip
+
+
+async def _unname(serving: Serving, caller: Caller, subject: str) -> None:
+    """Let the log tell of the subject no more."""
+    alias = await serving.engine.write(caller, unname, subject)
+    last = Offset(0)
+    while events := await serving.engine.read(caller, naming, subject, last):
+        await serving.engine.write(caller, unname_events, events, subject, alias)
+        last = events[-1]  # what is copied meanwhile comes after it
 
 
 # What is put later has a higher id than the newest memory, so it stays; what was made meanwhile

@@ -8,7 +8,8 @@ from agentops_memory.errors import SettingRefused
 from agentops_memory.http.gate import CREATE
 from agentops_memory.http.protocol import Operation
 from agentops_memory.memory.access import OPERATOR, TenantId
-from agentops_memory.openwop.routes import Discovery, OpenWopOperations, OpenWopServices
+from agentops_memory.openwop.api import Serving
+from agentops_memory.openwop.routes import OpenWopOperations
 from agentops_memory.settings import Settings
 
 from .routes import operations
@@ -25,9 +26,9 @@ def with_seams(settings: Settings) -> OpenWopOperations:
     def has_key(tenant: TenantId) -> bool:
         return bool(keys.ring().working(tenant))
 
-    def mounted(services: OpenWopServices, discovery: Discovery) -> Sequence[Operation]:
+    def mounted(services: Serving) -> Sequence[Operation]:
         audit_of(settings, services.clock)(OPERATOR, "seams.enabled")
         log.warning("the conformance seams of OpenWOP are served, which no host needs")
-        return operations(services, discovery, has_key)
+        return operations(services, has_key)
 
     return mounted

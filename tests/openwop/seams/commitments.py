@@ -13,15 +13,15 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
+from agentops_memory.openwop import adapter, commitments, host_runs
 from agentops_memory.openwop.adapter import RefEntryBody
-from agentops_memory.openwop.api import BODIES
+from agentops_memory.openwop.api import BODIES, Serving
 from agentops_memory.openwop.commitments import (
     Commitment,
     CommitmentBody,
     CommitmentState,
 )
 from agentops_memory.openwop.entries import RefEntry
-from agentops_memory.openwop.routes import OpenWopServices
 from agentops_memory.openwop.runs import RunEvent, RunEventType
 from agentops_memory.record import milliseconds
 
@@ -39,12 +39,12 @@ TWICE = range(2)  # what comes true again fires nothing
 class SeamCommitments:
     """The handler over the domain."""
 
-    services: OpenWopServices
+    services: Serving
 
     async def fire(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamFireBody)
         ref, caller = MemoryRef(given.memory_ref), current_caller(request)
-        newest = await self.services.runs.events(caller, after=0, limit=1, type="none")
+        newest = await host_runs.events(self.services, caller, after=0, limit=1, type="none")
         since = int(str(newest.beside(0)["next"]))
         source = await self._put(caller, ref, f"Remind the team of {token_hex(8)}.")
         if given.condition == "time":
@@ -66,30 +66,32 @@ class SeamCommitments:
 
     async def _put(self, caller: Caller, ref: MemoryRef, content: str, *tags: str) -> RefEntry:
         body = RefEntryBody(memory_ref=ref, content=content, tags=list(tags))
-        return (await self.services.ref_entries.put(caller, body)).value.entry
+        return (await adapter.put(self.services, caller, body)).value.entry
 
     async def _armed(
         self, caller: Caller, ref: MemoryRef, source: RefEntry, **given: str
     ) -> Commitment:
         whole = {"memoryRef": ref, "memoryId": source.id, **given}
         body = CommitmentBody.model_validate(whole)
-        return (await self.services.commitments.arm(caller, body)).value
+        return (await commitments.create(self.services, caller, body)).value
 
     async def _come(self, caller: Caller, armed: Commitment) -> None:
         """Look until the time has come, and once more."""
-        commitments = self.services.commitments
+        serving, known = self.services, commitments.known
         try:
             async with asyncio.timeout(LONGEST):
-                while (await commitments.get(caller, armed.id)).state is CommitmentState.ARMED:
+                while (
+                    await serving.engine.read(caller, known, armed.id)
+                ).state is CommitmentState.ARMED:
                     await asyncio.sleep(LOOK)
-                    await commitments.fire_due(caller)
+                    await serving.fire_due(caller)
         except TimeoutError as error:
             raise Unavailable("The time has not come; try again.") from error
-        await commitments.fire_due(caller)
+        await serving.fire_due(caller)
 
     async def _told(self, caller: Caller, armed: Commitment, since: int) -> list[RunEvent]:
         """The events that tell of its firing."""
         fired = RunEventType.FIRED.value
-        page = await self.services.runs.events(caller, since, MOST_LISTED, type=fired)
+        page = await host_runs.events(self.services, caller, since, MOST_LISTED, type=fired)
         events = [it for it in page.items if isinstance(it, RunEvent)]
         return [it for it in events if it.payload["commitmentId"] == armed.id]

@@ -1,22 +1,15 @@
 """The discovery of a host that runs the workflows of the seams, and forks runs."""
 
-from collections.abc import Callable, Iterable
-from json import loads
+from collections.abc import Iterable
 
-from agentops_memory.http.bodies import written
-from agentops_memory.light import dataclass
-from agentops_memory.openwop.routes import Discovery
+from agentops_memory.openwop.api import Serving
+from agentops_memory.openwop.routes import JsonObject, discovery
 
 REPLAY = {"supported": True, "modes": ["replay"]}  # no branch: nothing is executed here
 
 
-@dataclass(frozen=True, kw_only=True)
-class SeamDiscovery(Discovery):
+def seam_discovery(serving: Serving, fixtures: Iterable[str]) -> JsonObject:
     """The service's own, with the workflows that can be run now."""
-
-    fixtures: Callable[[], Iterable[str]]
-
-    def content(self) -> bytes:
-        served = loads(super().content())
-        served["replay"] = served["capabilities"]["replay"] = REPLAY
-        return written(served | {"fixtures": list(self.fixtures())})
+    served = discovery(serving)
+    both = {"capabilities": served["capabilities"] | {"replay": REPLAY}, "replay": REPLAY}
+    return served | both | {"fixtures": list(fixtures)}

@@ -10,8 +10,8 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.query import instant
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop.adapter import RefEntries
-from agentops_memory.openwop.api import BODIES, Page, RefEntryId
+from agentops_memory.openwop import adapter
+from agentops_memory.openwop.api import BODIES, Page, RefEntryId, Serving
 from agentops_memory.openwop.entries import RefDraft
 
 from . import bodies as b
@@ -23,7 +23,6 @@ from .seeding import Seed, Seeding
 class SeamMemory:
     """The handlers of entries that no other route has."""
 
-    entries: RefEntries
     seeding: Seeding
 
     async def seed(self, request: Request) -> Response:
@@ -34,9 +33,12 @@ class SeamMemory:
         done = await self.seeding.seed(caller, seeds)
         return answered({"seeded": done.value}, 201, redacted=done.redacted)
 
-    async def list_entries(self, caller: Caller, memory_ref: MemoryRef, **which: Any) -> Page:
-        page = await self.entries.list(caller, memory_ref=memory_ref, **which)
-        return replace(page, more=lambda _: {})
+
+async def list_entries(
+    serving: Serving, caller: Caller, memory_ref: MemoryRef, **which: Any
+) -> Page:
+    page = await adapter.list_entries(serving, caller, memory_ref=memory_ref, **which)
+    return replace(page, more=lambda _: {})
 
 
 def _seed(ref: MemoryRef, given: b.SeedBody) -> Seed:

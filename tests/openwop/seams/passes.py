@@ -16,12 +16,12 @@ from agentops_memory.http.bodies import answered, written
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
+from agentops_memory.openwop import adapter, host_runs, passes
 from agentops_memory.openwop.adapter import MOST_ENTRIES
-from agentops_memory.openwop.api import BODIES, RefEntryId
+from agentops_memory.openwop.api import BODIES, RefEntryId, Serving
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
 from agentops_memory.openwop.passes import CompactBody, ConsolidateBody, DistillBody
-from agentops_memory.openwop.routes import OpenWopServices
 
 from . import bodies as b
 from .requests import asked_once
@@ -47,7 +47,7 @@ DUPLICATES = (
 class SeamPasses:
     """The handlers of passes over the domain."""
 
-    services: OpenWopServices
+    services: Serving
     seeding: Seeding
 
     async def compact(self, request: Request) -> Response:
@@ -55,7 +55,7 @@ class SeamPasses:
         ref = MemoryRef(given.memory_ref)
         caller = await asked_once(request, "seam_compact")
         body = CompactBody(memory_ref=ref)
-        done = await self.services.passes.compact(caller, body)
+        done = await passes.compact(self.services, caller, body)
         event = done.value.event
         output = RefEntryId(str(event.payload["outputId"]))
         archive = await self._content(caller, ref, output)
@@ -72,7 +72,7 @@ class SeamPasses:
             ref = MemoryRef(DISTILLED + sha256(written(list(clean))).hexdigest())
         redacted = await self._fill(caller, ref, contents)
         body = DistillBody(memory_ref=ref, token_budget=given.token_budget)
-        done = await self.services.passes.distill(caller, body)
+        done = await passes.distill(self.services, caller, body)
         shown = {
             "event": done.value.event.payload,
             "archiveChecksum": done.value.archive_checksum,
@@ -93,7 +93,7 @@ class SeamPasses:
             return answered({"event": event, "secretLeaked": any(value in it for it in found)})
 
     async def _consolidated(self, caller: Caller, ref: MemoryRef) -> dict[str, object]:
-        done = await self.services.passes.consolidate(caller, ConsolidateBody(memory_ref=ref))
+        done = await passes.consolidate(self.services, caller, ConsolidateBody(memory_ref=ref))
         return {name: done.value.event.payload[name] for name in ("inputCount", "outputCount")}
 
     async def _fill(self, caller: Caller, ref: MemoryRef, contents: Sequence[str]) -> int:
@@ -117,31 +117,31 @@ class SeamPasses:
 
         Whatever comes of the entries, they are gone afterwards.
         """
-        entries, runs, value = self.services.ref_entries, self.services.runs, token_hex(16)
-        opened = await runs.open(caller, RunBody.model_validate({"memoryRefs": [ref]}))
+        serving, value = self.services, token_hex(16)
+        opening = RunBody.model_validate({"memoryRefs": [ref]})
+        opened = await host_runs.open_run(serving, caller, opening)
         run = opened.value.run_id
         seed = Seed(draft=RefDraft(ref=ref, content=f"The nightly job logs in with {value}."))
         planted: list[RefEntryId] = []
         try:
             planted += [it.id for it in await self.seeding.plant(caller, [seed, seed])]
             body = RunSecretBody.model_validate({"secretId": CANARY, "value": value})
-            await runs.register(caller, run, body)
+            await host_runs.register(serving, caller, run, body)
             yield value, planted
         finally:
             for id_ in planted:
                 with suppress(NotFound):
-                    await entries.delete(caller, memory_id=id_, memory_ref=ref)
-            await runs.end(caller, run, RunEndBody(status="completed"))
+                    await adapter.delete(serving, caller, memory_id=id_, memory_ref=ref)
+            await host_runs.end(serving, caller, run, RunEndBody(status="completed"))
 
     async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
         try:
-            entries = self.services.ref_entries
-            return (await entries.get(caller, memory_id=id_, memory_ref=ref)).entry.content
+            one = await adapter.get(self.services, caller, memory_id=id_, memory_ref=ref)
+            return one.entry.content
         except NotFound:
             return ""
 
     async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
         """What the newest entries say."""
-        listed = self.services.ref_entries.list
-        page = await listed(caller, memory_ref=ref, limit=MOST_ENTRIES)
+        page = await adapter.list_entries(self.services, caller, memory_ref=ref, limit=MOST_ENTRIES)
         return [each.content for each in cast("Sequence[RefEntry]", page.items)]

@@ -10,8 +10,8 @@ from agentops_memory.http.gate import current_caller
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Caller, Role
 from agentops_memory.openwop import proposals as of_proposals
-from agentops_memory.openwop.api import BASE, Page
-from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, Proposals, ProposalState
+from agentops_memory.openwop.api import BASE, Page, Serving
+from agentops_memory.openwop.proposals import PROPOSALS, ProposalBody, ProposalState
 
 SAMPLE = "/v1/host/sample"
 
@@ -23,19 +23,19 @@ DRAFT = ProposalBody.model_validate({
 })  # fmt: skip
 
 
-def operations(proposals: Proposals) -> Sequence[Operation]:
+def operations(serving: Serving) -> Sequence[Operation]:
     """The operations on proposals, as the sample host has them."""
     return [
-        _under_sample(each, proposals)
-        for each in of_proposals.operations(proposals)
+        _under_sample(each, serving)
+        for each in of_proposals.operations(serving)
         if each.path.startswith(PROPOSALS)
     ]
 
 
-def _under_sample(operation: Operation, proposals: Proposals) -> Operation:
+def _under_sample(operation: Operation, serving: Serving) -> Operation:
     handler = operation.handler
     if (operation.method, operation.path) == ("GET", PROPOSALS):
-        handler = WithDraft(handler=handler, proposals=proposals).list
+        handler = WithDraft(handler=handler, serving=serving).list
     return replace(
         operation, path=operation.path.replace(BASE, SAMPLE),
         name=operation.name.replace("openwop_", "openwop_seam_"), handler=handler,
@@ -47,13 +47,14 @@ class WithDraft:
     """The list, in which a writer finds a draft."""
 
     handler: Handler
-    proposals: Proposals
+    serving: Serving
 
     async def list(self, request: Request) -> Response:
         caller = current_caller(request)
         if caller.role.includes(Role.WRITER) and not (await self._drafts(caller)).items:
-            await self.proposals.create(caller, body=DRAFT)
+            await of_proposals.create(self.serving, caller, body=DRAFT)
         return await self.handler(request)
 
     def _drafts(self, caller: Caller) -> Awaitable[Page]:
-        return self.proposals.list(caller, state=ProposalState.DRAFT, limit=1)
+        listing, state = of_proposals.list_proposals, ProposalState.DRAFT
+        return listing(self.serving, caller, state=state, limit=1)

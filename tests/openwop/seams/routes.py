@@ -13,18 +13,18 @@ from agentops_memory.http.gate import admission
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Role, TenantId
 from agentops_memory.openwop.adapter import LISTED
-from agentops_memory.openwop.api import Param, Query, limit, op
+from agentops_memory.openwop.api import Param, Query, Serving, limit, op
 from agentops_memory.openwop.host_runs import RunEvents
-from agentops_memory.openwop.routes import Discovery, OpenWopServices
 from agentops_memory.openwop.routes import operations as openwop_operations
 
 from . import bodies as b
 from . import proposals
 from .commitments import SeamCommitments
-from .discovery import SeamDiscovery
-from .memory import SeamMemory
+from .discovery import seam_discovery
+from .memory import SeamMemory, list_entries
 from .passes import SeamPasses
-from .runs import RUNS, SeamRuns
+from .requests import JsonObject
+from .runs import RUNS, SeamRuns, poll_events
 from .seeding import Seeding
 
 SPAN = "openwop_seam"
@@ -39,26 +39,22 @@ LAST = Param(
 )
 
 
-def operations(
-    services: OpenWopServices, discovery: Discovery, has_key: Callable[[TenantId], bool]
-) -> Sequence[Operation]:
+def operations(services: Serving, has_key: Callable[[TenantId], bool]) -> Sequence[Operation]:
     """Every operation of the protocol, and the seams; `has_key` says whether one opens a tenant."""
-    served = {each.name: each for each in openwop_operations(services, discovery)}
-    entries = services.ref_entries
-    seeding = Seeding(engine=entries.engine, redaction=services.redaction, on_due=entries.on_due)
+    served = {each.name: each for each in openwop_operations(services)}
+    seeding = Seeding(serving=services)
     runs = SeamRuns(services=services, seeding=seeding, has_key=has_key)
     seams = [
         *_runs(runs, served), *_memory(services, seeding), *_passes(services, seeding),
-        _commitment(services), *proposals.operations(services.proposals),
+        _commitment(services), *proposals.operations(services),
     ]  # fmt: skip
     for host in HOSTS:
         seams += _aliases(f"/v1/host/{host}/memory", host.replace("-", "_"), served)
-    own = SeamDiscovery(
-        is_consolidating=discovery.is_consolidating,
-        keep_archives=discovery.keep_archives,
-        fixtures=runs.fixtures,
-    )
-    return openwop_operations(services, own, [_seam(each) for each in seams])
+
+    def discovery(serving: Serving) -> JsonObject:
+        return seam_discovery(serving, runs.fixtures())
+
+    return openwop_operations(services, [_seam(each) for each in seams], discovery)
 
 
 def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operation]:
@@ -77,8 +73,9 @@ def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operatio
         replace(
             served["openwop_run_events"], path=f"{RUN}/events", name="openwop_seam_run_events"
         ),
-        op("GET", f"{RUN}/events/poll", "seam_poll_events", "The same; nothing is waited for.",
-           seams.poll_events, role=Role.READER, answer=RunEvents, query=(AFTER, LAST, limit()),
+        op(seams.services, "GET", f"{RUN}/events/poll", "seam_poll_events",
+           "The same; nothing is waited for.", poll_events, role=Role.READER, answer=RunEvents,
+           query=(AFTER, LAST, limit()),
            refusals=(404,)),
         Operation(
             method="POST", path=f"{RUN}:fork", name="openwop_seam_fork_run", role=Role.WRITER,
@@ -89,8 +86,8 @@ def _runs(seams: SeamRuns, served: Mapping[str, Operation]) -> Sequence[Operatio
     )  # fmt: skip
 
 
-def _memory(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
-    memory = SeamMemory(entries=services.ref_entries, seeding=seeding)
+def _memory(services: Serving, seeding: Seeding) -> Sequence[Operation]:
+    memory = SeamMemory(seeding=seeding)
     return (
         Operation(
             method="POST", path="/v1/test/memory/seed", name="openwop_seam_seed",
@@ -99,13 +96,13 @@ def _memory(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
             handler=memory.seed, body=b.SeedsBody, takes_key=True,
             headers=WRITTEN,
         ),
-        op("GET", "/v1/memory/{memoryRef:path}", "seam_list_ref",
-           "Live entries of a ref, newest first.", memory.list_entries, role=Role.READER,
+        op(services, "GET", "/v1/memory/{memoryRef:path}", "seam_list_ref",
+           "Live entries of a ref, newest first.", list_entries, role=Role.READER,
            query=LISTED),
     )  # fmt: skip
 
 
-def _passes(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
+def _passes(services: Serving, seeding: Seeding) -> Sequence[Operation]:
     passes = SeamPasses(services=services, seeding=seeding)
     return (
         Operation(
@@ -130,7 +127,7 @@ def _passes(services: OpenWopServices, seeding: Seeding) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _commitment(services: OpenWopServices) -> Operation:
+def _commitment(services: Serving) -> Operation:
     return Operation(
         method="POST", path="/v1/host/sample/commitment/fire", name="openwop_seam_fire_commitment",
         role=Role.WRITER, summary="Put an entry, arm a commitment of it, and satisfy it twice.",

@@ -14,11 +14,10 @@ from agentops_memory.errors import BadFields, Refusal
 from agentops_memory.http.bodies import answered
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller, IdempotentRequest, TenantId
-from agentops_memory.openwop import routes
-from agentops_memory.openwop.api import BODIES, KeyedLocks, Page, text_in_path
+from agentops_memory.openwop import host_runs, routes
+from agentops_memory.openwop.api import BODIES, KeyedLocks, Page, Serving, text_in_path
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody
-from agentops_memory.openwop.routes import OpenWopServices
-from agentops_memory.openwop.runs import Run, RunId
+from agentops_memory.openwop.runs import Run, RunId, RunTable
 
 from . import bodies as b
 from .fixtures import ACROSS, OWN, Fixture
@@ -51,7 +50,7 @@ class Outcome:
 class SeamRuns:
     """The handlers of runs, for a suite that takes this service for a host."""
 
-    services: OpenWopServices
+    services: Serving
     seeding: Seeding
     has_key: Callable[[TenantId], bool]  # whether a key opens a tenant now
     # In memory alone: what a run has found is in no file but as entries.
@@ -74,30 +73,26 @@ class SeamRuns:
         body = RunBody.model_validate({"workflowId": workflow, "memoryRefs": [ref_of(workflow)]})
         asked, caller = caller.request, replace(caller, request=None)
         async with self._turn(caller, asked):  # what is sent again finds it done
-            opened = await self.services.runs.open(replace(caller, request=asked), body)
+            opened = await host_runs.open_run(self.services, replace(caller, request=asked), body)
             id_ = RunId(opened.value.run_id)
             if asked is None or not asked.is_replay:
                 await self._do(fixture, self._stage(caller, id_, workflow))
-        run = await self.services.runs.get(caller, id_)
+        run = await self._run(caller, id_)
         return answered(_started(run, self._outcome(caller, id_)), 201)
 
     async def get_run(self, request: Request) -> Response:
         caller, id_ = current_caller(request), RunId(text_in_path(request, "runId"))
-        run = await self.services.runs.get(caller, id_)
+        run = await self._run(caller, id_)
         return answered(_snapshot(run) | self._outcome(caller, id_).shown)
 
-    async def poll_events(
-        self, caller: Caller, run_id: str, after: int | None, last_sequence: int | None, limit: int
-    ) -> Page:
-        """The events of a run, after a sequence by either of its names; nothing is waited for."""
-        since = after if last_sequence is None else last_sequence
-        return await self.services.runs.log(caller, run_id, since, limit)
+    async def _run(self, caller: Caller, id_: RunId) -> Run:
+        return await self.services.engine.read(caller, lambda tx: tx[RunTable].known(id_))
 
     async def fork_run(self, request: Request) -> Response:
         given = await BODIES.read(request, b.SeamForkBody)
         caller = await asked_once(request, "seam_fork")
         source = RunId(text_in_path(request, "runId"))
-        forked = await self.services.runs.fork(caller, source, given)
+        forked = await host_runs.fork(self.services, caller, source, given)
         if given.mode != "branch":  # nothing is done again, so nothing else is found
             self.outcomes[caller.tenant, RunId(forked.run_id)] = self._outcome(caller, source)
         events = {"eventsUrl": f"{RUNS}/{forked.run_id}/events"}
@@ -113,8 +108,7 @@ class SeamRuns:
 
     def _stage(self, caller: Caller, run: RunId, workflow: str) -> Stage:
         return Stage(
-            entries=self.services.ref_entries, runs=self.services.runs,
-            forgetting=self.services.forgetting, seeding=self.seeding, clock=self.services.clock,
+            serving=self.services, seeding=self.seeding,
             new_secret=lambda: token_hex(16), caller=caller, run=run, workflow=workflow,
         )  # fmt: skip
 
@@ -123,10 +117,23 @@ class SeamRuns:
         try:
             outcome = await _outcome(fixture, stage)
         except BaseException:
-            await self.services.runs.end(stage.caller, stage.run, RunEndBody(status="failed"))
+            await self._end(stage, "failed")
             raise
         self.outcomes[stage.caller.tenant, stage.run] = outcome
-        await self.services.runs.end(stage.caller, stage.run, RunEndBody(status=outcome.status))
+        await self._end(stage, outcome.status)
+
+    async def _end(self, stage: Stage, status: Literal["completed", "failed"]) -> None:
+        body = RunEndBody(status=status)
+        await host_runs.end(self.services, stage.caller, stage.run, body)
+
+
+async def poll_events(
+    serving: Serving, caller: Caller, run_id: str, after: int | None, last_sequence: int | None,
+    limit: int,
+) -> Page:  # fmt: skip
+    """The events of a run, after a sequence by either of its names; nothing is waited for."""
+    since = after if last_sequence is None else last_sequence
+    return await host_runs.log(serving, caller, run_id, since, limit)
 
 
 async def _outcome(fixture: Fixture, stage: Stage) -> Outcome:

@@ -4,19 +4,19 @@ What a test demands of reading must be there first.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
-from agentops_memory.engine.engine import Engine, Transaction, noop
+from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import Caller, Role
 from agentops_memory.memory.idempotency import once
-from agentops_memory.memory.redactor import Redaction, require_room
+from agentops_memory.memory.redactor import require_room
 from agentops_memory.memory.saves import Written
 from agentops_memory.openwop.adapter import removed
-from agentops_memory.openwop.api import Screen, require_plain, require_ref, screen_of, written
+from agentops_memory.openwop.api import Screen, Serving, require_plain, require_ref
 from agentops_memory.openwop.commitments import arm, conditions_of, meet
 from agentops_memory.openwop.entries import RefDraft, RefEntry, RefTable, added
 from agentops_memory.recall.instants import whole_milliseconds
@@ -35,9 +35,7 @@ class Seed:
 class Seeding:
     """Puts seeds. Denied for another tenant's ref, BadFields for what can be no name."""
 
-    engine: Engine
-    redaction: Redaction
-    on_due: Callable[[Caller], object] = noop  # called where commitments may be due
+    serving: Serving
 
     async def seed(self, caller: Caller, seeds: Sequence[Seed]) -> Written[int]:
         """Put all of them, screened, in one transaction; how many.
@@ -51,20 +49,20 @@ class Seeding:
             _require_names(caller, screen, seeds)
             return (await asyncio.to_thread(_screened, screen, seeds),)
 
-        done = await written(self.engine, self.redaction, caller, work, clean)
-        self.on_due(caller)
+        done = await self.serving.written(caller, work, clean)
+        self.serving.on_due(caller)
         return replace(done.value, redacted=done.redacted)
 
     async def clean(self, caller: Caller, texts: Sequence[str]) -> Sequence[str]:
         """The texts without secrets, as they would be put."""
-        screen = screen_of(self.redaction, caller)
+        screen = self.serving.screen(caller)
         return await asyncio.to_thread(lambda: list(map(screen.content, texts)))
 
     async def plant(self, caller: Caller, seeds: Sequence[Seed]) -> Sequence[RefEntry]:
         """Put all of them as they are, whatever secret they hold; the entries."""
-        _require_names(caller, screen_of(self.redaction, caller), seeds)
-        put = await self.engine.write(caller, seed_entries, seeds)
-        self.on_due(caller)
+        _require_names(caller, self.serving.screen(caller), seeds)
+        put = await self.serving.engine.write(caller, seed_entries, seeds)
+        self.serving.on_due(caller)
         return put
 
 

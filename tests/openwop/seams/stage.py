@@ -2,18 +2,19 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import cast
 
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntries, RefEntryBody
-from agentops_memory.openwop.api import RefEntryId
+from agentops_memory.openwop import adapter, host_runs
+from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntryBody
+from agentops_memory.openwop.api import RefEntryId, Serving
 from agentops_memory.openwop.entries import RefDraft, RefEntry
-from agentops_memory.openwop.host_runs import Runs, RunSecretBody
+from agentops_memory.openwop.host_runs import RunSecretBody
 from agentops_memory.openwop.runs import RunId
-from agentops_memory.openwop.subjects import ForgetBody, Forgetting
+from agentops_memory.openwop.subjects import ForgetBody, forget
 
 from .requests import JsonObject
 from .seeding import Seed, Seeding
@@ -36,11 +37,8 @@ class FixtureFailed(Exception):
 class Stage:
     """One run of a fixture, whose entries have a tag of their own: others may run meanwhile."""
 
-    entries: RefEntries
-    runs: Runs
-    forgetting: Forgetting
+    serving: Serving
     seeding: Seeding
-    clock: Callable[[], datetime]
     new_secret: Callable[[], str]
     caller: Caller
     run: RunId
@@ -66,29 +64,30 @@ class Stage:
             ttl_seconds=None if ttl is None else int(ttl.total_seconds()), run_id=self.run,
             node_id=NODE,
         )  # fmt: skip
-        return (await self.entries.put(self.caller, body)).value.entry
+        return (await adapter.put(self.serving, self.caller, body)).value.entry
 
     async def put_apart(self, ref: MemoryRef, content: str) -> RefEntry:
         """An entry of no run, as another tenant has it, until it is forgotten."""
         tags = [self.tag, f"subject:{self.run}"]
         body = RefEntryBody(memory_ref=ref, content=content, tags=tags)
-        return (await self.entries.put(self.caller, body)).value.entry
+        return (await adapter.put(self.serving, self.caller, body)).value.entry
 
     async def forget(self) -> None:
         """Erase what was put apart."""
-        await self.forgetting.forget(self.caller, ForgetBody(subject=self.run))
+        await forget(self.serving, self.caller, ForgetBody(subject=self.run))
 
     async def put_expired(self, content: str) -> RefEntryId:
         """An entry that has ended a minute ago."""
         id_ = RefEntryId(f"expired:{self.run}")
         draft = RefDraft(ref=self.ref, content=content, tags=(self.tag,), id=id_)
-        ended = self.clock() - timedelta(minutes=1)
+        ended = self.serving.clock() - timedelta(minutes=1)
         await self.seeding.seed(self.caller, [Seed(draft=draft, ends=ended)])
         return id_
 
     async def get(self, id_: RefEntryId, ref: MemoryRef | None = None) -> RefEntry | None:
         try:
-            one = await self.entries.get(self.caller, memory_id=id_, memory_ref=ref or self.ref)
+            place = ref or self.ref
+            one = await adapter.get(self.serving, self.caller, memory_id=id_, memory_ref=place)
             return one.entry
         except NotFound:
             return None
@@ -97,9 +96,9 @@ class Stage:
         self, ref: MemoryRef | None = None, *, tag: str | None = None, budget: int | None = None
     ) -> Sequence[RefEntry]:
         """Entries of this run, newest first, as anybody without a run sees them."""
-        page = await self.entries.list(
-            self.caller, memory_ref=ref or self.ref, tag=tag or self.tag, limit=LONGEST,
-            token_budget=budget,
+        page = await adapter.list_entries(
+            self.serving, self.caller, memory_ref=ref or self.ref, tag=tag or self.tag,
+            limit=LONGEST, token_budget=budget,
         )  # fmt: skip
         return cast("Sequence[RefEntry]", page.items)
 
@@ -111,13 +110,14 @@ class Stage:
             tags=["run-summary", f"workflow:{self.workflow}"],
             run_id=self.run,
         )
-        await self.entries.put(self.caller, body)
+        await adapter.put(self.serving, self.caller, body)
 
     async def registered(self) -> str:
         """A new value, which is a secret of the run from now on."""
         value = self.new_secret()
         body = RunSecretBody.model_validate({"secretId": REGISTERED, "value": value})
-        if not (await self.runs.register(self.caller, self.run, body)).registered:
+        done = await host_runs.register(self.serving, self.caller, self.run, body)
+        if not done.registered:
             raise FixtureFailed("secret_not_registered", "The value could not be registered.")
         return value
 
