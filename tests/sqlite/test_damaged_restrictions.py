@@ -20,10 +20,9 @@ import pytest
 from agentops_memory.http import middleware as health
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.memory.damage import COLUMNS, Finding, Status
-from agentops_memory.openwop.artifacts import ArtifactKind
 from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.entries import Method
-from agentops_memory.openwop.proposals import ProposalState
+from agentops_memory.openwop.proposals import ArtifactKind, ProposalState
 from agentops_memory.openwop.runs import RunEventType, RunKind, RunStatus
 from agentops_memory.operations.doctor import findings_of, fixed
 from agentops_memory.postgresql.tenants import check_schema

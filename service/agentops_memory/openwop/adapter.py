@@ -13,7 +13,7 @@ from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant
 from ..light import replace
-from ..memory.access import Caller, Role
+from ..memory.access import Caller
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
@@ -154,38 +154,35 @@ def operations(serving: Serving) -> Sequence[Operation]:
     it = partial(op, serving)
     return (
         it("GET", every, "list",
-           "Live entries of a ref that no live one supersedes, newest first.",
-           list_entries, role=Role.READER, answer=ListedRefEntries,
-           query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
+           "Live entries of a ref that no live one supersedes, newest first.", list_entries,
+           answer=ListedRefEntries, query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
         it("POST", every, "put",
-           "Store an entry; repeating it under the same host id returns the first one.",
-           put, role=Role.WRITER, body=RefEntryBody, answer=OneRefEntry, status=201,
-           status_if_new=200, headers=WRITTEN, refusals=(404, 409)),
-        it("GET", one, "get", "One entry, even if another supersedes it.",
-           get, role=Role.READER, answer=OneRefEntry, query=(_REF, _IN_RUN), refusals=(404, 422)),
-        it("DELETE", one, "delete", "Delete an entry.",
-           delete, role=Role.WRITER, answer=DeletedRefEntry,
+           "Store an entry; repeating it under the same host id returns the first one.", put,
+           body=RefEntryBody, answer=OneRefEntry, status=201, status_if_new=200, headers=WRITTEN,
+           refusals=(404, 409)),
+        it("GET", one, "get", "One entry, even if another supersedes it.", get,
+           answer=OneRefEntry, query=(_REF, _IN_RUN), refusals=(422,)),
+        it("DELETE", one, "delete", "Delete an entry.", delete,
+           answer=DeletedRefEntry, refusals=(409,),
            query=(
                Param(name="memoryRef", help=_REF.help,
                      read=lambda query, name: query.text(name) or TENANT_MEMORY),
                Param(name="runId", help="The run whose log records this."),
-           ),
-           refusals=(404, 409)),
-        it("GET", f"{BASE}/search", "search", "Search the live entries of a ref by words, best "
-        "match first.",
-           search, role=Role.READER, answer=FoundRefEntries,
+           )),
+        it("GET", f"{BASE}/search", "search",
+           "Search the live entries of a ref by words, best match first.", search,
+           answer=FoundRefEntries,
            query=(
                _REF,
-               Param(name="q", help="Any text.", kind="words", required=True, read=Query.required),
+               Param(name="q", help="Any text.", kind="words", required=True),
                _TAG, limit(RESULTS, MOST_RESULTS), _BUDGET,
            )),
         it("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
-           "Who put an entry, and what replaces it.",
-           provenance, role=Role.READER, answer=Provenance, query=(_REF,), refusals=(404,)),
+           "Who put an entry, and what replaces it.", provenance, answer=Provenance,
+           query=(_REF,)),
         it("GET", f"{BASE}/refs", "refs", "Refs that have entries, in code point order.",
-           list_refs, role=Role.READER,
-           answer=api.listed(RefExtent, "refs", "Refs; `next` is the one to continue with."),
-           query=(limit(), Param(name="after", help="A ref; returns those after it."))),
+           list_refs, query=(limit(), Param(name="after", help="A ref; returns those after it.")),
+           answer=api.listed(RefExtent, "refs", "Refs; `next` is the one to continue with.")),
     )  # fmt: skip
 
 

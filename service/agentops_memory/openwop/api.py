@@ -1,5 +1,4 @@
-"""What every noun of OpenWOP needs: how an operation is declared, what the fields of bodies may
-hold, and refs.
+"""What every noun of OpenWOP needs: what serves it, operations, the fields of bodies, and refs.
 
 Of refs: which there can be, what may be written to them, and which entries they hold when (OpenWOP
 CTI-1, SR-1, RFC 0004 §A).
@@ -61,12 +60,8 @@ MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer
 ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"  # tags of the service
 
 NO_ENTRY = "memory entry not found"  # said of whatever is not there, or not to be known
-NOWHERE = MemoryRef("")
-"""What stands for a ref under which there can be nothing."""
-
-MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)
-"""The forms of the ids that the service gives."""
-
+NOWHERE = MemoryRef("")  # stands for a ref under which there can be nothing
+MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)  # an id that the service gives
 _OWNERS = re.compile(
     r"(?:workspaces|tenants)/(?P<folder>[^/]*)/"
     r"|tenant:(?P<label>[^:/]*)(?:[:/]|$)"
@@ -342,7 +337,6 @@ def values(at: Snapshot | None) -> Mapping[str, object]:
 
 
 LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
-AGENT_LENGTHS = range(3, 257)
 MAX_TAGS = 50
 
 CAMEL = ConfigDict(**bodies.BODY_CONFIG, alias_generator=to_camel, populate_by_name=True)
@@ -381,11 +375,8 @@ RunName = Annotated[
     bodies.must(lambda name: "/" not in name, "must have no slash"),
 ]  # fmt: skip
 Node = Annotated[str, Field(min_length=1, max_length=LONGEST_NODE), Exact, Printable]
-AgentName = Annotated[
-    str, Field(min_length=AGENT_LENGTHS[0], max_length=AGENT_LENGTHS[-1]),
-    Exact, Printable,
-]  # fmt: skip
-Workflow = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
+AgentName = Annotated[str, Field(min_length=3, max_length=LONGEST_ID), Exact, Printable]
+PlainName = Annotated[str, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 Tags = Annotated[list[Annotated[str, Field(max_length=LONGEST_TAG), Exact]], AfterValidator(_tags)]
 ContentText = Annotated[
     str, Exact, bodies.must(lambda text: text.strip() != "", "must not be blank"),
@@ -418,6 +409,16 @@ class Query:
         self._request = request
         self._faults: list[tuple[str, str]] = []
 
+    def arguments(self, params: Sequence["Param"]) -> dict[str, object]:
+        """What they are, by name in snake_case; BadFields."""
+        arguments = {to_snake(it.name): it.read(self, it.name) for it in params}
+        for it in params:
+            if it.required and arguments[to_snake(it.name)] is None:
+                self.fault(it.name, "is required")
+        if self._faults:
+            raise BadFields(self._faults)
+        return arguments
+
     def fault(self, name: str, problem: str) -> None:
         self._faults.append((name, problem))
 
@@ -433,12 +434,6 @@ class Query:
         """A ref to be read; one with NUL names nothing, as any other malformed one (CTI-1)."""
         return self.text(name, allows_nul=True)
 
-    def required(self, name: str) -> str:
-        text = self.text(name)
-        if text is None:
-            self.fault(name, "is required")
-        return text or ""
-
     def number(self, name: str, least: int = 0) -> int | None:
         """A whole number, at least so large."""
         text = self.text(name)
@@ -448,11 +443,6 @@ class Query:
         if number < least:
             self.fault(name, f"must be a whole number, {least} or more")
         return number
-
-    def done(self) -> None:
-        """Refuse with BadFields if something is wrong."""
-        if self._faults:
-            raise BadFields(self._faults)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -532,7 +522,7 @@ def op(  # noqa: PLR0913 - all that an operation is
     summary: str,
     work: Callable[..., Awaitable[Record | Written[Any] | Page]],
     *,
-    role: Role,
+    role: Role | None = None,
     body: type[BaseModel] | None = None,
     body_required: bool = True,
     takes_key: bool | None = None,
@@ -542,20 +532,21 @@ def op(  # noqa: PLR0913 - all that an operation is
 ) -> Operation:
     """An operation. `work` gets what serves it, the caller, who may still do this, and its request.
 
-    Of that by name what the path names and the parameters (in snake_case), and the `body`. Every
-    operation but GET takes an idempotency key, unless set. With `fires` due commitments fire first.
+    Of that by name what the path names and the parameters (in snake_case), and the `body`. Unless
+    set, GET is for readers, and all else for writers and takes an idempotency key. What a path
+    names may not be there. With `fires` due commitments fire first.
     """
-    keyed = method != "GET" if takes_key is None else takes_key
-    in_path = _IN_PATH.findall(path)
+    is_write, in_path = method != "GET", _IN_PATH.findall(path)
+    keyed = is_write if takes_key is None else takes_key
+    needed = role or (Role.WRITER if is_write else Role.READER)
+    refusals = ([404] if in_path else []) + [*more.pop("refusals", ())]
     status, status_if_new = more.get("status", 200), more.get("status_if_new")
 
     async def handle(request: Request) -> Response:
         values: dict[str, Any] = {to_snake(it): text_in_path(request, it) for it in in_path}
         if body is not None:
             values["body"] = await BODIES.read(request, body, empty=not body_required)
-        parameters = Query(request)
-        values |= {to_snake(it.name): it.read(parameters, it.name) for it in query}
-        parameters.done()
+        values |= Query(request).arguments(query)
         for argument, attribute in SPANS.items():
             if value := values.get(argument) or getattr(values.get("body"), argument, None):
                 annotate({attribute: Cut(value, LONGEST_IN_SPAN)})
@@ -564,7 +555,7 @@ def op(  # noqa: PLR0913 - all that an operation is
         else:
             caller = current_caller(request)
         # The gate checked the same; a right may have been revoked since.
-        caller.require(role, more.get("scope"))
+        caller.require(needed, more.get("scope"))
         caller.require_refs()
         if fires:
             await serving.fire_due(caller)
@@ -581,7 +572,8 @@ def op(  # noqa: PLR0913 - all that an operation is
 
     return Operation(
         method=method, path=path, name=f"openwop_{name}", summary=summary, handler=handle,
-        role=role, body=body, body_required=body_required, takes_key=keyed, query=query, **more,
+        role=needed, body=body, body_required=body_required, takes_key=keyed, query=query,
+        refusals=refusals, **more,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ..http.protocol import Operation
 from ..http.query import instant as parsed
 from ..http.query import public_id, uid_of
 from ..light import dataclass, field, replace
-from ..memory.access import Caller, Role
+from ..memory.access import Caller
 from ..memory.idempotency import once
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
@@ -246,10 +246,10 @@ def operations(serving: Serving) -> Sequence[Operation]:
     return (
         it("POST", every, "create_commitment",
            "Arm a condition for an entry; if an equal one is armed, it is returned instead.",
-           create, role=Role.WRITER, body=CommitmentBody, answer=Commitment, status=201,
-           status_if_new=200, headers=WRITTEN, refusals=(404,)),
+           create, body=CommitmentBody, answer=Commitment, status=201, status_if_new=200,
+           headers=WRITTEN, refusals=(404,)),
         it("GET", every, "list_commitments", "Commitments in the order of their ids.",
-           list_commitments, role=Role.READER, fires=True,
+           list_commitments, fires=True,
            answer=api.listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
            "after."),
            query=(
@@ -258,10 +258,10 @@ def operations(serving: Serving) -> Sequence[Operation]:
                Param(name="after", help="An id; returns those after it.", read=_after),
                api.limit(),
            )),
-        it("GET", one, "get_commitment", "One commitment.", reading(known), role=Role.READER,
-           fires=True, answer=Commitment, refusals=(404,)),
+        it("GET", one, "get_commitment", "One commitment.", reading(known), fires=True,
+           answer=Commitment),
         it("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
-           cancel, role=Role.WRITER, answer=Commitment, refusals=(404,)),
+           cancel, answer=Commitment),
     )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from ..engine.engine import Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
 from ..http.bodies import fault_of
 from ..http.protocol import Operation
-from ..memory.access import Caller, Role
+from ..memory.access import Caller
 from ..memory.idempotency import once
 from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID
 from ..memory.redactor import RunKey, require_margin
@@ -77,7 +77,7 @@ class RunBody(BaseModel):
     model_config = CAMEL
     run_id: api.RunName | None = None
     agent_id: api.AgentName | None = None
-    workflow_id: api.Workflow | None = None
+    workflow_id: api.PlainName | None = None
     memory_refs: Annotated[list[api.MemoryRefText], Field(max_length=MAX_REFS)] = []
 
 
@@ -122,26 +122,23 @@ def operations(serving: Serving) -> Sequence[Operation]:
         it("POST", every, "open_run",
            "Open a run, which sees memory as it is now; repeating the request returns the first "
            "run.",
-           open_run, role=Role.WRITER, body=RunBody, body_required=False, answer=OpenedRun,
-           status=201, status_if_new=200, is_limited=False, refusals=(409,)),
+           open_run, body=RunBody, body_required=False, answer=OpenedRun, status=201,
+           status_if_new=200, is_limited=False, refusals=(409,)),
         it("GET", one, "get_run", "One run.",
-           reading(lambda tx, run_id: tx[RunTable].known(run_id)), role=Role.READER, answer=Run,
-           refusals=(404,)),
+           reading(lambda tx, run_id: tx[RunTable].known(run_id)), answer=Run),
         it("POST", f"{one}/secrets", "register_secret",
            "Register a secret value; it is redacted in everything written until the run ends.",
-           register, role=Role.WRITER, body=RunSecretBody, answer=RegisteredSecret,
-           takes_key=False, refusals=(404, 408, 409, 413, 507)),
-        it("POST", f"{one}/end", "end_run", "End a run.", end, role=Role.WRITER,
-           body=RunEndBody, answer=Run, is_limited=False, refusals=(404, 409)),
-        it("GET", f"{one}/events", "run_events", "The events of a run, in order.",
-           log, role=Role.READER, answer=RunEvents, refusals=(404,), fires=True,
+           register, body=RunSecretBody, answer=RegisteredSecret, takes_key=False,
+           refusals=(408, 409, 413, 507)),
+        it("POST", f"{one}/end", "end_run", "End a run.", end, body=RunEndBody, answer=Run,
+           is_limited=False, refusals=(409,)),
+        it("GET", f"{one}/events", "run_events", "The events of a run, in order.", log,
+           answer=RunEvents, fires=True,
            query=(after(help="Only events after this sequence number."), api.limit())),
-        it("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.",
-           fork, role=Role.WRITER, body=RunForkBody, answer=ForkedRun, status=201,
-           refusals=(404, 409, 422)),
-        it("GET", f"{BASE}/events", "events",
-           "The events of all runs, in commit order.",
-           events, role=Role.READER, answer=AllRunEvents, fires=True,
+        it("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.", fork,
+           body=RunForkBody, answer=ForkedRun, status=201, refusals=(409, 422)),
+        it("GET", f"{BASE}/events", "events", "The events of all runs, in commit order.", events,
+           answer=AllRunEvents, fires=True,
            query=(after(help="The `next` of the previous page."), api.limit(),
                   Param(name="type", help="Only this type."))),
     )  # fmt: skip

@@ -15,7 +15,7 @@ from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
-from ..memory.access import Caller, Role
+from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId
 from ..memory.rows import count, instant, micros, reads, texts_of
@@ -116,32 +116,22 @@ def operations(serving: Serving) -> Sequence[Operation]:
     it = partial(op, serving)
     return (
         it("POST", f"{BASE}/compact", "compact",
-           "Replace the oldest entries of a ref with an archive.",
-           compact, role=Role.WRITER, body=CompactBody, answer=archives.PassObject,
-           headers=WRITTEN, refusals=(409,)),
+           "Replace the oldest entries of a ref with an archive.", compact, body=CompactBody,
+           answer=archives.PassObject, headers=WRITTEN, refusals=(409,)),
         it("POST", f"{BASE}/distill", "distill",
-           "Write an archive of a ref's entries within a budget; the entries stay.",
-           distill, role=Role.WRITER, body=DistillBody, answer=archives.DistilledObject,
-           headers=WRITTEN, refusals=(409, 422)),
+           "Write an archive of a ref's entries within a budget; the entries stay.", distill,
+           body=DistillBody, answer=archives.DistilledObject, headers=WRITTEN,
+           refusals=(409, 422)),
         it("POST", f"{BASE}/consolidate", "consolidate",
-           "Consolidate near-duplicate entries of a ref; no word is lost.",
-           consolidate, role=Role.WRITER, body=ConsolidateBody, answer=archives.PassObject,
-           headers=WRITTEN, refusals=(409, 422)),
+           "Consolidate near-duplicate entries of a ref; no word is lost.", consolidate,
+           body=ConsolidateBody, answer=archives.PassObject, headers=WRITTEN, refusals=(409, 422)),
         it("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
-           "Undo a pass, completely or not at all.",
-           undo, role=Role.WRITER, answer=UndonePass, refusals=(404, 409)),
+           "Undo a pass, completely or not at all.", undo, answer=UndonePass, refusals=(409,)),
         it("GET", f"{BASE}/index", "index",
-           "List the live archives of a ref, newest first, without their content.",
-           index, role=Role.READER, answer=MemoryIndex,
-           query=(Param(name="memoryRef", help="The ref.", required=True, read=_ref),)),
+           "List the live archives of a ref, newest first, without their content.", index,
+           answer=MemoryIndex,
+           query=(Param(name="memoryRef", help="The ref.", required=True, read=Query.ref),)),
     )  # fmt: skip
-
-
-def _ref(query: Query, name: str) -> MemoryRef:
-    ref = query.ref(name)
-    if not ref:
-        query.fault(name, "is required")
-    return MemoryRef(ref or "")
 
 
 async def compact(

@@ -1,41 +1,105 @@
 """Proposals: artifacts that hosts hand in, inert until one of them is applied (RFC 0096).
 
-Nothing removes a proposal, and no other route, list or search shows one that is not applied.
+Nothing removes a proposal, and no other route, list or search shows one that is not applied. An
+artifact is a JSON object as compact text, which is installed byte for byte as it is stored.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic_core import PydanticKnownError
 
 from ..engine.engine import Transaction, audited
-from ..errors import BadFields, Conflict, NotFound, Unreadable, required
-from ..http.bodies import WRITTEN
+from ..errors import BadFields, Conflict, NotFound, Refusal, Unreadable, required
+from ..http.bodies import WRITTEN, fault
 from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
-from ..memory.redactor import require_margin, require_room
+from ..memory.redactor import JsonRedactor, is_plain, require_margin, require_room, texts, written
 from ..memory.rows import count, instant, micros, reads, tag_array, texts_of
 from ..memory.saves import Written
 from ..memory.table import Sql
+from ..recall.text import clean, object_of
 from ..record import CamelRecord, Milliseconds, Record
-from . import api, artifacts
+from . import api
 from .api import BASE, Page, Param, Serving, choice, limit, listed, op, reading
-from .artifacts import MAX_ARTIFACT, ArtifactKind, ArtifactText, artifact_columns, installed_ref
 from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
 ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here the role admin
 
-LONGEST_TITLE, LONGEST_RATIONALE, LONGEST_MODEL = 256, 10_000, 256  # code points
+LONGEST_TITLE, LONGEST_RATIONALE = 256, 10_000  # code points
 MAX_SOURCES = 100  # runs
+EXAMPLE = {"name": "triage", "version": "1.0.0"}
+MAX_ARTIFACT = 262_144  # bytes of its text in UTF-8
+REF_DIGITS = 16  # of the SHA-256 of its text, in its ref
 NOT_ALLOWED = "The proposal's state does not allow this."
+
+
+class ArtifactKind(StrEnum):
+    """What is proposed."""
+
+    AGENT_PACK = "agent-pack"
+    WORKFLOW_CHAIN_PACK = "workflow-chain-pack"
+    PROMPT_TEMPLATE = "prompt-template"
+    AUTOMATION = "automation"
+
+
+# The members that an artifact needs before it is applied, each a text that is not empty.
+NEEDED: Mapping[ArtifactKind, tuple[str, ...]] = {
+    ArtifactKind.AGENT_PACK: ("name", "version"),
+    ArtifactKind.WORKFLOW_CHAIN_PACK: ("name", "version"),
+    ArtifactKind.PROMPT_TEMPLATE: ("templateId", "version", "text"),
+    ArtifactKind.AUTOMATION: ("workflowId",),
+}
+
+
+class ArtifactInvalid(Refusal):
+    code = "artifact_invalid"
+
+    def __init__(self, missing: list[str]) -> None:
+        super().__init__("The artifact lacks what its kind needs to be applied.")
+        self.missing = missing  # members
+
+
+class ArtifactText(Record, extra="allow"):
+    """An artifact, byte for byte as it was stored: an object of any members."""
+
+    text: str = Field(exclude=True)
+
+    def json_bytes(self) -> bytes:
+        return self.text.encode()
+
+
+def _compact(value: object) -> str:
+    """The object as it is stored: compact JSON, its members in their order."""
+    if not isinstance(value, dict):
+        raise PydanticKnownError("dict_type")
+    try:
+        text = written(value)
+        size = len(text.encode())  # a lone surrogate is a ValueError
+        if "\\u0000" in text and any(clean(it) != it for it in texts(value)):
+            raise ValueError
+    except (ValueError, RecursionError):
+        raise fault("must be JSON without NUL, lone surrogates or infinite numbers") from None
+    if size > MAX_ARTIFACT:
+        raise fault(f"has at most {MAX_ARTIFACT:,} bytes of UTF-8")
+    return text
+
+
+ArtifactObject = Annotated[
+    str,
+    BeforeValidator(_compact),
+    WithJsonSchema({"type": "object", "additionalProperties": True, "examples": [EXAMPLE]}),
+]
+"""An object in a body, as the text that is stored."""
 
 
 class ProposalState(StrEnum):
@@ -109,11 +173,6 @@ class Proposal(CamelRecord):
         """The ref of the artifact once it is applied."""
         return installed_ref(self.kind, self.id, self.checksum)
 
-    def in_state(self, state: ProposalState, **changes: object) -> "Proposal":
-        is_applied = state is ProposalState.APPLIED
-        applied = AppliedProposal(installed_artifact_ref=self.installed) if is_applied else None
-        return self.model_copy(update={"state": state, "activation": applied, **changes})
-
     def json_bytes(self) -> bytes:
         """As it is sent: the artifact as it is stored."""
         sent, name = super().json_bytes(), b'"artifact":'  # in a text its quotes are escaped
@@ -122,7 +181,6 @@ class Proposal(CamelRecord):
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
 Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
-ModelName = Annotated[str, Field(min_length=1, max_length=LONGEST_MODEL), api.Exact, api.Printable]
 
 
 class ProposalSources(BaseModel):
@@ -130,7 +188,7 @@ class ProposalSources(BaseModel):
 
     model_config = api.CAMEL
     source_run_ids: Annotated[list[api.RunName], Field(max_length=MAX_SOURCES)]
-    synthesizer_model: ModelName | None = None
+    synthesizer_model: api.PlainName | None = None
 
 
 class ProposalBody(BaseModel):
@@ -138,7 +196,7 @@ class ProposalBody(BaseModel):
 
     model_config = api.CAMEL
     kind: Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
-    artifact: artifacts.ArtifactObject
+    artifact: ArtifactObject
     title: Title | None = None
     rationale: Rationale | None = None
     provenance: ProposalSources
@@ -150,7 +208,7 @@ class ProposalChangeBody(BaseModel):
     model_config = api.CAMEL
     title: Title | None = None
     rationale: Rationale | None = None
-    artifact: artifacts.ArtifactObject | None = None
+    artifact: ArtifactObject | None = None
 
 
 class ProposalMoveBody(BaseModel):
@@ -165,41 +223,35 @@ def operations(serving: Serving) -> Sequence[Operation]:
     it, one = partial(op, serving), f"{PROPOSALS}/{{proposalId}}"
     kind = choice("kind", ArtifactKind, "Only this kind.")
     return (
-        it("POST", PROPOSALS, "create_proposal", "Propose an artifact for review; it stays "
-        "inert until activated.",
-           create, role=Role.WRITER, body=ProposalBody, answer=Proposal, status=201,
-           headers=WRITTEN, refusals=(409,)),
-        it("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.",
-           list_proposals, role=Role.READER,
+        it("POST", PROPOSALS, "create_proposal",
+           "Propose an artifact for review; it stays inert until activated.", create,
+           body=ProposalBody, answer=Proposal, status=201, headers=WRITTEN, refusals=(409,)),
+        it("GET", PROPOSALS, "list_proposals", "Proposals, the oldest first.", list_proposals,
            answer=listed(Proposal, "proposals",
                          "Proposals, oldest first; `next` is the id to continue after."),
            query=(
                Param(name="after", help="A proposal's id; returns those after it."),
                choice("state", ProposalState, "Only this state."), kind, limit(),
            )),
-        it("GET", one, "get_proposal", "One proposal.",
-           reading(known_proposal), role=Role.READER, answer=Proposal, refusals=(404,)),
+        it("GET", one, "get_proposal", "One proposal.", reading(known_proposal), answer=Proposal),
         it("PATCH", one, "revise_proposal", "Revise a proposal's text; nothing is installed.",
-           revise, role=Role.WRITER, body=ProposalChangeBody, answer=Proposal, headers=WRITTEN,
-           refusals=(404, 409)),
+           revise, body=ProposalChangeBody, answer=Proposal, headers=WRITTEN, refusals=(409,)),
         it("POST", f"{one}/apply", "apply_proposal", "Install the stored artifact, byte for byte.",
-           apply, role=Role.ADMIN, scope=ACTIVATION, body=ProposalMoveBody,
-           body_required=False, answer=AppliedProposal, refusals=(404, 409, 422)),
+           apply, role=Role.ADMIN, scope=ACTIVATION, body=ProposalMoveBody, body_required=False,
+           answer=AppliedProposal, refusals=(409, 422)),
         it("POST", f"{one}/reject", "reject_proposal", "Reject a proposal.",
-           partial(move, to=ProposalState.REJECTED), role=Role.WRITER, body=ProposalMoveBody,
-           body_required=False, answer=Proposal, refusals=(404, 409)),
+           partial(move, to=ProposalState.REJECTED), body=ProposalMoveBody, body_required=False,
+           answer=Proposal, refusals=(409,)),
         it("DELETE", one, "archive_proposal",
            "Archive a proposal; an applied one is uninstalled.",
-           partial(move, to=ProposalState.ARCHIVED), role=Role.WRITER, answer=Proposal,
-           refusals=(404, 409)),
-        it("GET", ARTIFACTS, "list_artifacts", "What is installed.",
-           list_artifacts, role=Role.READER,
+           partial(move, to=ProposalState.ARCHIVED), answer=Proposal, refusals=(409,)),
+        it("GET", ARTIFACTS, "list_artifacts", "What is installed.", list_artifacts,
            answer=listed(InstalledArtifact, "artifacts",
                          "Installed artifacts; `next` is the ref to continue after."),
            query=(kind, Param(name="after", help="A ref; returns those after it."), limit())),
         it("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
-           "What is installed under a ref, byte for byte.",
-           reading(get_artifact), role=Role.READER, answer=ArtifactText, refusals=(404,)),
+           "What is installed under a ref, byte for byte.", reading(get_artifact),
+           answer=ArtifactText),
     )  # fmt: skip
 
 
@@ -246,10 +298,9 @@ async def move(
         while True:
             plan = await serving.engine.read(caller, planned, proposal_id, to)
             if plan and ProposalState.APPLIED in (to, plan.state):
-                about = {"kind": plan.kind.value, "artifact": plan.installed}
+                about = {"proposal": plan.id, "kind": plan.kind.value, "artifact": plan.installed}
                 end = "applied" if to is ProposalState.APPLIED else "withdrawn"
-                action = f"proposal.{end}"
-                await audited(serving.audit, caller, action, proposal=plan.id, **about)
+                await audited(serving.audit, caller, f"proposal.{end}", **about)
             with suppress(Unrecorded):  # another process has changed it
                 work = once(move_proposal)
                 return await serving.engine.write(caller, work, proposal_id, to, plan)
@@ -258,10 +309,10 @@ async def move(
 async def _write_screened(
     serving: Serving, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
 ) -> Written[Proposal]:
-    async def clean(screen: api.Screen) -> Sequence[object]:
+    async def screened(screen: api.Screen) -> Sequence[object]:
         return *ids, await asyncio.to_thread(_without, screen, body)
 
-    return await serving.written(caller, work, clean)
+    return await serving.written(caller, work, screened)
 
 
 def create_proposal(tx: Transaction, body: ProposalBody) -> Proposal:
@@ -304,8 +355,10 @@ def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
     if not (known.state.is_open or is_withdrawn):
         raise ProposalStateConflict(NOT_ALLOWED)
     if to is ProposalState.APPLIED:
-        if lacks := artifacts.missing(known.kind, known.artifact):
-            raise artifacts.ArtifactInvalid(lacks)
+        members = object_of(known.artifact)
+        named = {name for name, it in members.items() if isinstance(it, str) and it}
+        if missing := [it for it in NEEDED[known.kind] if it not in named]:
+            raise ArtifactInvalid(missing)
         require_margin(tx)
     return known
 
@@ -317,7 +370,8 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal |
         return known_proposal(tx, id_)
     if plan is None or (plan.state, plan.checksum) != (current.state, current.checksum):
         raise Unrecorded
-    _update(tx, current, state=to.value, updated_at=micros(tx.now))
+    changed = {"id": current.number, "state": to.value, "updated_at": micros(tx.now)}
+    tx[Sql].update("proposals", "id", changed)
     moved = known_proposal(tx, id_)
     if to is ProposalState.APPLIED:
         _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
@@ -343,7 +397,7 @@ def _artifacts(
                      WHERE state = 'applied' AND id > :after {of_kind}
                   ORDER BY id
                      LIMIT :limit"""
-    values = {"after": _number_of(tx, after and artifacts.proposal_in(after)), "kind": kind}
+    values = {"after": _number_of(tx, after and proposal_in(after)), "kind": kind}
     return tx[Sql].filled(
         limit, lambda most: tx[Sql].run(statement, limit=most, **values), _installed
     )
@@ -361,21 +415,17 @@ list_artifacts = api.first_page("artifacts", _artifacts, lambda it: it.installed
 
 def get_artifact(tx: Transaction, artifact_ref: str) -> ArtifactText:
     """What is applied under this name."""
-    known = find_proposal(tx, artifacts.proposal_in(artifact_ref))
-    if not (known and known.activation and known.installed == artifact_ref):
+    known = known_proposal(tx, proposal_in(artifact_ref), "artifact")
+    if known.activation is None or known.installed != artifact_ref:
         raise NotFound("artifact not found")
     return ArtifactText(text=known.artifact)
-
-
-def known_proposal(tx: Transaction, proposal_id: str) -> Proposal:
-    return required(find_proposal(tx, proposal_id), "proposal not found")
 
 
 def redact_proposal(tx: Transaction, id_: str, screen: api.Screen) -> None:
     """Redact a proposal; what is applied of it is named by its new bytes from then on."""
     known = known_proposal(tx, id_)
-    clean = redacted(screen, known)
-    _rewrite(tx, clean, **artifact_columns(clean.artifact))
+    without = redacted(screen, known)
+    _rewrite(tx, without, **artifact_columns(without.artifact))
 
 
 def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) -> None:
@@ -388,27 +438,51 @@ def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) 
 
 def redacted(screen: api.Screen, of: Texts) -> Texts:
     """A body, or a stored proposal, without secrets, however long its artifact becomes."""
-    clean: dict[str, object] = {"artifact": of.artifact and artifacts.screened(screen, of.artifact)}
+    changes: dict[str, object] = {"artifact": of.artifact and _clean_artifact(screen, of.artifact)}
     for name, most in (("title", LONGEST_TITLE), ("rationale", LONGEST_RATIONALE)):
         text = getattr(of, name)
         if text and (without := screen.text(text)) != text:
-            clean[name] = without[:most]
-    return of.model_copy(update=clean)
+            changes[name] = without[:most]
+    return of.model_copy(update=changes)
 
 
 def _without(screen: api.Screen, body: Body) -> Body:
     """The body without secrets; BadFields for names that hold one, and for what grew too long."""
     if isinstance(body, ProposalBody):
-        runs = enumerate(body.provenance.source_run_ids)
-        api.require_plain(
-            screen,
-            **{f"provenance.sourceRunIds[{at}]": run for at, run in runs},
-            **{"provenance.synthesizerModel": body.provenance.synthesizer_model},
-        )
+        runs, model = body.provenance.source_run_ids, body.provenance.synthesizer_model
+        names = {f"provenance.sourceRunIds[{at}]": run for at, run in enumerate(runs)}
+        api.require_plain(screen, **names, **{"provenance.synthesizerModel": model})
     without = redacted(screen, body)
     if len((without.artifact or "").encode()) > MAX_ARTIFACT:
         raise BadFields([("artifact", f"has at most {MAX_ARTIFACT:,} bytes without its secrets")])
     return without
+
+
+def _clean_artifact(screen: api.Screen, text: str) -> str:
+    """The stored object without secrets, in texts and in names; it may be longer than it was."""
+    value = object_of(text)
+    if is_plain(text, value, lambda its: not any(map(screen.changes, its))):
+        return text
+    return written(JsonRedactor(screen.redactor, screen.text).document(value))
+
+
+def installed_ref(kind: ArtifactKind, proposal: str, checksum: bytes) -> str:
+    """The name of an artifact of these bytes once it is applied."""
+    return f"installed:{kind.value}:{proposal}:{checksum.hex()[:REF_DIGITS]}"
+
+
+def proposal_in(ref: str) -> str:
+    """The id of the proposal that a ref names; of what is no ref, one that no proposal has."""
+    return ref.removeprefix("installed:").partition(":")[2].partition(":")[0]
+
+
+def artifact_columns(text: str) -> Mapping[str, object]:
+    """An artifact in its row: equal texts have equal checksums, equal objects equal digests."""
+    canonical = json.dumps(
+        json.loads(text), ensure_ascii=False, separators=(",", ":"), sort_keys=True
+    )
+    checksum, digest = (sha256(it.encode()).digest() for it in (text, canonical))
+    return {"artifact": text, "checksum": checksum, "digest": digest}
 
 
 # The rows. Of equal artifacts the first that is open or applied is what later ones repeat.
@@ -426,9 +500,10 @@ _FIRST_EQUAL = """LEFT JOIN proposals d
                                      LIMIT 1)"""
 
 
-def find_proposal(tx: Transaction, id_: str) -> Proposal | None:
+def known_proposal(tx: Transaction, proposal_id: str, what: str = "proposal") -> Proposal:
+    """The proposal; NotFound says that `what` is not there."""
     statement = f"{_SELECT} FROM proposals p {_FIRST_EQUAL} WHERE p.name = :name"
-    return tx[Sql].first(_reader(tx), statement, name=id_)
+    return required(tx[Sql].first(_reader(tx), statement, name=proposal_id), f"{what} not found")
 
 
 def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
@@ -480,13 +555,8 @@ def _size(title: str | None, rationale: str | None, artifact: str, runs: Sequenc
 
 def _rewrite(tx: Transaction, of: Proposal, **columns: object) -> None:
     size = _size(of.title, of.rationale, of.artifact, of.provenance.source_run_ids)
-    texts = {"title": of.title, "rationale": of.rationale, "size": size}
-    _update(tx, of, **texts, revision=of.revision + 1, **columns)
-
-
-def _update(tx: Transaction, of: Proposal, **columns: object) -> None:
-    changes = ", ".join(f"{column} = :{column}" for column in columns)
-    tx[Sql].run(f"UPDATE proposals SET {changes} WHERE id = :number", number=of.number, **columns)
+    row = {"title": of.title, "rationale": of.rationale, "size": size, "revision": of.revision + 1}
+    tx[Sql].update("proposals", "id", {"id": of.number, **row, **columns})
 
 
 @reads("proposals")
@@ -507,20 +577,24 @@ def _reader(tx: Transaction) -> Callable[[Any], Proposal]:
             raise Unreadable
         equals = equal_number, equal, equal_kind, equal_state, equal_sum
         source = ProvenanceOfProposal(source_run_ids=texts_of(runs), synthesizer_model=synthesizer)
+        ref = _named(number, name, kind, state, checksum)
         return Proposal(
             number=number, id=name, kind=ArtifactKind(kind), state=ProposalState(state),
             title=title, rationale=rationale, artifact=artifact, checksum=checksum,
-            revision=count(revision), provenance=source,
-            duplicate_of="" if equal_number is None else _equal(equals),
+            revision=count(revision), duplicate_of="" if equal_number is None else _equal(equals),
+            provenance=source,
+            activation=None if ref == name else AppliedProposal(installed_artifact_ref=ref),
             owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
             created_at=instant(created_at), updated_at=instant(updated_at),
-        ).in_state(ProposalState(state))  # fmt: skip
+        )  # fmt: skip
 
     return read
 
 
-@reads("proposals")
-def _equal(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
-    """What a repetition of this proposal duplicates."""
+def _named(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
+    """What a repetition of this proposal duplicates: what is installed of it, or itself."""
     is_applied = ProposalState(state) is ProposalState.APPLIED
     return installed_ref(ArtifactKind(kind), name, checksum) if is_applied else name
+
+
+_equal = reads("proposals")(_named)

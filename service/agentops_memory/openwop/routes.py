@@ -23,9 +23,8 @@ from ..telemetry import hide_too
 from . import adapter, commitments, host_runs, passes, proposals, subjects
 from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, marked
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded, Trigger
-from .artifacts import ArtifactInvalid, ArtifactKind
 from .commitments import ConditionKind
-from .proposals import ACTIVATION
+from .proposals import ACTIVATION, ArtifactInvalid, ArtifactKind
 from .runs import SnapshotLost
 
 JsonObject = dict[str, Any]

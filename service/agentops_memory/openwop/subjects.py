@@ -67,7 +67,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
            forget, role=Role.ADMIN, body=ForgetBody, answer=ForgottenSubject),
         op(serving, "GET", f"{BASE}/erasures/{{erasureId}}", "get_erasure",
            "The receipt of an erasure, which shows whether its bytes are gone.",
-           receipt, role=Role.READER, answer=RefErasureReceipt, refusals=(404,)),
+           receipt, answer=RefErasureReceipt),
     )  # fmt: skip
 
 
