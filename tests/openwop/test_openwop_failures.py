@@ -6,7 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.openwop import consolidation, subjects
+from agentops_memory.openwop import consolidation, entries
 
 from ..support.engines import broken, rows
 from ..support.files import assert_index_is_whole
@@ -88,7 +88,7 @@ def test_a_deed_of_which_one_part_fails_leaves_nothing_of_the_others(path: Path)
 def test_what_a_long_pass_has_left_when_it_failed_is_done_by_the_next_one(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (consolidation, subjects):
+    for module in (consolidation, entries):
         monkeypatch.setattr(module, "STEP", 5)
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         host = Host(service.http)

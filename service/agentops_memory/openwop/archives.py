@@ -35,9 +35,8 @@ from ..recall.text import sha256_of
 from ..record import CamelRecord
 from . import api
 from .adapter import removed
-from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added, sized
+from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added, sized, subjects
 from .runs import Run, RunEventType, RunKind, RunStatus, RunTable
-from .subjects import subjects
 
 
 class Trigger(StrEnum):

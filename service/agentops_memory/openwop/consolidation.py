@@ -19,9 +19,8 @@ from . import archives as p
 from .api import MemoryChanged, RefEntryId, Screen, present, stable_id
 from .archives import MOST_NAMED, Pausing, first_end, units
 from .commitments import arm, conditions_of, meet
-from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added
+from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added, erase_some, subjects
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
-from .subjects import erase_some, subjects
 
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation

@@ -1,40 +1,52 @@
-"""Entries of refs: memories that never change, each with a row beside it."""
+"""Entries of refs: memories that never change, each with a row beside it; and their subjects.
+
+A subject is whom entries are about; forgetting it erases them, and what was made of them.
+"""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
-from ..engine.engine import Transaction
-from ..errors import BadFields, required
+from ..engine.engine import Transaction, audited
+from ..errors import BadFields, NotFound, required
+from ..http.protocol import Operation
 from ..light import dataclass
-from ..memory.memories import SpaceTable
+from ..memory.access import Caller, Role
+from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
+from ..memory.idempotency import IdempotencyTable, is_due, once
+from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
-from ..memory.rows import Column, RowMapper, count, instant, micros, optional_micros, reads
+from ..memory.redactor import written as compact_text
+from ..memory.rows import (
+    UNSTORED,
+    Column,
+    RowMapper,
+    count,
+    micros,
+    optional_micros,
+    reads,
+    tag_array,
+    texts_of,
+)
 from ..memory.saves import created
-from ..memory.space import MemoryRef, SpaceKind
+from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
 from ..memory.table import Sql, Table
-from ..recall.text import content_hash
+from ..recall.text import content_hash, object_of
 from ..record import CamelRecord, Milliseconds
 from . import api
-from .api import (
-    NO_ENTRY,
-    RefEntryId,
-    Snapshot,
-    present,
-    put_by,
-    ref_entry_id,
-    stable_id,
-    superseded,
-    values,
-)
-from .runs import RunId
+from .api import RefEntryId, Serving, Snapshot, op, present, put_by, ref_entry_id, stable_id
+from .runs import FORGOTTEN, RunEventType, RunId, RunTable
 
 ENTRY_TYPE = "memory"
 ALL = 1 << 62  # rows
+SUBJECT = "subject:"  # how tags begin that tell whom an entry is about
+STEP = 200  # entries, or events, of one transaction; puts wait for it
+LOGS = "the event logs of hosts"
+COUNTS = "entries", "archives", "restored", "commitments"
 
 
 class Method(StrEnum):
@@ -92,14 +104,17 @@ ENTRY = RowMapper(RefEntry, "ref_entries", "m.id", alias="m.")
 class Provenance(CamelRecord):
     """Where an entry comes from, and what replaces it."""
 
-    memory_ref: MemoryRef
-    memory_id: RefEntryId
-    origin: Origin = Field(serialization_alias="writtenBy")
+    memory_ref: Annotated[MemoryRef, UNSTORED]
+    memory_id: Annotated[RefEntryId, Column("m.uid", read=ref_entry_id, second="e.name")]
+    origin: Annotated[Origin, Field(serialization_alias="writtenBy")]
     method: Method
-    derived_from: tuple[RefEntryId, ...]
-    superseded_by: tuple[RefEntryId, ...] | None = None
-    seen: int
-    last_seen_at: Milliseconds
+    derived_from: Annotated[tuple[RefEntryId, ...], UNSTORED]
+    superseded_by: Annotated[tuple[RefEntryId, ...] | None, UNSTORED] = None
+    seen: Annotated[int, Column("m.duplicates")]
+    last_seen_at: Annotated[Milliseconds, Column("m.last_seen_at")]
+
+
+_PROVENANCE = RowMapper(Provenance, "ref_entries", "m.id", alias="e.")
 
 
 class ListedRef(NamedTuple):
@@ -166,8 +181,6 @@ def sized(id_: int, size: int, length: int) -> ListedRef:
     return ListedRef(MemoryId(id_), count(size), count(length))
 
 
-_PROVENANCE = """m.id, e.name, m.uid, e.run, e.node, e.agent, e.method, m.duplicates,
-                 m.last_seen_at"""
 _SOURCES = """SELECT older_id
                 FROM ref_supersessions
                WHERE newer_id = :memory AND ended_after IS NULL
@@ -207,26 +220,10 @@ class RefTable(Table):
 
     def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance:
         """Where the entry comes from; NotFound."""
-        row = required(self._row(_PROVENANCE, ref, id_), NO_ENTRY)
-        memory, *_ = row
-
-        @reads("ref_entries")
-        def provenance(  # noqa: PLR0913, PLR0917 - the columns of _PROVENANCE
-            _: int, name: str | None, uid: str, run: str | None, node: str | None,
-            agent: str | None, method: str, seen: int, last_seen_at: int,
-        ) -> Provenance:  # fmt: skip
-            origin = Origin(
-                run=None if run is None else RunId(run), node=node, agent=agent,
-                method=Method(method),
-            )  # fmt: skip
-            return Provenance(
-                memory_ref=ref, memory_id=ref_entry_id(uid, name), origin=origin,
-                method=origin.method, derived_from=self._linked(_SOURCES, memory),
-                superseded_by=self._linked(_NEWER, memory) or None,
-                seen=count(seen), last_seen_at=instant(last_seen_at),
-            )  # fmt: skip
-
-        return provenance(row)
+        row = required(self._row(str(_PROVENANCE), ref, id_), api.NO_ENTRY)
+        newer = self._linked(_NEWER, row[0]) or None
+        links = {"derived_from": self._linked(_SOURCES, row[0]), "superseded_by": newer}
+        return _PROVENANCE(row).model_copy(update={"memory_ref": ref, **links})
 
     def listed(
         self, ref: MemoryRef, at: Snapshot | None, *, tag: str | None, before: RefEntryId | None
@@ -237,7 +234,7 @@ class RefTable(Table):
         it; BadFields if it is unknown.
         """
         params: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
-        condition = f"{present(at)} AND NOT {superseded(at)}"
+        condition = f"{present(at)} AND NOT {api.superseded(at)}"
         if before is not None:
             # Of those that had a name, the newest; in a snapshot the one that it has.
             visible = "" if at is None else f"WHERE {put_by('e')} AND {api.undeleted_at('e')}"
@@ -246,7 +243,7 @@ class RefTable(Table):
                       FROM {_named(before, has_no_name=False)} {visible}
                   ORDER BY e.memory_id DESC
                      LIMIT 1""",
-                ref=ref, name=before, uid=stable_id(before), **values(at),
+                ref=ref, name=before, uid=stable_id(before), **api.values(at),
             ).fetchone()  # fmt: skip
             if row is None:
                 raise BadFields([("before", "is not the id of an entry")])
@@ -257,7 +254,7 @@ class RefTable(Table):
 
     def _at(self, at: Snapshot | None = None) -> dict[str, object]:
         """The instant of the conditions: a clock that went back brings nothing into a snapshot."""
-        return {"now": micros(max(self._now, at.at) if at else self._now), **values(at)}
+        return {"now": micros(max(self._now, at.at) if at else self._now), **api.values(at)}
 
     def _row(
         self, columns: str, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None
@@ -327,3 +324,266 @@ def _named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
     return f"""memories m
                JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id {nameless}
                JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
+
+
+class ForgetBody(BaseModel):
+    """Whom to forget."""
+
+    model_config = api.CAMEL
+    subject: Annotated[str, Field(min_length=1, max_length=api.LONGEST_ID), api.Exact]
+    dry_run: bool = False
+
+
+class ForgottenSubject(CamelRecord):
+    """What was erased of a subject; no receipt where there was nothing."""
+
+    subject: str
+    entries: int
+    archives: int
+    restored: int  # entries of others that stand for themselves again
+    commitments: int
+    erasure_id: str | None = None
+    dry_run: Literal[True] | None = None
+
+
+class RefErasureReceipt(CamelRecord):
+    """An erasure, when its bytes were gone, and where they may still be."""
+
+    erasure_id: str
+    entries: int
+    erased_at: Milliseconds
+    bytes_gone_at: Milliseconds | None = None
+    not_reached: list[str]
+
+
+def operations(serving: Serving) -> Sequence[Operation]:
+    return (
+        op(serving, "POST", f"{api.BASE}/forget", "forget",
+           "Erase everything about a subject, including what was derived from it.",
+           forget, role=Role.ADMIN, body=ForgetBody, answer=ForgottenSubject),
+        op(serving, "GET", f"{api.BASE}/erasures/{{erasureId}}", "get_erasure",
+           "The receipt of an erasure, which shows whether its bytes are gone.",
+           receipt, answer=RefErasureReceipt),
+    )  # fmt: skip
+
+
+def subjects(tags: Iterable[str]) -> tuple[str, ...]:
+    """The tags that tell whom an entry is about."""
+    return tuple(tag for tag in tags if tag.startswith(SUBJECT))
+
+
+async def forget(serving: Serving, caller: Caller, body: ForgetBody) -> ForgottenSubject:
+    """Erase every entry of the subject, in any ref, with what was made of any of them.
+
+    What these stood for and is of others stands for itself again. When this answers,
+    nothing of it is read any more; the bytes follow. What is put meanwhile stays. It may
+    be done again: what a killed one has left then goes.
+    """
+    subject, kind = body.subject, ErasureKind.SUBJECT
+    report = ForgottenSubject(
+        subject=serving.redaction.echo(caller, subject), dry_run=body.dry_run or None,
+        entries=0, archives=0, restored=0, commitments=0,
+    )  # fmt: skip
+    finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
+    async with serving.locks.of(caller, "forget"):  # each entry counts once
+        if not await serving.engine.read(caller, is_due):
+            first = await serving.engine.write(caller, finish, report)
+            return first.model_copy(update={"subject": report.subject})
+        high, erasure = await serving.engine.read(
+            caller, lambda tx: (tx[RunTable].high(), ErasureId(tx.new_uid(tx.now)))
+        )
+        entries, report = await serving.engine.read(caller, look, subject, high, report)
+        if body.dry_run:
+            return report
+        if entries:
+            about = {"erasure": erasure, **{name: getattr(report, name) for name in COUNTS}}
+            await audited(serving.audit, caller, "memory.forgotten", **about)
+            report = report.model_copy(update={"erasure_id": erasure})
+        while entries:
+            for start in range(0, len(entries), STEP):
+                some = entries[start : start + STEP]
+                await serving.engine.write(caller, erase_some, some, erasure, kind)
+            entries, report = await serving.engine.read(caller, look, subject, high, report)
+        await _unname(serving, caller, subject)
+        report = await serving.engine.write(caller, finish, report)
+        serving.on_erased(caller)
+        return report
+
+
+async def receipt(serving: Serving, caller: Caller, erasure_id: str) -> RefErasureReceipt:
+    """The receipt of an erasure of entries; NotFound."""
+    id_ = ErasureId(erasure_id)
+    erasure = await serving.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
+    if erasure is None or erasure.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
+        raise NotFound("erasure not found")
+    return RefErasureReceipt(
+        erasure_id=id_, entries=erasure.observations,
+        erased_at=erasure.erased_at, bytes_gone_at=erasure.bytes_gone_at,
+        not_reached=[*serving.engine.maintenance.copies(caller), *UNKNOWN_COPIES, LOGS],
+    )  # fmt: skip
+
+
+async def _unname(serving: Serving, caller: Caller, subject: str) -> None:
+    """Let the log tell of the subject no more."""
+    alias = await serving.engine.write(caller, unname, subject)
+    last = api.Offset(0)
+    while events := await serving.engine.read(caller, naming, subject, last):
+        await serving.engine.write(caller, unname_events, events, subject, alias)
+        last = events[-1]  # what is copied meanwhile comes after it
+
+
+# What is put later has a higher id than the newest memory, so it stays; what was made meanwhile
+# does not: once its source is erased, nothing else tells that it goes, too.
+_FORGETTABLE = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
+
+# Live entries and deleted ones, each along an index of its own.
+_IN_REF = [
+    f"""SELECT e.memory_id
+          FROM refs f
+          JOIN ref_entries e ON e.space_id = f.space_id AND e.deleted_after {which}
+         WHERE f.ref = :subject AND {_FORGETTABLE}"""
+    for which in ("IS NULL", "IS NOT NULL")
+]
+
+_GOING = f"""WITH RECURSIVE going (id) AS (
+                SELECT e.memory_id
+                  FROM ref_tags t
+                  JOIN ref_entries e ON e.memory_id = t.memory_id
+                 WHERE t.tag = :tag AND t.tag >= 'subject:' AND t.tag < 'subject;'
+                       AND {_FORGETTABLE}
+                 UNION
+                {" UNION ".join(_IN_REF)}
+                 UNION
+                SELECT d.memory_id
+                  FROM going
+                  JOIN derivations d ON d.source_id = going.id)"""
+
+
+def look(
+    tx: Transaction, subject: str, high: MemoryId, report: ForgottenSubject
+) -> tuple[Sequence[MemoryId], ForgottenSubject]:
+    """The entries of a subject up to a memory, deleted ones too, and what was made of any.
+
+    The newest come first, so that what was made of others comes before these. With all that was
+    counted before, and what comes of them.
+    """
+    sql = tx[Sql]
+    values: dict[str, object] = {
+        "subject": subject, "tag": SUBJECT + subject, "high": high, "now": micros(tx.now),
+    }  # fmt: skip
+    entries = sql.column(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **values)
+    archives, commitments, restored = sql.run(
+        f"""{_GOING}
+            SELECT (SELECT count(*) FROM going JOIN archives a ON a.memory_id = going.id),
+                   (SELECT count(*) FROM going JOIN commitments c ON c.memory_id = going.id),
+                   (SELECT count(DISTINCT e.memory_id)
+                      FROM going
+                      JOIN ref_supersessions x
+                           ON x.newer_id = going.id AND x.ended_after IS NULL
+                      JOIN ref_entries e ON e.memory_id = x.older_id
+                      JOIN ref_entries n ON n.memory_id = x.newer_id
+                     WHERE e.memory_id NOT IN (SELECT id FROM going) AND {present(None)}
+                           AND {present(None, "n")}
+                           AND NOT EXISTS (
+                               SELECT 1
+                                 FROM ref_supersessions o
+                                 JOIN ref_entries s ON s.memory_id = o.newer_id
+                                WHERE o.older_id = e.memory_id AND o.ended_after IS NULL
+                                      AND s.memory_id NOT IN (SELECT id FROM going)
+                                      AND {present(None, "s")}))""",
+        **values,
+    ).fetchone()
+    numbers = (len(entries) - archives, archives, restored, commitments)
+    sums = {name: getattr(report, name) + it for name, it in zip(COUNTS, numbers, strict=True)}
+    return entries, report.model_copy(update=sums)
+
+
+def erase_some(
+    tx: Transaction, memories: Sequence[MemoryId], erasure: ErasureId, kind: ErasureKind
+) -> None:
+    """Erase entries; the first time with a receipt, which then grows."""
+    revisions = tx[MemoryTable].erase_some(memories)
+    if tx[ReceiptTable].get(erasure) is None:
+        tx[ReceiptTable].add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=tx.now))
+    tx[ReceiptTable].extend(erasure, memories, revisions)
+
+
+def unname(tx: Transaction, subject: str) -> str | None:
+    """Give the ref that is the subject a name without a meaning, also where runs name it.
+
+    The new name; None if something is in the ref.
+    """
+    sql = tx[Sql]
+    if sql.exists(" UNION ALL ".join(_IN_REF), subject=subject, high=ALL):
+        return None
+    alias = f"{FORGOTTEN}{tx.new_uid(tx.now)}"
+    sql.run("UPDATE refs SET ref = :alias WHERE ref = :ref", alias=alias, ref=subject)
+    reads, wrote = (sql.dialect.contains(it, ":said") for it in ("refs", "wrote"))
+    rows = sql.run(
+        f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {wrote}",
+        said=json.dumps(subject, ensure_ascii=False),
+    )
+
+    def renamed(refs: Iterable[str]) -> str:
+        return tag_array(alias if ref == subject else ref for ref in refs)
+
+    sql.run_all(
+        "UPDATE runs SET refs = :refs, wrote = :wrote WHERE id = :id",
+        [
+            {"id": id_, "refs": renamed(refs), "wrote": renamed(wrote)}
+            for id_, refs, wrote in map(_refs, rows)
+        ],
+    )
+    return alias
+
+
+def naming(tx: Transaction, subject: str, after: api.Offset) -> Sequence[api.Offset]:
+    """The next events after one that may tell of the subject, in order."""
+    names = tx[Sql].dialect.contains("payload", ":said")
+    return tx[Sql].column(
+        f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id LIMIT {STEP}",
+        said=json.dumps(subject, ensure_ascii=False)[1:-1], after=after,
+    )  # fmt: skip
+
+
+def unname_events(
+    tx: Transaction, events: Sequence[api.Offset], subject: str, alias: str | None
+) -> None:
+    """Take the subject out of these events; a ref of that name is called by its alias."""
+    sql, changed = tx[Sql], []
+    rows = sql.run(
+        f"""SELECT v.id, v.payload
+              FROM {sql.dialect.ids("listed")}
+              JOIN run_events v ON v.id = listed.value""",
+        ids=json.dumps(list(events)),
+    )
+    for id_, known in map(_parsed_event, rows):
+        clean = dict(known)
+        if alias is not None and known.get("memoryRef") == subject:
+            clean["memoryRef"] = alias
+        if isinstance(tags := known.get("tags"), list):
+            clean["tags"] = [tag for tag in tags if tag != SUBJECT + subject]
+        if clean != known:
+            changed.append({"id": id_, "payload": compact_text(clean)})
+    sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
+
+
+@reads("runs")
+def _refs(id_: int, refs: str, wrote: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    return id_, texts_of(refs), texts_of(wrote)
+
+
+@reads("run_events")
+def _parsed_event(id_: int, payload: str) -> tuple[int, dict[str, Any]]:
+    return id_, object_of(payload)
+
+
+def finish_forgetting(tx: Transaction, report: ForgottenSubject) -> ForgottenSubject:
+    """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
+    tx[IdempotencyTable].erase_answers()
+    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
+    if report.erasure_id is not None:
+        tx[ReceiptTable].extend(ErasureId(report.erasure_id), (), 0)
+        payload = {"erasureId": report.erasure_id, "entries": report.entries + report.archives}
+        tx[RunTable].record(RunEventType.FORGOTTEN, (payload, ()))
+    return report

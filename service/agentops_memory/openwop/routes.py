@@ -20,7 +20,7 @@ from ..http.bodies import JSON, Refused, answered, written
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.access import Caller
 from ..telemetry import hide_too
-from . import adapter, commitments, host_runs, passes, proposals, subjects
+from . import adapter, commitments, entries, host_runs, passes, proposals
 from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, marked
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded, Trigger
 from .commitments import ConditionKind
@@ -224,7 +224,7 @@ def refused(refusal: Refusal) -> Response:
     return Refused(known, REFUSALS, content)
 
 
-NOUNS = adapter, host_runs, passes, subjects, commitments, proposals
+NOUNS = adapter, host_runs, passes, entries, commitments, proposals
 OpenWopOperations = Callable[[Serving], Sequence[Operation]]
 
 

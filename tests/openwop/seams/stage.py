@@ -11,10 +11,9 @@ from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop import adapter, host_runs
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntryBody
 from agentops_memory.openwop.api import RefEntryId, Serving
-from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.entries import ForgetBody, RefDraft, RefEntry, forget
 from agentops_memory.openwop.host_runs import RunSecretBody
 from agentops_memory.openwop.runs import RunId
-from agentops_memory.openwop.subjects import ForgetBody, forget
 
 from .requests import JsonObject
 from .seeding import Seed, Seeding
