@@ -12,7 +12,7 @@ from agentops_memory.engine.engine import Engine, noop
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter, archives, consolidation
+from agentops_memory.openwop import adapter, archives, consolidation, passes
 from agentops_memory.openwop.api import MemoryChanged, RefEntryId, Screen
 from agentops_memory.openwop.entries import RefTable
 from agentops_memory.secrets.redaction import DEFAULT_RULES
@@ -184,7 +184,7 @@ def test_what_was_deleted_since_a_pass_read_it_takes_no_part(path: Path) -> None
         await engine.write(OPERATOR, adapter.delete_entry, ref, RefEntryId("a"), None)
         for work in (
             partial(engine.write, OPERATOR, consolidation.take_step, begun, step),
-            partial(engine.write, OPERATOR, archives.put_archive, draft, archives.REPLACEABLE),
+            partial(engine.write, OPERATOR, archives.put_archive, draft, passes.REPLACEABLE),
         ):
             with pytest.raises(MemoryChanged):
                 await work()

@@ -23,8 +23,8 @@ from ..memory.sessions import end_idle
 from ..openintent.events import settle_all
 from ..openwop.api import Serving as OpenWop
 from ..openwop.commitments import Firing
+from ..openwop.consolidation import consolidate_changed
 from ..openwop.host_runs import drop_idle
-from ..openwop.passes import consolidate_changed
 from ..operations.backup import (
     DAMAGED,
     LATE,

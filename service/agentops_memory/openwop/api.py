@@ -515,21 +515,11 @@ def listed(item: type[Record], name: str, docs: str) -> type[Record]:
 
 
 def op(  # noqa: PLR0913 - all that an operation is
-    serving: Serving,
-    method: str,
-    path: str,
-    name: str,
-    summary: str,
-    work: Callable[..., Awaitable[Record | Written[Any] | Page]],
-    *,
-    role: Role | None = None,
-    body: type[BaseModel] | None = None,
-    body_required: bool = True,
-    takes_key: bool | None = None,
-    query: Sequence[Param] = (),
-    fires: bool = False,
-    **more: Any,
-) -> Operation:
+    serving: Serving, method: str, path: str, name: str, summary: str,
+    work: Callable[..., Awaitable[Record | Written[Any] | Page]], *, role: Role | None = None,
+    body: type[BaseModel] | None = None, body_required: bool = True, takes_key: bool | None = None,
+    query: Sequence[Param] = (), fires: bool = False, **more: Any,
+) -> Operation:  # fmt: skip
     """An operation. `work` gets what serves it, the caller, who may still do this, and its request.
 
     Of that by name what the path names and the parameters (in snake_case), and the `body`. Unless

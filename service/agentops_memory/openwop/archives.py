@@ -1,49 +1,49 @@
-"""What a pass is, and the archives of a ref: what they say, and how they are put.
+"""Archives of a ref: what they say, and how a compaction or a distillation puts them.
 
 The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone decide,
 and nothing depends on the order of a set: the same sources and cap give the same bytes everywhere.
 """
 
-import json
+import asyncio
 import re
-import time
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
-from enum import StrEnum
+from functools import partial
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import Annotated, Any, Literal, NamedTuple, NewType
+from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
 from ..engine.engine import Transaction, noop
 from ..errors import Conflict, Refusal
-from ..http.bodies import must
+from ..http.bodies import WRITTEN
+from ..http.protocol import Operation
+from ..http.query import instant
 from ..light import dataclass
+from ..memory.access import Caller
+from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
-from ..memory.rows import MOST, micros, tag_array
+from ..memory.rows import micros
+from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
+from ..recall.instants import whole_milliseconds
 from ..recall.query import STOPWORDS
 from ..recall.text import sha256_of
-from ..record import CamelRecord
-from . import api
+from . import api, passes
 from .adapter import removed
-from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added, sized, subjects
-from .runs import Run, RunEventType, RunKind, RunStatus, RunTable
-
-
-class Trigger(StrEnum):
-    """Why a pass runs."""
-
-    ON_DEMAND = "on-demand"
-    HOST_MANAGED = "host-managed"
+from .api import BASE, Serving, op
+from .commitments import time_to_come
+from .entries import ListedRef, Method, Origin, RefDraft, RefEntry, RefTable, added, subjects
+from .passes import Inputs, Link, PassObject, Pausing
+from .runs import RunEventType, RunId, RunKind, RunTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,37 +65,24 @@ class ArchiveDraft:
         return len(self.content.encode())
 
 
-class MergeBody(BaseModel):
-    """Entries that become one, and what it says."""
+class CompactBody(BaseModel):
+    """A ref whose oldest entries an archive takes the place of."""
 
     model_config = api.CAMEL
-    ids: Annotated[
-        list[api.EntryName], Field(min_length=2, max_length=100),
-        must(lambda ids: len(set(ids)) == len(ids), "must name each entry once"),
-    ]  # fmt: skip
-    content: api.ContentText
-    tags: api.Tags = []
+    memory_ref: api.MemoryRefText
+    content: api.ContentText | None = None
+    keep_sources: bool = False
 
 
-class Link(NamedTuple):
-    """The entry that stays, and one that it supersedes; by age it may be the older of the two."""
+class DistillBody(BaseModel):
+    """A ref whose entries an archive tells of, within a budget of tokens."""
 
-    newer: MemoryId
-    older: MemoryId
-
-
-class PassEvent(CamelRecord):
-    """The event that tells of a pass."""
-
-    type: Literal["memory.compacted", "agent.memory.consolidated"]
-    payload: dict[str, Any]
-
-
-class PassObject(CamelRecord):
-    """A pass that was made: its run, and the event that tells of it."""
-
-    run_id: str
-    event: PassEvent
+    model_config = api.CAMEL
+    memory_ref: api.MemoryRefText
+    token_budget: Annotated[int, Field(ge=1)] | None = None
+    content: api.ContentText | None = None
+    recursive: bool = False
+    expires_at: api.Zoned | None = None
 
 
 class DistilledObject(PassObject):
@@ -105,134 +92,79 @@ class DistilledObject(PassObject):
     created: bool
 
 
-# Which entries of a ref a pass reads: conditions on `ref_entries e`.
-Inputs = NewType("Inputs", str)
-
-VISIBLE = Inputs(f"{api.present(None)} AND NOT {api.superseded(None)}")  # all that a list shows
-NO_ARCHIVES = Inputs(
-    f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
-)
-REPLACEABLE = Inputs(  # those that another entry may stand for
-    f"""{NO_ARCHIVES}
-        AND NOT EXISTS (SELECT 1
-                          FROM ref_tags t
-                         WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
-        AND NOT EXISTS (SELECT 1
-                          FROM commitments c
-                         WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
-)
+Build = Callable[[api.Screen], ArchiveDraft]
+"""Makes an archive of what was read; outside of any transaction."""
 
 
-def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
-    """The entries that a pass reads, oldest first."""
-    sql = tx[Sql]
-    rows = sql.stream(
-        f"""SELECT e.memory_id, e.size, e.length
-              FROM refs f
-             {sql.dialect.leads} ref_entries e {sql.dialect.hint("ref_entries_in_time")}
-                   ON e.space_id = f.space_id
-             WHERE f.ref = :ref AND {which}
-          ORDER BY e.created_at, e.memory_id""",
-        ref=ref, now=micros(tx.now),
-    )  # fmt: skip
-    return sql.intact(rows, sized)
-
-
-def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:
-    """Whether a condition on `e` holds of each of these entries."""
-    sql = tx[Sql]
-    number = sql.number(
-        f"""SELECT count(*)
-              FROM {sql.dialect.ids("listed")}
-             {sql.dialect.leads} ref_entries e ON e.memory_id = listed.value
-             WHERE {condition}""",
-        ids=json.dumps(list(memories)), now=micros(tx.now),
-    )  # fmt: skip
-    return number == len(memories)
-
-
-def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
-    """Let entries take the place of others; with `counts` each is then seen as often as both."""
-    sql = tx[Sql]
-    most, least = sql.dialect.greatest, sql.dialect.least
-    times = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
-    rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
-    sql.run_all(
-        f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
-            VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
-                    {times})""",
-        rows,
-    )
-    if counts:
-        sql.run_all(
-            f"""UPDATE memories
-                  SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
-                      last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
-                 FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
-                WHERE id = :newer""",
-            rows,
-        )
-    derive(tx, links)
-
-
-def derive(tx: Transaction, links: Sequence[Link]) -> None:
-    """Note which entries were made of which."""
-    tx[Sql].run_all(
-        """INSERT INTO derivations (memory_id, source_id)
-           VALUES (:newer, :older)
-               ON CONFLICT DO NOTHING""",
-        [it._asdict() for it in links],
-    )
-
-
-def add_archive(
-    tx: Transaction, memory: MemoryId, ref: MemoryRef, sources: Sequence[RefEntry]
-) -> None:
-    tx[Sql].run(
-        """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
-           SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",
-        memory=memory, ref=ref, sources=len(sources),
-        first=micros(sources[0].created_at), last=micros(sources[-1].created_at),
-    )  # fmt: skip
-    derive(tx, [Link(memory, it.memory) for it in sources])
-
-
-def is_archive_of(tx: Transaction, memory: MemoryId, sources: Collection[MemoryId]) -> bool:
-    known = tx[Sql].column(
-        "SELECT source_id FROM derivations WHERE memory_id = :memory", memory=memory
-    )
-    return set(known) == set(sources)
-
-
-def put_pass(
-    tx: Transaction, run: Run, ref: MemoryRef, written: Collection[MemoryId], replaced: int
-) -> None:
-    """Store what a pass has done, all of it so far: an undo has to know."""
-    tx[Sql].run(
-        """INSERT INTO passes (run, space_id, written, replaced)
-           SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
-               ON CONFLICT (run) DO UPDATE SET written = :written, replaced = :replaced""",
-        run=run.number, ref=ref, written=tag_array(map(str, written)), replaced=replaced,
+def operations(serving: Serving) -> Sequence[Operation]:
+    return (
+        op(serving, "POST", f"{BASE}/compact", "compact",
+           "Replace the oldest entries of a ref with an archive.", compact, body=CompactBody,
+           answer=PassObject, headers=WRITTEN, refusals=(409,)),
+        op(serving, "POST", f"{BASE}/distill", "distill",
+           "Write an archive of a ref's entries within a budget; the entries stay.", distill,
+           body=DistillBody, answer=DistilledObject, headers=WRITTEN, refusals=(409, 422)),
     )  # fmt: skip
 
 
-Pausing = Callable[[], object]
-"""Called between two pieces of work."""
+async def compact(serving: Serving, caller: Caller, body: CompactBody) -> Written[PassObject]:
+    """Put an archive in the place of the oldest entries; NothingToCompact.
 
-WORKED = 0.001  # seconds, after which it rests
+    Its text is the host's `content`, or chosen from what they say (`extract-1`).
+    """
+    ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
+
+    def read(tx: Transaction) -> Build:
+        sources = compaction_inputs(tx, ref)
+        return partial(archive_of, ref, sources, content=text, supersedes=replaces)
+
+    done = await _archived(serving, caller, "compaction", ref, read, passes.REPLACEABLE)
+    made = PassObject(run_id=done.value.run_id, event=done.value.event)
+    return Written(value=made, redacted=done.redacted)
 
 
-class Throttle:
-    """Pauses as long as it worked, so that other requests wait only a moment."""
+async def distill(serving: Serving, caller: Caller, body: DistillBody) -> Written[DistilledObject]:
+    """Put an archive of all entries, within a budget of tokens for both; these stay.
 
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
+    The same sources and budget are the same archive. With `recursive` archives are read,
+    too. NothingToDistill, BudgetExceeded.
+    """
+    ref, which = body.memory_ref, passes.VISIBLE if body.recursive else passes.NO_ARCHIVES
+    most = min(body.token_budget or MOST_TOKENS, MOST_TOKENS)
 
-    def __call__(self) -> None:
-        worked = time.perf_counter() - self._since
-        if worked >= WORKED:
-            time.sleep(worked)
-            self._since = time.perf_counter()
+    def read(tx: Transaction) -> Build:
+        sources = distillation_inputs(tx, ref, which, most)
+        ends = None
+        if body.expires_at is not None:
+            at, problem = instant(body.expires_at), "must be in the future"
+            ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
+        elif serving.keep_archives:
+            ends = whole_milliseconds(tx.now + serving.keep_archives)
+        text = body.content
+        return partial(archive_of, ref, sources, content=text, budget=most, ends=ends)
+
+    return await _archived(serving, caller, "distillation", ref, read, which)
+
+
+async def _archived(
+    serving: Serving, caller: Caller, kind: str, ref: MemoryRef,
+    read: Callable[[Transaction], Build], which: Inputs,
+) -> Written[DistilledObject]:  # fmt: skip
+    """Put an archive, rebuilt while what it is made of changes."""
+    work = once(put_archive)
+    async with passes.locked(serving, caller, ref, kind):
+        for _ in range(passes.TRIES):
+            screen, draft = serving.screen(caller), None
+            with suppress(api.ScreenOutdated, api.MemoryChanged):
+                if await serving.engine.read(caller, is_due):
+                    build = await serving.engine.read(caller, read)
+                    draft = await asyncio.to_thread(build, screen)
+                done = await serving.write(caller, screen, work, draft, which)
+                if draft is not None:
+                    serving.pass_ended(kind, "done" if done.created else "unchanged")
+                passes.measure(done)
+                return Written(value=done, redacted=screen.redactor.count)
+        raise api.MemoryChanged
 
 
 _END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
@@ -442,7 +374,7 @@ def _cut(line: _Line, cap: int) -> str:
 def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
     """The oldest entries that an archive may take the place of."""
     chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
-    for each in inputs(tx, ref, REPLACEABLE):
+    for each in passes.inputs(tx, ref, passes.REPLACEABLE):
         room -= each.size
         if len(chosen) == MOST_COMPACTED or room < 0:
             break
@@ -454,7 +386,7 @@ def distillation_inputs(
     tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
 ) -> Sequence[RefEntry]:
     """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(inputs(tx, ref, which))
+    listed = list(passes.inputs(tx, ref, which))
     if listed:
         _distillation_cap(budget, _tokens(listed))
     return tx[RefTable].some([each.memory for each in listed])
@@ -479,15 +411,9 @@ def _distillation_cap(budget: int, taken: int) -> int:
 
 
 def archive_of(
-    ref: MemoryRef,
-    sources: Sequence[RefEntry],
-    screen: api.Screen,
-    content: str | None,
-    *,
-    budget: int | None = None,
-    ends: datetime | None = None,
-    supersedes: bool = False,
-) -> ArchiveDraft:
+    ref: MemoryRef, sources: Sequence[RefEntry], screen: api.Screen, content: str | None, *,
+    budget: int | None = None, ends: datetime | None = None, supersedes: bool = False,
+) -> ArchiveDraft:  # fmt: skip
     """The archive of entries: with a budget that of a distillation, else that of a compaction.
 
     NothingToCompact, NothingToDistill, BudgetExceeded.
@@ -527,7 +453,7 @@ def _text(
         return screen.content(content) if has_words(map(_source, sources)) else None
     # A value is compared with texts as they were put: an extract may say it in pieces.
     clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
-    extracted = screen.text(extract(list(map(_source, clean)), cap, Throttle()))
+    extracted = screen.text(extract(list(map(_source, clean)), cap, passes.Throttle()))
     return extracted.encode()[:cap].decode(errors="ignore") or None
 
 
@@ -539,41 +465,46 @@ def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> D
     """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
     if draft is None:
         raise api.MemoryChanged  # the answer under the idempotency key is over its time
-    sources = [it.memory for it in draft.sources]
-    if not are_all(tx, sources, which):
+    ref, sources = draft.ref, [it.memory for it in draft.sources]
+    if not passes.are_all(tx, sources, which):
         raise api.MemoryChanged
-    existing = tx[RefTable].get(draft.ref, draft.id)
-    if existing is not None and not is_archive_of(tx, existing.memory, sources):
+    existing = tx[RefTable].get(ref, draft.id)
+    made_of = "SELECT source_id FROM derivations WHERE memory_id = :memory"
+    if existing and {*tx[Sql].column(made_of, memory=existing.memory)} != {*sources}:
         removed(tx, existing.memory)  # of others that had the ids of these: it may say too much
         existing = None
     require_room(tx)
-    run = tx[RunTable].open(refs=(draft.ref,), kind=RunKind.PASS)
-    entry = existing
-    if entry is None:
-        kind = (api.DISTILLED,) if draft.budget else ()
-        tags = (api.ARCHIVE, api.COMPACTED + run.id, *kind, *draft.subjects)
-        origin = Origin(run=run.id, method=draft.method)
-        new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
-        entry = added(tx, new, ends=draft.ends)
-        add_archive(tx, entry.memory, draft.ref, draft.sources)
+    run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
+    entry = existing or _added(tx, run.id, draft)
     if draft.supersedes:
-        link(tx, run, [Link(entry.memory, it) for it in sources], counts=False)
+        passes.link(tx, run, [Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if existing else (entry.memory,), len(sources) if draft.supersedes else 0
-    put_pass(tx, run, draft.ref, written, replaced)
-    payload: dict[str, object] = {
-        "memoryRef": draft.ref,
-        "outputId": draft.id,
-    }  # RFC 0012, RFC 0062
+    passes.put_pass(tx, run, ref, written, replaced)
+    payload: dict[str, object] = {"memoryRef": ref, "outputId": draft.id}  # RFC 0012, RFC 0062
     if len(sources) <= MOST_NAMED:
         payload["sourceIds"] = [it.id for it in draft.sources]
-    trigger, size = Trigger.HOST_MANAGED.value, draft.size
+    trigger, size = passes.Trigger.HOST_MANAGED.value, draft.size
     payload |= {"sourceCount": len(sources), "trigger": trigger, "byteSize": size}
     if draft.budget is not None:
         used = _tokens([*draft.sources, draft])
         spent = {"tokenBudget": draft.budget, "tokensUsed": used, "indexUpdated": False}
         payload["distillation"] = spent
-    tx[RunTable].tell(run, RunEventType.COMPACTED, payload)
-    tx[RunTable].end(run, RunStatus.COMPLETED)
-    event = PassEvent(type=RunEventType.COMPACTED.value, payload=payload)
+    event = passes.finished(tx, run, RunEventType.COMPACTED, payload)
     checksum, is_new = sha256_of(entry.content), existing is None
     return DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
+
+
+def _added(tx: Transaction, run: RunId, draft: ArchiveDraft) -> RefEntry:
+    kind, sources = (api.DISTILLED,) if draft.budget else (), draft.sources
+    tags = (api.ARCHIVE, api.COMPACTED + run, *kind, *draft.subjects)
+    origin = Origin(run=run, method=draft.method)
+    new = RefDraft(ref=draft.ref, content=draft.content, tags=tags, id=draft.id, origin=origin)
+    entry = added(tx, new, ends=draft.ends)
+    tx[Sql].run(
+        """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
+           SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",
+        memory=entry.memory, ref=draft.ref, sources=len(sources),
+        first=micros(sources[0].created_at), last=micros(sources[-1].created_at),
+    )  # fmt: skip
+    passes.derive(tx, [Link(entry.memory, it.memory) for it in sources])
+    return entry

@@ -140,27 +140,6 @@ def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
     return ids
 
 
-def rename_matched(tx: Transaction, source: MemoryId, tag: str, clean: str) -> None:
-    """What has met the commitments of an entry by a tag has met them by its new name, too."""
-    tx[Sql].run(
-        """INSERT INTO met_tags (space_id, tag, newest, source_id)
-           SELECT t.space_id, :clean, t.newest, e.memory_id
-             FROM met_tags t
-             JOIN ref_entries e ON e.space_id = t.space_id AND e.memory_id = :source
-            WHERE t.tag = :tag AND (t.source_id IS NULL OR t.source_id = :source)""",
-        source=source, tag=tag, clean=clean,
-    )  # fmt: skip
-    tx[Sql].run(
-        """DELETE FROM met_tags
-            WHERE tag = :tag
-                  AND NOT EXISTS (SELECT 1
-                                    FROM commitments c
-                                   WHERE c.space_id = met_tags.space_id AND c.tag = :tag
-                                         AND c.state = 'armed')""",
-        tag=tag,
-    )
-
-
 # What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
 # 40 ms on PostgreSQL.
 STEP = 200
@@ -345,7 +324,13 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
         memory=source.memory, now=micros(tx.now),
     ):  # fmt: skip
         raise NotFound(api.NO_ENTRY)
-    if armed := _armed(tx, source.memory, condition):
+    same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
+    armed = _some(
+        tx, f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
+        f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
+        source=source.memory, due_at=optional_micros(condition.due_at), tag=condition.tag,
+    )  # fmt: skip
+    if armed:
         return Written(value=armed[0])
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
@@ -477,15 +462,33 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
 
 def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
     """Take secrets out of the tags that commitments of an entry wait for."""
+    sql = tx[Sql]
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
         if clean == tag:
             continue
-        tx[Sql].run(
+        sql.run(
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source, tag=tag, clean=clean,
         )  # fmt: skip
-        rename_matched(tx, source, tag, clean)
+        # What has met them by the tag has met them by its new name, too.
+        sql.run(
+            """INSERT INTO met_tags (space_id, tag, newest, source_id)
+               SELECT t.space_id, :clean, t.newest, e.memory_id
+                 FROM met_tags t
+                 JOIN ref_entries e ON e.space_id = t.space_id AND e.memory_id = :source
+                WHERE t.tag = :tag AND (t.source_id IS NULL OR t.source_id = :source)""",
+            source=source, tag=tag, clean=clean,
+        )  # fmt: skip
+        sql.run(
+            """DELETE FROM met_tags
+                WHERE tag = :tag
+                      AND NOT EXISTS (SELECT 1
+                                        FROM commitments c
+                                       WHERE c.space_id = met_tags.space_id AND c.tag = :tag
+                                             AND c.state = 'armed')""",
+            tag=tag,
+        )
 
 
 # The rows.
@@ -527,16 +530,6 @@ def _listed(
 
 
 _first_page = api.first_page("commitments", _listed, lambda it: it.id)
-
-
-def _armed(tx: Transaction, source: MemoryId, condition: Condition) -> list[Commitment]:
-    """The armed commitment of an entry with just this condition, if there is one."""
-    same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
-    return _some(
-        tx, f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
-        f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
-        source=source, due_at=optional_micros(condition.due_at), tag=condition.tag,
-    )  # fmt: skip
 
 
 def _orphans(tx: Transaction, most: int) -> list[MemoryId]:

@@ -1,40 +1,81 @@
 """Consolidation: which entries others make superfluous, and how these take their place."""
 
+import asyncio
 import json
+import time
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar
+from typing import Annotated, NamedTuple, TypeVar
+
+from pydantic import BaseModel, Field, model_validator
 
 from ..engine.engine import Transaction, noop
 from ..errors import BadFields, Refusal
+from ..http.bodies import WRITTEN, fault_of, must
+from ..http.protocol import Operation
+from ..memory.access import Caller
 from ..memory.erasure import ErasureId
+from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import UNSAVED, MemoryId
 from ..memory.redactor import require_room
 from ..memory.rows import micros
+from ..memory.saves import Written
 from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
-from . import archives as p
-from .api import MemoryChanged, RefEntryId, Screen, present, stable_id
-from .archives import MOST_NAMED, Pausing, first_end, units
+from . import api, passes
+from .api import BASE, MemoryChanged, RefEntryId, Screen, Serving, op, present, stable_id
+from .archives import MOST_NAMED, first_end, units
 from .commitments import arm, conditions_of, meet
 from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added, erase_some, subjects
+from .passes import Link, PassObject, Pausing, Trigger
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 
 STEP = 200  # links of one transaction; puts wait for it
 MOST_CONSOLIDATED = 10_000  # entries of a consolidation
 MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024  # held in memory with their words
+MOST_MERGES = 100  # of one request
+MOST_CHANGED = 200  # refs of one look for those that have changed
 KEY = "key:"  # and which fact an entry states
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
 """How tags begin that tell where an entry comes from, not what it says."""
 
 Tags = frozenset[str]
-Screened = TypeVar("Screened", RefEntry, p.MergeBody)
 
 
 class MemoryTooLarge(Refusal):
     code = "memory_too_large"  # the ref holds more than one pass can look at; a part would not do
+
+
+class MergeBody(BaseModel):
+    """Entries that become one, and what it says."""
+
+    model_config = api.CAMEL
+    ids: Annotated[
+        list[api.EntryName], Field(min_length=2, max_length=100),
+        must(lambda ids: len(set(ids)) == len(ids), "must name each entry once"),
+    ]  # fmt: skip
+    content: api.ContentText
+    tags: api.Tags = []
+
+
+class ConsolidateBody(BaseModel):
+    """A ref whose entries are to stand for what they say, too."""
+
+    model_config = api.CAMEL
+    memory_ref: api.MemoryRefText
+    merges: Annotated[list[MergeBody], Field(max_length=MOST_MERGES)] = []
+
+    @model_validator(mode="after")
+    def _together(self) -> "ConsolidateBody":
+        ids = [it for merge in self.merges for it in merge.ids]
+        if len(set(ids)) < len(ids):
+            raise fault_of("merges", "must name each entry once")
+        return self
+
+
+Screened = TypeVar("Screened", RefEntry, MergeBody)
 
 
 class Step(NamedTuple):
@@ -43,7 +84,7 @@ class Step(NamedTuple):
     `renewed` stay, as they are without their secrets; `erased` are replaced and go.
     """
 
-    links: Sequence[p.Link]
+    links: Sequence[Link]
     ids: Sequence[RefEntryId]  # of those that are replaced
     renewed: Sequence[RefEntry]
     erased: Sequence[MemoryId]
@@ -62,10 +103,111 @@ class Begun(NamedTuple):
     renewed: int = 0  # entries that are gone for good, but for their secrets
 
 
+def operations(serving: Serving) -> Sequence[Operation]:
+    return (
+        op(serving, "POST", f"{BASE}/consolidate", "consolidate",
+           "Consolidate near-duplicate entries of a ref; no word is lost.", consolidate,
+           body=ConsolidateBody, answer=PassObject, headers=WRITTEN, refusals=(409, 422)),
+    )  # fmt: skip
+
+
+async def consolidate_changed(serving: Serving, caller: Caller) -> None:
+    """Consolidate each ref to which something was put since; what is refused waits."""
+    after = MemoryRef("")
+    while changed := await serving.engine.read(caller, changed_refs, after):
+        for after in changed:
+            body = ConsolidateBody.model_construct(memory_ref=after)
+            with suppress(Refusal):
+                await consolidate(serving, caller, body, Trigger.HOST_MANAGED)
+
+
+async def consolidate(
+    serving: Serving, caller: Caller, body: ConsolidateBody, trigger: Trigger = Trigger.ON_DEMAND
+) -> Written[PassObject]:
+    """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
+
+    No word is lost but those of a stale key. It is done in steps, each of which holds;
+    MemoryTooLarge for a ref that is more than one pass can look at.
+    """
+    finish = once(finish_pass)
+    async with passes.locked(serving, caller, body.memory_ref, "consolidation"):
+        begun, redacted = None, 0
+        if await serving.engine.read(caller, is_due):
+            begun, redacted = await _consolidated(serving, caller, body)
+        done = await serving.engine.write(caller, finish, begun, trigger)
+        if begun is not None:
+            serving.pass_ended("consolidation", "done" if begun.replaced else "unchanged")
+        passes.measure(done)
+        return Written(value=done, redacted=redacted)
+
+
+async def _consolidated(
+    serving: Serving, caller: Caller, body: ConsolidateBody
+) -> tuple[Begun, int]:
+    """All that a consolidation does, and how many secrets it has kept out."""
+    ref, merges = body.memory_ref, body.merges
+    await serving.engine.read(caller, corpus, ref)  # or MemoryTooLarge
+
+    async def clean(screen: api.Screen) -> Sequence[object]:
+        entries = await serving.engine.read(caller, to_merge, ref, merges)
+        gone = await asyncio.to_thread(
+            lambda: {it.memory for it in entries if screened(it, screen) != it}
+        )
+        return ref, [screened(it, screen) for it in merges], gone, screen
+
+    begun = await serving.written(caller, begin_pass, clean)
+    if begun.redacted:
+        serving.on_erased(caller)
+    if merges:
+        serving.on_due(caller)
+    try:
+        done = await _steps(serving, caller, begun.value)
+    except Refusal:  # changed too often; full, or too large by now
+        await serving.engine.write(caller, give_up, begun.value)
+        raise
+    return done, begun.redacted + done.renewed
+
+
+async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
+    """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
+    for _ in range(passes.TRIES):
+        screen = serving.screen(caller)
+        listed, newest = await serving.engine.read(caller, corpus, begun.ref)
+        entries: list[RefEntry] = []
+        for start in range(0, len(listed), STEP):
+            some = listed[start : start + STEP]  # of which none ever changes
+            known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
+            entries += known
+        plan = await asyncio.to_thread(planned, entries, screen, passes.Throttle())
+        replaced = len(begun.replaced) - begun.merges  # before
+        begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
+        with suppress(api.ScreenOutdated, api.MemoryChanged):
+            for step in plan:
+                since = time.perf_counter()
+                begun = await serving.write(caller, screen, take_step, begun, step)
+                await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
+                if step.renewed or step.erased:
+                    serving.on_erased(caller)
+            return begun
+    raise api.MemoryChanged
+
+
+def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
+    """Refs to which something was put since a pass has looked at all of each."""
+    return tx[Sql].column(
+        """SELECT ref
+             FROM refs
+            WHERE ref > :after AND newest > consolidated AND entries > 1
+         ORDER BY ref
+            LIMIT :limit""",
+        after=after, limit=MOST_CHANGED,
+    )  # fmt: skip
+
+
 # Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
 
 
-def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[p.Link]:
+def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[Link]:
     """What a consolidation supersedes, in the order of the entries, which come oldest first.
 
     An entry is superseded at most once, and by one that is not. So whatever part of the plan is
@@ -81,7 +223,7 @@ def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[p.Link]:
     for those in alike.values():
         if len(those) > 1:
             survivors.update(_covered(those, pause))
-    return [p.Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
+    return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
 def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
@@ -138,7 +280,7 @@ def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[Memo
 def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryId]:
     """All entries that may be replaced, oldest first, and the newest memory; MemoryTooLarge."""
     listed, size = list[MemoryId](), 0
-    for each in p.inputs(tx, ref, p.REPLACEABLE):
+    for each in passes.inputs(tx, ref, passes.REPLACEABLE):
         listed.append(each.memory)
         size += each.size
         if len(listed) > MOST_CONSOLIDATED or size > MOST_CONSOLIDATED_BYTES:
@@ -180,7 +322,7 @@ def screened(it: Screened, screen: Screen) -> Screened:
     return it.model_copy(update={"content": content, "tags": tags})
 
 
-def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[p.MergeBody]) -> list[RefEntry]:
+def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody]) -> list[RefEntry]:
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
     return [entry for id_ in ids if (entry := tx[RefTable].get(ref, id_))]
@@ -190,12 +332,9 @@ def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[p.MergeBody]) -> 
 
 
 def begin_pass(
-    tx: Transaction,
-    ref: MemoryRef,
-    merges: Sequence[p.MergeBody],
-    with_secrets: Collection[MemoryId],
-    screen: Screen,
-) -> Begun:
+    tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody],
+    with_secrets: Collection[MemoryId], screen: Screen,
+) -> Begun:  # fmt: skip
     """Begin a pass, with what a host wants merged; what of it holds a secret is erased.
 
     BadFields, or MemoryChanged, and nothing is done.
@@ -217,7 +356,7 @@ def begin_pass(
     written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
     replaced = [it for those in sources for it in those]
     _erase(tx, [it.memory for it in replaced if it.memory in with_secrets])
-    p.put_pass(tx, run, ref, written, len(replaced))
+    passes.put_pass(tx, run, ref, written, len(replaced))
     if merges:
         corpus(tx, ref)  # or MemoryTooLarge, and nothing is done
     ids = tuple(it.id for it in replaced)
@@ -227,19 +366,19 @@ def begin_pass(
 def take_step(tx: Transaction, begun: Begun, step: Step) -> Begun:
     """Make links, if all that they name is still what the pass has read; MemoryChanged."""
     run = _open(tx, begun)
-    if not p.are_all(tx, {id_ for each in step.links for id_ in each}, p.REPLACEABLE):
+    if not passes.are_all(tx, {id_ for each in step.links for id_ in each}, passes.REPLACEABLE):
         raise MemoryChanged
     require_room(tx)
-    p.link(tx, run, step.links, counts=True)
+    passes.link(tx, run, step.links, counts=True)
     anew = [_renewed(tx, begun.ref, entry) for entry in step.renewed]
     _erase(tx, [*step.erased, *(it.memory for it in step.renewed)])
     written, replaced = (*begun.written, *anew), (*begun.replaced, *step.ids)
     renewed = begun.renewed + len(anew)
-    p.put_pass(tx, run, begun.ref, written, len(replaced) + renewed)
+    passes.put_pass(tx, run, begun.ref, written, len(replaced) + renewed)
     return begun._replace(written=written, replaced=replaced, renewed=renewed)
 
 
-def finish_pass(tx: Transaction, begun: Begun | None, trigger: p.Trigger) -> p.PassObject:
+def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassObject:
     """End a pass with the event that tells of it (RFC 0068)."""
     if begun is None:
         raise MemoryChanged  # the answer under the idempotency key is over its time
@@ -252,12 +391,10 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: p.Trigger) -> p.P
     if len(begun.replaced) <= MOST_NAMED:
         payload["mergedIds"] = list(begun.replaced)
     payload["trigger"] = trigger.value
-    tx[RunTable].tell(run, RunEventType.CONSOLIDATED, payload)
-    tx[RunTable].end(run, RunStatus.COMPLETED)
+    event = passes.finished(tx, run, RunEventType.CONSOLIDATED, payload)
     looked = "UPDATE refs SET consolidated = :newest WHERE ref = :ref"
     tx[Sql].run(looked, ref=begun.ref, newest=begun.newest)
-    event = p.PassEvent(type=RunEventType.CONSOLIDATED.value, payload=payload)
-    return p.PassObject(run_id=run.id, event=event)
+    return PassObject(run_id=run.id, event=event)
 
 
 def give_up(tx: Transaction, begun: Begun) -> None:
@@ -274,14 +411,14 @@ def _open(tx: Transaction, begun: Begun) -> Run:
     return run
 
 
-def _sources(tx: Transaction, ref: MemoryRef, at: int, merge: p.MergeBody) -> Sequence[RefEntry]:
+def _sources(tx: Transaction, ref: MemoryRef, at: int, merge: MergeBody) -> Sequence[RefEntry]:
     """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
     sources = to_merge(tx, ref, [merge])
     memories = [it.memory for it in sources]
-    if len(sources) < len(merge.ids) or not p.are_all(tx, memories, p.VISIBLE):
+    if len(sources) < len(merge.ids) or not passes.are_all(tx, memories, passes.VISIBLE):
         raise MemoryChanged
     field_ = f"merges[{at}].ids"
-    if not p.are_all(tx, memories, p.REPLACEABLE):
+    if not passes.are_all(tx, memories, passes.REPLACEABLE):
         raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
     if len({frozenset(subjects(it.tags)) for it in sources}) > 1:
         raise BadFields([(field_, "name entries of different subjects")])
@@ -289,7 +426,7 @@ def _sources(tx: Transaction, ref: MemoryRef, at: int, merge: p.MergeBody) -> Se
 
 
 def _merged(
-    tx: Transaction, run: Run, merge: p.MergeBody, sources: Sequence[RefEntry], screen: Screen
+    tx: Transaction, run: Run, merge: MergeBody, sources: Sequence[RefEntry], screen: Screen
 ) -> MemoryId:
     """Put the entry that stands for its sources from now on; it is about whom they are about."""
     tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))
@@ -297,7 +434,7 @@ def _merged(
     draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
     conditions = conditions_of(tags, tx.now)
     entry = added(tx, draft, ends=first_end(sources))
-    p.link(tx, run, [p.Link(entry.memory, it.memory) for it in sources], counts=True)
+    passes.link(tx, run, [Link(entry.memory, it.memory) for it in sources], counts=True)
     meet(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return entry.memory

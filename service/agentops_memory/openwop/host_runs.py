@@ -267,10 +267,7 @@ def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, i
     known = require_open(tx, run)
     require_margin(tx)
     counts = Counter(known.secrets) | Counter(counted())  # the larger of each
-    tx[Sql].run(
-        "UPDATE runs SET secrets = :secrets WHERE id = :number",
-        number=known.number, secrets=json.dumps(counts),
-    )  # fmt: skip
+    tx[Sql].update("runs", "id", {"id": known.number, "secrets": json.dumps(counts)})
 
 
 def end_run(tx: Transaction, run: str, status: RunStatus) -> Run:

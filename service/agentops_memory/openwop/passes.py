@@ -1,81 +1,62 @@
-"""Passes over a ref: compaction, distillation, consolidation, their undo, the index."""
+"""Passes over a ref: what one reads and notes, its undo, and the index of what is archived."""
 
-import asyncio
+import json
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
-from datetime import datetime
-from functools import partial
-from typing import Annotated, Any, Literal
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from typing import Annotated, Any, Literal, NamedTuple, NewType
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field
 
 from ..engine.engine import Transaction, audited
 from ..errors import Conflict, Refusal
-from ..http.bodies import WRITTEN, fault_of
 from ..http.protocol import Operation
-from ..http.query import instant as parsed
 from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId
-from ..memory.rows import count, instant, micros, reads, texts_of
-from ..memory.saves import Written
+from ..memory.rows import MOST, Column, RowMapper, count, micros, reads, tag_array, texts_of
 from ..memory.space import MemoryRef
 from ..memory.table import Dialect, Sql
-from ..recall.instants import whole_milliseconds
 from ..recall.text import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
-from . import api, archives, consolidation
+from . import api
 from .adapter import removed
-from .api import BASE, Param, Query, Serving, op
-from .commitments import time_to_come
-from .consolidation import STEP, Begun, screened
-from .entries import ENTRY, RefEntry, RefTable
-from .runs import Run, RunEventType, RunId, RunTable
+from .api import BASE, Param, Query, Serving, op, ref_entry_id
+from .entries import ListedRef, sized
+from .runs import Run, RunEventType, RunId, RunStatus, RunTable
 
 TRIES = 3  # of a pass whose sources change meanwhile
-MOST_MERGES = 100
 MOST_INDEXED = 200  # archives of an index
-MOST_CHANGED = 200  # refs of one look for those that have changed
-
-Build = Callable[[api.Screen], archives.ArchiveDraft]
-"""Makes an archive of what was read; outside of any transaction."""
 
 
-class CompactBody(BaseModel):
-    """A ref whose oldest entries an archive takes the place of."""
+class Trigger(StrEnum):
+    """Why a pass runs."""
 
-    model_config = api.CAMEL
-    memory_ref: api.MemoryRefText
-    content: api.ContentText | None = None
-    keep_sources: bool = False
+    ON_DEMAND = "on-demand"
+    HOST_MANAGED = "host-managed"
 
 
-class DistillBody(BaseModel):
-    """A ref whose entries an archive tells of, within a budget of tokens."""
+class Link(NamedTuple):
+    """The entry that stays, and one that it supersedes; by age it may be the older of the two."""
 
-    model_config = api.CAMEL
-    memory_ref: api.MemoryRefText
-    token_budget: Annotated[int, Field(ge=1)] | None = None
-    content: api.ContentText | None = None
-    recursive: bool = False
-    expires_at: api.Zoned | None = None
+    newer: MemoryId
+    older: MemoryId
 
 
-class ConsolidateBody(BaseModel):
-    """A ref whose entries are to stand for what they say, too."""
+class PassEvent(CamelRecord):
+    """The event that tells of a pass."""
 
-    model_config = api.CAMEL
-    memory_ref: api.MemoryRefText
-    merges: Annotated[list[archives.MergeBody], Field(max_length=MOST_MERGES)] = []
+    type: Literal["memory.compacted", "agent.memory.consolidated"]
+    payload: dict[str, Any]
 
-    @model_validator(mode="after")
-    def _together(self) -> "ConsolidateBody":
-        ids = [it for merge in self.merges for it in merge.ids]
-        if len(set(ids)) < len(ids):
-            raise fault_of("merges", "must name each entry once")
-        return self
+
+class PassObject(CamelRecord):
+    """A pass that was made: its run, and the event that tells of it."""
+
+    run_id: str
+    event: PassEvent
 
 
 class UndonePass(CamelRecord):
@@ -89,13 +70,16 @@ class UndonePass(CamelRecord):
 class IndexedArchive(CamelRecord):
     """An archive: of how many entries it was made, and when these were put."""
 
-    memory_ref: str
-    memory_id: str
-    archive_checksum: str
-    entry_count: int
-    from_: Milliseconds = Field(alias="from")
-    to: Milliseconds
-    created_at: Milliseconds
+    memory_ref: Annotated[str, Column("g.ref")]
+    memory_id: Annotated[str, Column("m.uid", read=ref_entry_id, second="e.name")]
+    archive_checksum: Annotated[str, Column("m.content", read=sha256_of)]
+    entry_count: Annotated[int, Column("g.sources")]
+    from_: Annotated[Milliseconds, Column("g.first_at"), Field(alias="from")]
+    to: Annotated[Milliseconds, Column("g.last_at")]
+    created_at: Annotated[Milliseconds, Column("m.created_at")]
+
+
+_INDEXED = RowMapper(IndexedArchive, "archives", "m.id")
 
 
 class MemoryIndex(CamelRecord):
@@ -113,68 +97,23 @@ class PassNotUndoable(Conflict):
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
-    it = partial(op, serving)
     return (
-        it("POST", f"{BASE}/compact", "compact",
-           "Replace the oldest entries of a ref with an archive.", compact, body=CompactBody,
-           answer=archives.PassObject, headers=WRITTEN, refusals=(409,)),
-        it("POST", f"{BASE}/distill", "distill",
-           "Write an archive of a ref's entries within a budget; the entries stay.", distill,
-           body=DistillBody, answer=archives.DistilledObject, headers=WRITTEN,
-           refusals=(409, 422)),
-        it("POST", f"{BASE}/consolidate", "consolidate",
-           "Consolidate near-duplicate entries of a ref; no word is lost.", consolidate,
-           body=ConsolidateBody, answer=archives.PassObject, headers=WRITTEN, refusals=(409, 422)),
-        it("POST", f"{BASE}/passes/{{runId}}/undo", "undo",
+        op(serving, "POST", f"{BASE}/passes/{{runId}}/undo", "undo",
            "Undo a pass, completely or not at all.", undo, answer=UndonePass, refusals=(409,)),
-        it("GET", f"{BASE}/index", "index",
+        op(serving, "GET", f"{BASE}/index", "index",
            "List the live archives of a ref, newest first, without their content.", index,
            answer=MemoryIndex,
            query=(Param(name="memoryRef", help="The ref.", required=True, read=Query.ref),)),
     )  # fmt: skip
 
 
-async def compact(
-    serving: Serving, caller: Caller, body: CompactBody
-) -> Written[archives.PassObject]:
-    """Put an archive in the place of the oldest entries; NothingToCompact.
-
-    Its text is the host's `content`, or chosen from what they say (`extract-1`).
-    """
-    ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
-
-    def read(tx: Transaction) -> Build:
-        sources = archives.compaction_inputs(tx, ref)
-        return partial(archives.archive_of, ref, sources, content=text, supersedes=replaces)
-
-    done = await _archived(serving, caller, "compaction", ref, read, archives.REPLACEABLE)
-    made = archives.PassObject(run_id=done.value.run_id, event=done.value.event)
-    return Written(value=made, redacted=done.redacted)
-
-
-async def distill(
-    serving: Serving, caller: Caller, body: DistillBody
-) -> Written[archives.DistilledObject]:
-    """Put an archive of all entries, within a budget of tokens for both; these stay.
-
-    The same sources and budget are the same archive. With `recursive` archives are read,
-    too. NothingToDistill, BudgetExceeded.
-    """
-    ref, which = body.memory_ref, archives.VISIBLE if body.recursive else archives.NO_ARCHIVES
-    most = min(body.token_budget or archives.MOST_TOKENS, archives.MOST_TOKENS)
-
-    def read(tx: Transaction) -> Build:
-        sources = archives.distillation_inputs(tx, ref, which, most)
-        ends = None
-        if body.expires_at is not None:
-            at, problem = parsed(body.expires_at), "must be in the future"
-            ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
-        elif serving.keep_archives:
-            ends = whole_milliseconds(tx.now + serving.keep_archives)
-        text = body.content
-        return partial(archives.archive_of, ref, sources, content=text, budget=most, ends=ends)
-
-    return await _archived(serving, caller, "distillation", ref, read, which)
+async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
+    """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
+    run = RunId(run_id)
+    async with serving.locks.of(caller, run):  # what is audited is what is done
+        if await serving.engine.read(caller, lambda tx: is_due(tx) and undoable(tx, run)):
+            await audited(serving.audit, caller, "pass.undone", run=run)
+        return await serving.engine.write(caller, once(undo_pass), run)
 
 
 async def index(serving: Serving, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
@@ -185,128 +124,128 @@ async def index(serving: Serving, caller: Caller, memory_ref: MemoryRef) -> Memo
     return document
 
 
-async def consolidate_changed(serving: Serving, caller: Caller) -> None:
-    """Consolidate each ref to which something was put since; what is refused waits."""
-    after, trigger = MemoryRef(""), archives.Trigger.HOST_MANAGED
-    while changed := await serving.engine.read(caller, changed_refs, after):
-        for after in changed:
-            body = ConsolidateBody.model_construct(memory_ref=after)
-            with suppress(Refusal):
-                await consolidate(serving, caller, body, trigger=trigger)
+# Which entries of a ref a pass reads: conditions on `ref_entries e`.
+Inputs = NewType("Inputs", str)
+
+VISIBLE = Inputs(f"{api.present(None)} AND NOT {api.superseded(None)}")  # all that a list shows
+NO_ARCHIVES = Inputs(
+    f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
+)
+REPLACEABLE = Inputs(  # those that another entry may stand for
+    f"""{NO_ARCHIVES}
+        AND NOT EXISTS (SELECT 1
+                          FROM ref_tags t
+                         WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
+        AND NOT EXISTS (SELECT 1
+                          FROM commitments c
+                         WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
+)
 
 
-async def consolidate(
-    serving: Serving,
-    caller: Caller,
-    body: ConsolidateBody,
-    *,
-    trigger: archives.Trigger = archives.Trigger.ON_DEMAND,
-) -> Written[archives.PassObject]:
-    """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
-
-    No word is lost but those of a stale key. It is done in steps, each of which holds;
-    MemoryTooLarge for a ref that is more than one pass can look at.
-    """
-    finish = once(consolidation.finish_pass)
-    async with _locked(serving, caller, body.memory_ref, "consolidation"):
-        begun, redacted = None, 0
-        if await serving.engine.read(caller, is_due):
-            begun, redacted = await _consolidated(serving, caller, body)
-        done = await serving.engine.write(caller, finish, begun, trigger)
-        if begun is not None:
-            serving.pass_ended("consolidation", "done" if begun.replaced else "unchanged")
-        _measure(done)
-        return Written(value=done, redacted=redacted)
+def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
+    """The entries that a pass reads, oldest first."""
+    sql = tx[Sql]
+    rows = sql.stream(
+        f"""SELECT e.memory_id, e.size, e.length
+              FROM refs f
+             {sql.dialect.leads} ref_entries e {sql.dialect.hint("ref_entries_in_time")}
+                   ON e.space_id = f.space_id
+             WHERE f.ref = :ref AND {which}
+          ORDER BY e.created_at, e.memory_id""",
+        ref=ref, now=micros(tx.now),
+    )  # fmt: skip
+    return sql.intact(rows, sized)
 
 
-async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
-    """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
-    run = RunId(run_id)
-    async with serving.locks.of(caller, run):  # what is audited is what is done
-        if await serving.engine.read(caller, is_undo_due, run):
-            await audited(serving.audit, caller, "pass.undone", run=run)
-        return await serving.engine.write(caller, once(undo_pass), run)
+def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:
+    """Whether a condition on `e` holds of each of these entries."""
+    sql = tx[Sql]
+    number = sql.number(
+        f"""SELECT count(*)
+              FROM {sql.dialect.ids("listed")}
+             {sql.dialect.leads} ref_entries e ON e.memory_id = listed.value
+             WHERE {condition}""",
+        ids=json.dumps(list(memories)), now=micros(tx.now),
+    )  # fmt: skip
+    return number == len(memories)
 
 
-async def _consolidated(
-    serving: Serving, caller: Caller, body: ConsolidateBody
-) -> tuple[Begun, int]:
-    """All that a consolidation does, and how many secrets it has kept out."""
-    ref, merges = body.memory_ref, body.merges
-    await serving.engine.read(caller, consolidation.corpus, ref)  # or MemoryTooLarge
-
-    async def clean(screen: api.Screen) -> Sequence[object]:
-        entries = await serving.engine.read(caller, consolidation.to_merge, ref, merges)
-        gone = await asyncio.to_thread(
-            lambda: {it.memory for it in entries if screened(it, screen) != it}
+def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
+    """Let entries take the place of others; with `counts` each is then seen as often as both."""
+    sql = tx[Sql]
+    most, least = sql.dialect.greatest, sql.dialect.least
+    times = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
+    rows = [{"newer": it.newer, "older": it.older, "pass": run.number} for it in links]
+    sql.run_all(
+        f"""INSERT INTO ref_supersessions (newer_id, older_id, made_after, pass, seen)
+            VALUES (:newer, :older, (SELECT coalesce(max(id), 0) FROM run_events), :pass,
+                    {times})""",
+        rows,
+    )
+    if counts:
+        sql.run_all(
+            f"""UPDATE memories
+                  SET duplicates = {least}(memories.duplicates + o.duplicates, {MOST}),
+                      last_seen_at = {most}(memories.last_seen_at, o.last_seen_at)
+                 FROM (SELECT duplicates, last_seen_at FROM memories WHERE id = :older) o
+                WHERE id = :newer""",
+            rows,
         )
-        return ref, [screened(it, screen) for it in merges], gone, screen
-
-    begun = await serving.written(caller, consolidation.begin_pass, clean)
-    if begun.redacted:
-        serving.on_erased(caller)
-    if merges:
-        serving.on_due(caller)
-    try:
-        done = await _steps(serving, caller, begun.value)
-    except Refusal:  # changed too often; full, or too large by now
-        await serving.engine.write(caller, consolidation.give_up, begun.value)
-        raise
-    return done, begun.redacted + done.renewed
+    derive(tx, links)
 
 
-async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
-    """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
-    for _ in range(TRIES):
-        screen = serving.screen(caller)
-        listed, newest = await serving.engine.read(caller, consolidation.corpus, begun.ref)
-        entries: list[RefEntry] = []
-        for start in range(0, len(listed), STEP):
-            some = listed[start : start + STEP]  # of which none ever changes
-            known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
-            entries += known
-        plan = await asyncio.to_thread(consolidation.planned, entries, screen, archives.Throttle())
-        replaced = len(begun.replaced) - begun.merges  # before
-        begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
-        with suppress(api.ScreenOutdated, api.MemoryChanged):
-            for step in plan:
-                since = time.perf_counter()
-                work = consolidation.take_step
-                begun = await serving.write(caller, screen, work, begun, step)
-                await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
-                if step.renewed or step.erased:
-                    serving.on_erased(caller)
-            return begun
-    raise api.MemoryChanged
+def derive(tx: Transaction, links: Sequence[Link]) -> None:
+    """Note which entries were made of which."""
+    tx[Sql].run_all(
+        """INSERT INTO derivations (memory_id, source_id)
+           VALUES (:newer, :older)
+               ON CONFLICT DO NOTHING""",
+        [it._asdict() for it in links],
+    )
 
 
-async def _archived(
-    serving: Serving,
-    caller: Caller,
-    kind: str,
-    ref: MemoryRef,
-    read: Callable[[Transaction], Build],
-    which: archives.Inputs,
-) -> Written[archives.DistilledObject]:
-    """Put an archive, rebuilt while what it is made of changes."""
-    work = once(archives.put_archive)
-    async with _locked(serving, caller, ref, kind):
-        for _ in range(TRIES):
-            screen, draft = serving.screen(caller), None
-            with suppress(api.ScreenOutdated, api.MemoryChanged):
-                if await serving.engine.read(caller, is_due):
-                    build = await serving.engine.read(caller, read)
-                    draft = await asyncio.to_thread(build, screen)
-                done = await serving.write(caller, screen, work, draft, which)
-                if draft is not None:
-                    serving.pass_ended(kind, "done" if done.created else "unchanged")
-                _measure(done)
-                return Written(value=done, redacted=screen.redactor.count)
-        raise api.MemoryChanged
+def put_pass(
+    tx: Transaction, run: Run, ref: MemoryRef, written: Collection[MemoryId], replaced: int
+) -> None:
+    """Store what a pass has done, all of it so far: an undo has to know."""
+    tx[Sql].run(
+        """INSERT INTO passes (run, space_id, written, replaced)
+           SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
+               ON CONFLICT (run) DO UPDATE SET written = :written, replaced = :replaced""",
+        run=run.number, ref=ref, written=tag_array(map(str, written)), replaced=replaced,
+    )  # fmt: skip
+
+
+def finished(
+    tx: Transaction, run: Run, type_: RunEventType, payload: dict[str, object]
+) -> PassEvent:
+    """End the run of a pass with the event that tells of it."""
+    tx[RunTable].tell(run, type_, payload)
+    tx[RunTable].end(run, RunStatus.COMPLETED)
+    return PassEvent.whole(type=type_.value, payload=payload)
+
+
+Pausing = Callable[[], object]
+"""Called between two pieces of work."""
+
+WORKED = 0.001  # seconds, after which it rests
+
+
+class Throttle:
+    """Pauses as long as it worked, so that other requests wait only a moment."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        worked = time.perf_counter() - self._since
+        if worked >= WORKED:
+            time.sleep(worked)
+            self._since = time.perf_counter()
 
 
 @asynccontextmanager
-async def _locked(
+async def locked(
     serving: Serving, caller: Caller, ref: MemoryRef, kind: str
 ) -> AsyncIterator[None]:
     """Inside, no other pass of the ref runs in this process; a refusal is counted."""
@@ -319,7 +258,7 @@ async def _locked(
         raise
 
 
-def _measure(done: archives.PassObject) -> None:
+def measure(done: PassObject) -> None:
     """Give the span what the event tells of the size of a pass."""
     payload = done.event.payload
     distillation = payload.get("distillation")
@@ -333,18 +272,6 @@ def _measure(done: archives.PassObject) -> None:
     })  # fmt: skip
 
 
-def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
-    """Refs to which something was put since a pass has looked at all of each."""
-    return tx[Sql].column(
-        """SELECT ref
-             FROM refs
-            WHERE ref > :after AND newest > consolidated AND entries > 1
-         ORDER BY ref
-            LIMIT :limit""",
-        after=after, limit=MOST_CHANGED,
-    )  # fmt: skip
-
-
 def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     """The index of the live archives of a ref, of which it shows the newest."""
     sql, values = tx[Sql], {"ref": ref, "now": micros(tx.now)}
@@ -353,37 +280,22 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
               {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
               WHERE f.ref = :ref AND {api.present(None)}"""
     rows = sql.run(
-        f"""SELECT {ENTRY}, g.sources, g.first_at, g.last_at
-              FROM (SELECT a.*
+        f"""SELECT {_INDEXED}
+              FROM (SELECT a.*, f.ref
                       {live}
                   ORDER BY e.created_at DESC, e.memory_id DESC
                      LIMIT {MOST_INDEXED}) g
               JOIN ref_entries e ON e.memory_id = g.memory_id
               JOIN memories m ON m.id = e.memory_id
-              LEFT JOIN lifecycles l ON l.memory_id = m.id
           ORDER BY e.created_at DESC, e.memory_id DESC""",
         **values,
     )
-
-    def archive(row: Any) -> IndexedArchive:
-        *columns, sources, first, last = row
-        entry, span = ENTRY(tuple(columns)), _span((row[0], sources, first, last))
-        return IndexedArchive(
-            memory_ref=ref, memory_id=entry.id, archive_checksum=sha256_of(entry.content),
-            entry_count=span[0], from_=span[1], to=span[2], created_at=entry.created_at,
-        )  # fmt: skip
-
-    listed = list(sql.intact(rows, archive))
+    listed = list(sql.intact(rows, _INDEXED))
     return MemoryIndex(
         version=1, entry_count=sql.number(f"SELECT count(*) {live}", **values), archives=listed,
         archive_checksum=listed[0].archive_checksum if listed else None,
         updated_at=listed[0].created_at if listed else None,
     )  # fmt: skip
-
-
-@reads("archives")
-def _span(_: int, sources: int, first: int, last: int) -> tuple[int, datetime, datetime]:
-    return count(sources), instant(first), instant(last)
 
 
 # The undo of a pass: all of it, or nothing.
@@ -397,14 +309,7 @@ def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
     for memory in written:
         removed(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, ({"runId": id_}, (ref,)))
-    return UndonePass(
-        run_id=id_, restored=_replaced(tx, run, archives.VISIBLE), removed=len(written)
-    )
-
-
-def is_undo_due(tx: Transaction, run: RunId) -> bool:
-    """Whether it was not undone under the idempotency key; PassNotUndoable."""
-    return is_due(tx) and bool(undoable(tx, run))
+    return UndonePass(run_id=id_, restored=_replaced(tx, run, VISIBLE), removed=len(written))
 
 
 def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[MemoryId]]:
@@ -424,7 +329,7 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
     if row is not None:
         ref, written, number = row
         replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {api.present(None)}")
-        if replaced == number and archives.are_all(tx, written, api.present(None)):
+        if replaced == number and are_all(tx, written, api.present(None)):
             return run, ref, written
     raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
 

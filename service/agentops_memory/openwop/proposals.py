@@ -23,7 +23,7 @@ from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.redactor import JsonRedactor, is_plain, require_margin, require_room, texts, written
-from ..memory.rows import count, instant, micros, reads, tag_array, texts_of
+from ..memory.rows import UNSTORED, Column, RowMapper, count, micros, reads, tag_array
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..recall.text import clean, object_of
@@ -123,15 +123,15 @@ class ProposalStateConflict(Conflict):
 class ProvenanceOfProposal(CamelRecord):
     """Where a proposal comes from."""
 
-    source_run_ids: tuple[str, ...]
-    synthesizer_model: str | None = None
+    source_run_ids: Annotated[tuple[str, ...], Column("p.source_runs")]
+    synthesizer_model: Annotated[str | None, Column("p.synthesizer")] = None
 
 
 class ProposalOwner(Record):
     """Whose a proposal is; the principal is the key that made it."""
 
-    tenant: str
-    principal: str | None = None
+    tenant: Annotated[str, UNSTORED]
+    principal: Annotated[str | None, Column("p.principal")] = None
 
 
 class AppliedProposal(CamelRecord):
@@ -150,7 +150,7 @@ class InstalledArtifact(AppliedProposal):
 class Proposal(CamelRecord):
     """A proposal, as it is stored and answered."""
 
-    id: str  # `prop_` and the digits of a stable id
+    id: Annotated[str, Column("p.name")]  # `prop_` and the digits of a stable id
     kind: ArtifactKind
     state: ProposalState
     title: str | None = None
@@ -159,12 +159,14 @@ class Proposal(CamelRecord):
     artifact: Annotated[str, PlainSerializer(lambda _: {}, return_type=dict[str, Any])]
     provenance: ProvenanceOfProposal
     # An earlier proposal, or what is installed of it; empty for none, which is answered as null.
-    duplicate_of: Annotated[str, PlainSerializer(lambda it: it or None, return_type=str | None)]
+    duplicate_of: Annotated[
+        str, UNSTORED, PlainSerializer(lambda it: it or None, return_type=str | None)
+    ]
     owner: ProposalOwner
-    activation: AppliedProposal | None = None
+    activation: Annotated[AppliedProposal | None, UNSTORED] = None
     created_at: Milliseconds
     updated_at: Milliseconds
-    number: int = Field(exclude=True)
+    number: Annotated[int, Column("p.id"), Field(exclude=True)]
     checksum: bytes = Field(exclude=True)  # SHA-256 of the artifact when it was stored
     revision: int = Field(exclude=True)  # 0 for a new one
 
@@ -178,6 +180,13 @@ class Proposal(CamelRecord):
         sent, name = super().json_bytes(), b'"artifact":'  # in a text its quotes are escaped
         return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
 
+
+def _require_whole(of: Proposal) -> None:
+    if sha256(of.artifact.encode()).digest() != of.checksum:
+        raise Unreadable
+
+
+_PROPOSAL = RowMapper(Proposal, "proposals", "p.id", alias="p.", check=_require_whole)
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
 Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
@@ -487,9 +496,7 @@ def artifact_columns(text: str) -> Mapping[str, object]:
 
 # The rows. Of equal artifacts the first that is open or applied is what later ones repeat.
 
-_SELECT = """SELECT p.id, p.name, p.kind, p.state, p.title, p.rationale, p.artifact, p.checksum,
-                    p.source_runs, p.synthesizer, p.principal, p.revision, p.created_at,
-                    p.updated_at, d.id, d.name, d.kind, d.state, d.checksum"""
+_SELECT = f"SELECT {_PROPOSAL}, d.id, d.name, d.kind, d.state, d.checksum"
 _FIRST_EQUAL = """LEFT JOIN proposals d
                          ON d.id = (SELECT o.id
                                       FROM proposals o
@@ -503,7 +510,9 @@ _FIRST_EQUAL = """LEFT JOIN proposals d
 def known_proposal(tx: Transaction, proposal_id: str, what: str = "proposal") -> Proposal:
     """The proposal; NotFound says that `what` is not there."""
     statement = f"{_SELECT} FROM proposals p {_FIRST_EQUAL} WHERE p.name = :name"
-    return required(tx[Sql].first(_reader(tx), statement, name=proposal_id), f"{what} not found")
+    return required(
+        tx[Sql].first(partial(_read, tx), statement, name=proposal_id), f"{what} not found"
+    )
 
 
 def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
@@ -517,7 +526,7 @@ def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
           ORDER BY listed.key""",
         ids=json.dumps(list(numbers)),
     )
-    return list(sql.intact(rows, _reader(tx)))
+    return list(sql.intact(rows, partial(_read, tx)))
 
 
 def proposal_sizes(
@@ -564,37 +573,17 @@ def _sized(number: int, size: int) -> tuple[int, int]:
     return number, count(size)
 
 
-def _reader(tx: Transaction) -> Callable[[Any], Proposal]:
-    @reads("proposals")
-    def read(  # noqa: PLR0913, PLR0917 - its columns
-        number: int, name: str, kind: str, state: str, title: str | None, rationale: str | None,
-        artifact: str, checksum: bytes, runs: str, synthesizer: str | None, principal: str | None,
-        revision: int, created_at: int, updated_at: int, equal_number: int | None,
-        equal: str | None, equal_kind: str | None, equal_state: str | None,
-        equal_sum: bytes | None,
-    ) -> Proposal:  # fmt: skip
-        if sha256(artifact.encode()).digest() != checksum:
-            raise Unreadable
-        equals = equal_number, equal, equal_kind, equal_state, equal_sum
-        source = ProvenanceOfProposal(source_run_ids=texts_of(runs), synthesizer_model=synthesizer)
-        ref = _named(number, name, kind, state, checksum)
-        return Proposal(
-            number=number, id=name, kind=ArtifactKind(kind), state=ProposalState(state),
-            title=title, rationale=rationale, artifact=artifact, checksum=checksum,
-            revision=count(revision), duplicate_of="" if equal_number is None else _equal(equals),
-            provenance=source,
-            activation=None if ref == name else AppliedProposal(installed_artifact_ref=ref),
-            owner=ProposalOwner(tenant=tx.caller.tenant, principal=principal),
-            created_at=instant(created_at), updated_at=instant(updated_at),
-        )  # fmt: skip
-
-    return read
+def _read(tx: Transaction, row: Any) -> Proposal:
+    made, (*_, number, name, kind, state, checksum) = _PROPOSAL(row), row
+    owner = ProposalOwner(tenant=tx.caller.tenant, principal=made.owner.principal)
+    equal = "" if number is None else _equal((number, name, kind, state, checksum))
+    is_applied = made.state is ProposalState.APPLIED
+    applied = AppliedProposal(installed_artifact_ref=made.installed) if is_applied else None
+    return made.model_copy(update={"owner": owner, "duplicate_of": equal, "activation": applied})
 
 
-def _named(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
+@reads("proposals")
+def _equal(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
     """What a repetition of this proposal duplicates: what is installed of it, or itself."""
     is_applied = ProposalState(state) is ProposalState.APPLIED
     return installed_ref(ArtifactKind(kind), name, checksum) if is_applied else name
-
-
-_equal = reads("proposals")(_named)

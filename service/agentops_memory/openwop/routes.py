@@ -20,10 +20,11 @@ from ..http.bodies import JSON, Refused, answered, written
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.access import Caller
 from ..telemetry import hide_too
-from . import adapter, commitments, entries, host_runs, passes, proposals
+from . import adapter, archives, commitments, consolidation, entries, host_runs, passes, proposals
 from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, marked
-from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded, Trigger
+from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .commitments import ConditionKind
+from .passes import Trigger
 from .proposals import ACTIVATION, ArtifactInvalid, ArtifactKind
 from .runs import SnapshotLost
 
@@ -224,7 +225,9 @@ def refused(refusal: Refusal) -> Response:
     return Refused(known, REFUSALS, content)
 
 
-NOUNS = adapter, host_runs, passes, entries, commitments, proposals
+NOUNS = (
+    adapter, host_runs, archives, consolidation, passes, entries, commitments, proposals,
+)  # fmt: skip
 OpenWopOperations = Callable[[Serving], Sequence[Operation]]
 
 

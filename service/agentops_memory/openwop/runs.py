@@ -191,13 +191,9 @@ def snapshot_of(tx: Transaction, run: str | None, ref: MemoryRef) -> Snapshot | 
 
 
 def is_lost(
-    tx: Transaction,
-    run: Run,
-    at: Snapshot,
-    refs: Iterable[MemoryRef],
-    until: datetime,
+    tx: Transaction, run: Run, at: Snapshot, refs: Iterable[MemoryRef], until: datetime,
     since: Offset | None = None,
-) -> bool:
+) -> bool:  # fmt: skip
     """Whether a snapshot that the run's log tells of is not there as a whole any more.
 
     That is so if something of it had expired by `until`, or was erased. What was still there after

@@ -16,12 +16,13 @@ from agentops_memory.http.bodies import answered, written
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter, host_runs, passes
+from agentops_memory.openwop import adapter, archives, consolidation, host_runs
 from agentops_memory.openwop.adapter import MOST_ENTRIES
 from agentops_memory.openwop.api import BODIES, RefEntryId, Serving
+from agentops_memory.openwop.archives import CompactBody, DistillBody
+from agentops_memory.openwop.consolidation import ConsolidateBody
 from agentops_memory.openwop.entries import RefDraft, RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
-from agentops_memory.openwop.passes import CompactBody, ConsolidateBody, DistillBody
 
 from . import bodies as b
 from .requests import asked_once
@@ -55,7 +56,7 @@ class SeamPasses:
         ref = MemoryRef(given.memory_ref)
         caller = await asked_once(request, "seam_compact")
         body = CompactBody(memory_ref=ref)
-        done = await passes.compact(self.services, caller, body)
+        done = await archives.compact(self.services, caller, body)
         event = done.value.event
         output = RefEntryId(str(event.payload["outputId"]))
         archive = await self._content(caller, ref, output)
@@ -72,7 +73,7 @@ class SeamPasses:
             ref = MemoryRef(DISTILLED + sha256(written(list(clean))).hexdigest())
         redacted = await self._fill(caller, ref, contents)
         body = DistillBody(memory_ref=ref, token_budget=given.token_budget)
-        done = await passes.distill(self.services, caller, body)
+        done = await archives.distill(self.services, caller, body)
         shown = {
             "event": done.value.event.payload,
             "archiveChecksum": done.value.archive_checksum,
@@ -93,7 +94,9 @@ class SeamPasses:
             return answered({"event": event, "secretLeaked": any(value in it for it in found)})
 
     async def _consolidated(self, caller: Caller, ref: MemoryRef) -> dict[str, object]:
-        done = await passes.consolidate(self.services, caller, ConsolidateBody(memory_ref=ref))
+        done = await consolidation.consolidate(
+            self.services, caller, ConsolidateBody(memory_ref=ref)
+        )
         return {name: done.value.event.payload[name] for name in ("inputCount", "outputCount")}
 
     async def _fill(self, caller: Caller, ref: MemoryRef, contents: Sequence[str]) -> int:
