@@ -32,7 +32,7 @@ from ..telemetry import Cut, annotate
 from . import api
 from .api import BASE, DEFAULT_ROWS, Page, Param, Query, Serving, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_matched
-from .entries import Origin, Provenance, RefDraft, RefEntry, RefTable, added
+from .entries import Origin, Provenance, RefEntry, RefTable, added
 from .runs import RunEventType, RunId, RunTable, require_open, require_secrets, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
@@ -333,8 +333,7 @@ def put_entry(
     if ends is not None and ends <= tx.now:
         raise BadFields([("expiresAt", "must be in the future")])
     origin = Origin.whole(run=run.id if run else None, node=node, agent=body.agent_id)
-    draft = RefDraft(ref=ref, content=body.content, tags=tags, id=body.id, origin=origin)
-    entry = added(tx, draft, ends=ends)
+    entry = added(tx, ref, body.content, tags, name=body.id, origin=origin, ends=ends)
     if replaced:
         last = tx[RunTable].newest()
         for it in replaced:

@@ -10,9 +10,10 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Transaction, noop
+from ..engine.engine import Transaction
 from ..errors import BadFields, Refusal
 from ..http.bodies import WRITTEN, fault_of, must
+from ..http.gate import short_switch_interval
 from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.erasure import ErasureId
@@ -28,8 +29,8 @@ from . import api, passes
 from .api import BASE, MemoryChanged, RefEntryId, Screen, Serving, op, present, stable_id
 from .archives import MOST_NAMED, first_end, units
 from .commitments import arm, conditions_of, meet
-from .entries import Method, Origin, RefDraft, RefEntry, RefTable, added, erase_some, subjects
-from .passes import Link, PassObject, Pausing, Trigger
+from .entries import Method, Origin, RefEntry, RefTable, added, erase_some, subjects
+from .passes import Link, PassObject, Trigger
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 
 STEP = 200  # links of one transaction; puts wait for it
@@ -178,7 +179,8 @@ async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
             some = listed[start : start + STEP]  # of which none ever changes
             known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
             entries += known
-        plan = await asyncio.to_thread(planned, entries, screen, passes.Throttle())
+        with short_switch_interval():  # others are served meanwhile
+            plan = await asyncio.to_thread(planned, entries, screen)
         replaced = len(begun.replaced) - begun.merges  # before
         begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
         with suppress(api.ScreenOutdated, api.MemoryChanged):
@@ -207,26 +209,25 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
 # Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
 
 
-def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[Link]:
+def plan(entries: Sequence[RefEntry]) -> list[Link]:
     """What a consolidation supersedes, in the order of the entries, which come oldest first.
 
     An entry is superseded at most once, and by one that is not. So whatever part of the plan is
     done, a plan for the rest has the other links, and none is left at the end.
     """
-    survivors = dict(_stale(entries, pause))
+    survivors = dict(_stale(entries))
     alike = defaultdict[Tags, list[RefEntry]](list)
     for entry in entries:
-        pause()
         if entry.memory not in survivors:
             tags = frozenset(tag for tag in entry.tags if not tag.startswith(INCIDENTAL))
             alike[tags].append(entry)
     for those in alike.values():
         if len(those) > 1:
-            survivors.update(_covered(those, pause))
+            survivors.update(_covered(those))
     return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
-def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _stale(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries of whose keys each has a newer holder of the same subjects, and the newest.
 
     What supersedes them is the newest holder of one of its keys, so it is not stale. A key
@@ -234,18 +235,16 @@ def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[Memory
     """
     facts = list[list[tuple[Tags, str]]]()
     for entry in entries:
-        pause()
         about = frozenset(subjects(entry.tags))
         facts.append([(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY])
     newest = {fact: at for at, those in enumerate(facts) for fact in those}
     for at, those in enumerate(facts):
-        pause()
         holders = [newest[fact] for fact in those]
         if holders and at not in holders:
             yield entries[at].memory, entries[max(holders)].memory
 
 
-def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _covered(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries whose units a larger text has, or a newer entry of the same text.
 
     Of the larger ones it is the largest, of equal ones the newest. It is one that stays, and
@@ -255,14 +254,12 @@ def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[Memo
     numbers = dict[tuple[str, ...], int]()  # of units
     places = dict[frozenset[int], list[int]]()  # of the entries of each text; the last is newest
     for at, entry in enumerate(entries):
-        pause()
         contents = {unit.words for unit in units(entry.content)}
         text = frozenset([numbers.setdefault(words, len(numbers)) for words in contents])
         if text:  # nothing tells that what has no unit is said elsewhere
             places.setdefault(text, []).append(at)
     holders = defaultdict[int, list[frozenset[int]]](list)
     for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
-        pause()
         rarest = min((holders.get(unit, []) for unit in text), key=len)
         survivor = next((other for other in rarest if text < other), text)
         if survivor is text:
@@ -288,19 +285,18 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
     return listed, tx[RunTable].high()
 
 
-def planned(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:
+def planned(known: Sequence[RefEntry], screen: Screen) -> Sequence[Step]:
     """The steps of a pass. What takes part is screened again, and judged as it is then."""
     by_id = {it.memory: it for it in known}
     changed, checked = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
         entries = [changed.get(id_, it) for id_, it in by_id.items()]
-        links = sorted(plan(entries, pause))  # those of an entry side by side
+        links = sorted(plan(entries))  # those of an entry side by side
         due, before = {id_ for it in links for id_ in it} - checked, len(changed)
         checked |= due
         for id_ in due:
             if (clean := screened(by_id[id_], screen)) != by_id[id_]:
                 changed[id_] = clean
-            pause()
         if len(changed) == before:
             break
     last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with that
@@ -431,9 +427,8 @@ def _merged(
     """Put the entry that stands for its sources from now on; it is about whom they are about."""
     tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))
     origin, ref = Origin(run=run.id, method=Method.HOST), MemoryRef(run.refs[0])
-    draft = RefDraft(ref=ref, content=merge.content, tags=tags, origin=origin)
     conditions = conditions_of(tags, tx.now)
-    entry = added(tx, draft, ends=first_end(sources))
+    entry = added(tx, ref, merge.content, tags, origin=origin, ends=first_end(sources))
     passes.link(tx, run, [Link(entry.memory, it.memory) for it in sources], counts=True)
     meet(tx, ref, entry)
     arm(tx, entry.memory, conditions)
@@ -445,8 +440,10 @@ def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
     (stored,) = tx[MemoryTable].loaded([entry.memory])
     name = None if stable_id(entry.id) else entry.id
     origin = tx[RefTable].provenance(ref, entry.id).origin
-    draft = RefDraft(ref=ref, content=entry.content, tags=entry.tags, id=name, origin=origin)
-    new = added(tx, draft, ends=entry.expires_at, like=stored)
+    new = added(
+        tx, ref, entry.content, entry.tags, name=name, origin=origin, ends=entry.expires_at,
+        like=stored,
+    )  # fmt: skip
     for statement in _TAKEN_OVER:
         tx[Sql].run(statement, old=entry.memory, new=new.memory)
     return new.memory

@@ -66,15 +66,7 @@ class Origin(CamelRecord):
     method: Method = Field(default=Method.PUT, exclude=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RefDraft:
-    """An entry to be put."""
-
-    ref: MemoryRef
-    content: str
-    tags: tuple[str, ...] = ()
-    id: RefEntryId | None = None
-    origin: Origin = Origin()
+UNKNOWN = Origin()  # of an entry that was put in no run
 
 
 class RefEntry(CamelRecord):
@@ -125,32 +117,33 @@ class ListedRef(NamedTuple):
     length: int  # code points
 
 
-def added(
-    tx: Transaction, draft: RefDraft, *, ends: datetime | None = None, like: Memory | None = None
-) -> RefEntry:
+def added(  # noqa: PLR0913 - all that an entry is
+    tx: Transaction, ref: MemoryRef, content: str, tags: tuple[str, ...], *,
+    name: RefEntryId | None = None, origin: Origin = UNKNOWN, ends: datetime | None = None,
+    like: Memory | None = None,
+) -> RefEntry:  # fmt: skip
     """Store a new entry; `like` another one, it keeps when that was put, and how often seen."""
-    at = tx[SpaceTable].named(SpaceKind.REF, "refs", {"ref": draft.ref})
+    at = tx[SpaceTable].named(SpaceKind.REF, "refs", {"ref": ref})
     memory = Memory(
         uid=tx.new_uid(tx.now), session=None, space=at, key=None,
-        text=Text(type=ENTRY_TYPE, title="", content=draft.content, tags=draft.tags),
+        text=Text(type=ENTRY_TYPE, title="", content=content, tags=tags),
         duplicates=like.duplicates if like else 1,
         last_seen_at=like.last_seen_at if like else tx.now,
         created_at=like.created_at if like else tx.now, updated_at=tx.now,
-        lifecycle=Lifecycle(expires_at=ends), content_hash=content_hash(draft.content),
+        lifecycle=Lifecycle(expires_at=ends), content_hash=content_hash(content),
     )  # fmt: skip
     memory = created(tx, memory)
     space, _ = tx[SpaceTable].placed(memory.space)
-    origin = draft.origin
     tx[Sql].insert(
-        "ref_entries", memory_id=memory.id, space_id=space, name=draft.id,
+        "ref_entries", memory_id=memory.id, space_id=space, name=name,
         created_at=micros(memory.created_at), ends_at=optional_micros(ends),
         run=origin.run, node=origin.node, agent=origin.agent, method=origin.method.value,
         **_measures(memory),
     )  # fmt: skip
     _tag(tx[Sql], memory, space)
     return RefEntry(
-        id=ref_entry_id(memory.uid, draft.id), memory=memory.id, uid=memory.uid,
-        content=draft.content, tags=draft.tags, created_at=memory.created_at, expires_at=ends,
+        id=ref_entry_id(memory.uid, name), memory=memory.id, uid=memory.uid,
+        content=content, tags=tags, created_at=memory.created_at, expires_at=ends,
     )  # fmt: skip
 
 

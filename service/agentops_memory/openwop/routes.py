@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from .. import errors
-from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, KeyReused, Refusal
+from ..errors import AnswerErased, AnswerLost, BadFields, Denied, KeyReused, Refusal
 from ..http.app import document
 from ..http.bodies import JSON, Refused, answered, written
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
@@ -178,12 +178,6 @@ class ProtocolDescription(BaseModel):
     components: dict[str, Any]
 
 
-class KeyMismatch(Conflict):
-    """Another request was done under the idempotency key."""
-
-    code = "idempotency_key_mismatch"
-
-
 DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
     BadFields: lambda it: {
         "fields": [{"field": name, "problem": problem} for name, problem in it.faults]
@@ -205,16 +199,15 @@ DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
 
 def refused(refusal: Refusal) -> Response:
     """The answer to a refused request: its sentence holds nothing that was sent or stored."""
-    known = refusal
-    if isinstance(refusal, KeyReused):
-        known = KeyMismatch(str(refusal))
-    elif isinstance(refusal, AnswerLost | AnswerErased):  # of neither the protocol has a name
-        known = MemoryChanged()
+    # Of an answer that is lost or erased the protocol has no name.
+    known = MemoryChanged() if isinstance(refusal, AnswerLost | AnswerErased) else refusal
+    is_other = isinstance(refusal, KeyReused)
+    code = "idempotency_key_mismatch" if is_other else CODES.get(known.code, known.code)
 
     def content(_: Scope, request_id: str) -> bytes:
         is_fields = isinstance(known, BadFields)
         problem: JsonObject = {
-            "error": CODES.get(known.code, known.code),
+            "error": code,
             "message": "The request is not valid." if is_fields else str(known),
         }
         details = next((of(known) for kind, of in DETAILS.items() if isinstance(known, kind)), {})

@@ -12,11 +12,10 @@ from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop import adapter
 from agentops_memory.openwop.api import BODIES, Page, RefEntryId, Serving
-from agentops_memory.openwop.entries import RefDraft
 
 from . import bodies as b
 from .requests import asked_once
-from .seeding import Seed, Seeding
+from .seeding import RefDraft, Seed, Seeding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,12 +21,12 @@ from agentops_memory.openwop.adapter import MOST_ENTRIES
 from agentops_memory.openwop.api import BODIES, RefEntryId, Serving
 from agentops_memory.openwop.archives import CompactBody, DistillBody
 from agentops_memory.openwop.consolidation import ConsolidateBody
-from agentops_memory.openwop.entries import RefDraft, RefEntry
+from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
 
 from . import bodies as b
 from .requests import asked_once
-from .seeding import Seed, Seeding
+from .seeding import RefDraft, Seed, Seeding
 
 SINCE = datetime(2026, 1, 1, tzinfo=UTC)  # when the first source was put, on any day it is
 SECOND = timedelta(seconds=1)

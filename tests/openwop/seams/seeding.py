@@ -15,11 +15,22 @@ from agentops_memory.memory.access import Caller, Role
 from agentops_memory.memory.idempotency import once
 from agentops_memory.memory.redactor import require_room
 from agentops_memory.memory.saves import Written
+from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import removed
-from agentops_memory.openwop.api import Screen, Serving, require_plain, require_ref
+from agentops_memory.openwop.api import RefEntryId, Screen, Serving, require_plain, require_ref
 from agentops_memory.openwop.commitments import arm, conditions_of, meet
-from agentops_memory.openwop.entries import RefDraft, RefEntry, RefTable, added
+from agentops_memory.openwop.entries import RefEntry, RefTable, added
 from agentops_memory.recall.instants import whole_milliseconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefDraft:
+    """An entry to be put."""
+
+    ref: MemoryRef
+    content: str
+    tags: tuple[str, ...] = ()
+    id: RefEntryId | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,7 +96,7 @@ def _seeded(tx: Transaction, seed: Seed) -> RefEntry:
     like: Any = None  # what a new entry takes of one whose place it has
     if seed.at is not None:
         like = SimpleNamespace(duplicates=1, last_seen_at=tx.now, created_at=seed.at)
-    entry = added(tx, draft, ends=ends, like=like)
+    entry = added(tx, draft.ref, draft.content, draft.tags, name=draft.id, ends=ends, like=like)
     if ends is None or ends > tx.now:
         meet(tx, draft.ref, entry)
         arm(tx, entry.memory, conditions)

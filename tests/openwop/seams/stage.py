@@ -11,12 +11,12 @@ from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop import adapter, host_runs
 from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntryBody
 from agentops_memory.openwop.api import RefEntryId, Serving
-from agentops_memory.openwop.entries import ForgetBody, RefDraft, RefEntry, forget
+from agentops_memory.openwop.entries import ForgetBody, RefEntry, forget
 from agentops_memory.openwop.host_runs import RunSecretBody
 from agentops_memory.openwop.runs import RunId
 
 from .requests import JsonObject
-from .seeding import Seed, Seeding
+from .seeding import RefDraft, Seed, Seeding
 
 OTHER = TenantId("conformance-other")
 NODE = "conformance"
