@@ -271,11 +271,8 @@ async def search(
 
 
 def _refs(tx: Transaction, limit: int, after: str | None = None) -> Sequence[RefExtent]:
-    statement = f"""SELECT {_EXTENT}
-                     FROM refs
-                    WHERE ref > :after AND entries > 0
-                 ORDER BY ref
-                    LIMIT :limit"""
+    statement = f"""SELECT {_EXTENT} FROM refs WHERE ref > :after AND entries > 0
+                  ORDER BY ref LIMIT :limit"""
     return tx[Sql].filled(
         limit, lambda most: tx[Sql].run(statement, after=after or "", limit=most), _EXTENT
     )
@@ -376,7 +373,6 @@ def delete_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: st
 
 
 def removed(tx: Transaction, memory: MemoryId) -> None:
-    """Delete an entry that is there."""
     tx[Sql].run(
         "UPDATE ref_entries SET deleted_after = :after WHERE memory_id = :id",
         id=memory, after=tx[RunTable].newest(),

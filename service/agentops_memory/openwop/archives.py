@@ -116,7 +116,13 @@ async def compact(serving: Serving, caller: Caller, body: CompactBody) -> Writte
     ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
 
     def read(tx: Transaction) -> Build:
-        sources = compaction_inputs(tx, ref)
+        chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
+        for each in passes.inputs(tx, ref, passes.REPLACEABLE):
+            room -= each.size
+            if len(chosen) == MOST_COMPACTED or room < 0:
+                break
+            chosen.append(each.memory)
+        sources = tx[RefTable].some(chosen)
         return partial(archive_of, ref, sources, content=text, supersedes=replaces)
 
     done = await _archived(serving, caller, "compaction", ref, read, passes.REPLACEABLE)
@@ -134,8 +140,10 @@ async def distill(serving: Serving, caller: Caller, body: DistillBody) -> Writte
     most = min(body.token_budget or MOST_TOKENS, MOST_TOKENS)
 
     def read(tx: Transaction) -> Build:
-        sources = distillation_inputs(tx, ref, which, most)
-        ends = None
+        listed, ends = list(passes.inputs(tx, ref, which)), None
+        if listed:
+            _distillation_cap(most, _tokens(listed))  # or BudgetExceeded
+        sources = tx[RefTable].some([each.memory for each in listed])
         if body.expires_at is not None:
             at, problem = instant(body.expires_at), "must be in the future"
             ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
@@ -369,28 +377,6 @@ def _cut(line: _Line, cap: int) -> str:
         return line.text
     kept = text[: max(cap - len(ELLIPSIS), 0)].decode(errors="ignore")
     return kept + ELLIPSIS if len(kept) > _PREFIX else ""
-
-
-# What becomes of entries: the archives of a compaction and of a distillation.
-def compaction_inputs(tx: Transaction, ref: MemoryRef) -> Sequence[RefEntry]:
-    """The oldest entries that an archive may take the place of."""
-    chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
-    for each in passes.inputs(tx, ref, passes.REPLACEABLE):
-        room -= each.size
-        if len(chosen) == MOST_COMPACTED or room < 0:
-            break
-        chosen.append(each.memory)
-    return tx[RefTable].some(chosen)
-
-
-def distillation_inputs(
-    tx: Transaction, ref: MemoryRef, which: Inputs, budget: int
-) -> Sequence[RefEntry]:
-    """All entries, if they fit into the budget; BudgetExceeded."""
-    listed = list(passes.inputs(tx, ref, which))
-    if listed:
-        _distillation_cap(budget, _tokens(listed))
-    return tx[RefTable].some([each.memory for each in listed])
 
 
 def first_end(sources: Iterable[RefEntry]) -> datetime | None:

@@ -338,7 +338,6 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
 
 
 def known(tx: Transaction, commitment_id: str) -> Commitment:
-    """The commitment, or NotFound."""
     uid = uid_of(COMMITMENT, commitment_id)
     if uid and (rows := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
         return rows[0]

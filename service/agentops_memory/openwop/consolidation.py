@@ -197,11 +197,8 @@ async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
     """Refs to which something was put since a pass has looked at all of each."""
     return tx[Sql].column(
-        """SELECT ref
-             FROM refs
-            WHERE ref > :after AND newest > consolidated AND entries > 1
-         ORDER BY ref
-            LIMIT :limit""",
+        """SELECT ref FROM refs WHERE ref > :after AND newest > consolidated AND entries > 1
+         ORDER BY ref LIMIT :limit""",
         after=after, limit=MOST_CHANGED,
     )  # fmt: skip
 
@@ -271,9 +268,6 @@ def _covered(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]
                 yield memory, stays
 
 
-# What a pass reads, and what it plans.
-
-
 def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryId]:
     """All entries that may be replaced, oldest first, and the newest memory; MemoryTooLarge."""
     listed, size = list[MemoryId](), 0
@@ -322,9 +316,6 @@ def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody]) -> li
     """What a host wants merged, as far as it is there."""
     ids = (id_ for merge in merges for id_ in merge.ids)
     return [entry for id_ in ids if (entry := tx[RefTable].get(ref, id_))]
-
-
-# What a pass does, a transaction for each step.
 
 
 def begin_pass(

@@ -247,9 +247,6 @@ async def drop_idle(serving: Serving, caller: Caller, idle: timedelta) -> None:
             registry.forget(key)
 
 
-# What is done in a transaction.
-
-
 def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
     id_, refs = body.run_id, tuple(body.memory_refs)
     known = tx[RunTable].get(id_) if id_ is not None else None

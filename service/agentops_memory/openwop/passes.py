@@ -116,7 +116,6 @@ async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
 
 
 async def index(serving: Serving, caller: Caller, memory_ref: MemoryRef) -> MemoryIndex:
-    """The live archives of the ref."""
     ref = serving.readable(caller, memory_ref)
     document = await serving.engine.read(caller, memory_index, ref)
     annotate({"memory.result_count": len(document.archives)})

@@ -390,7 +390,6 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal |
 def _listed(
     tx: Transaction, /, after: str | None, limit: int, **where: str | None
 ) -> tuple[Sequence[Proposal], bool]:
-    """Proposals, and whether there are more to continue with."""
     sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
     numbers, has_more = api.first_fitting(((number, size, 0) for number, size in sizes), limit)
     return proposals_of(tx, numbers), has_more
@@ -399,7 +398,6 @@ def _listed(
 def _artifacts(
     tx: Transaction, kind: str | None, after: str | None, limit: int
 ) -> Sequence[InstalledArtifact]:
-    """What is applied, in order of its proposals."""
     of_kind = "" if kind is None else "AND kind = :kind"
     statement = f"""SELECT id, name, kind, checksum
                       FROM proposals
@@ -440,9 +438,6 @@ def redact_proposal(tx: Transaction, id_: str, screen: api.Screen) -> None:
 def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) -> None:
     payload = {"proposalId": of.id, "kind": of.kind.value, **more}
     tx[RunTable].record(type_, (payload, ()))
-
-
-# What is screened. An artifact may be longer without its secrets.
 
 
 def redacted(screen: api.Screen, of: Texts) -> Texts:
