@@ -33,7 +33,7 @@ from . import api
 from .api import BASE, DEFAULT_ROWS, Page, Param, Query, Serving, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_matched
 from .entries import Origin, Provenance, RefEntry, RefTable, added
-from .runs import RunEventType, RunId, RunTable, require_open, require_secrets, snapshot_of
+from .runs import RunEventType, RunId, RunTable, SecretsLost, require_open, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
 MOST_ENTRIES = 500  # entries of a page
@@ -314,7 +314,9 @@ def put_entry(
     ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
     run = None if body.run_id is None else require_open(tx, body.run_id)
     if run is not None:
-        require_secrets(run, registered(run.id))
+        held = registered(run.id)
+        if any(held.get(id_, 0) < number for id_, number in run.secrets.items()):
+            raise SecretsLost("The values registered by the run are lost; register them again.")
     known = None if body.id is None else tx[RefTable].get(ref, body.id)
     if known is not None:
         says_the_same = known.content == body.content and known.tags == tags

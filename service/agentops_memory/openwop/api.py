@@ -25,7 +25,7 @@ from ..errors import BadFields, Conflict, Denied, Unavailable
 from ..http import bodies
 from ..http.gate import current_caller
 from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.query import ENTRY, fitting, instant, natural, public_id, uid_of
+from ..http.query import ENTRY, fitting, instant, natural, public_id
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role, TenantId
 from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
@@ -159,11 +159,6 @@ _FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _named), (_KEY, f"{MARK}openai-
 def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
     """The public id of an entry, by its stable id and the name that its host gave."""
     return RefEntryId(name or public_id(ENTRY, uid))
-
-
-def stable_id(entry: RefEntryId) -> str | None:
-    """The stable id in a public one; None for a name that a host gave."""
-    return uid_of(ENTRY, entry)
 
 
 def is_malformed(ref: str) -> bool:

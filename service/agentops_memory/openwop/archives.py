@@ -20,10 +20,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import BaseModel, Field
 
-from ..engine.engine import Transaction
+from ..engine.engine import Transaction, noop
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN
-from ..http.gate import short_switch_interval
 from ..http.protocol import Operation
 from ..http.query import instant
 from ..light import dataclass
@@ -43,7 +42,7 @@ from .adapter import removed
 from .api import BASE, Serving, op
 from .commitments import time_to_come
 from .entries import ListedRef, Method, Origin, RefEntry, RefTable, added, subjects
-from .passes import Inputs, Link, PassObject
+from .passes import Inputs, Link, PassObject, Pausing
 from .runs import RunEventType, RunId, RunKind, RunTable
 
 
@@ -167,8 +166,7 @@ async def _archived(
             with suppress(api.ScreenOutdated, api.MemoryChanged):
                 if await serving.engine.read(caller, is_due):
                     build = await serving.engine.read(caller, read)
-                    with short_switch_interval():  # others are served meanwhile
-                        draft = await asyncio.to_thread(build, screen)
+                    draft = await asyncio.to_thread(build, screen)
                 done = await serving.write(caller, screen, work, draft, which)
                 if draft is not None:
                     serving.pass_ended(kind, "done" if done.created else "unchanged")
@@ -279,7 +277,7 @@ class _Line(NamedTuple):
         return f"- {self.day.isoformat()}: {self.unit.text}"
 
 
-def extract(sources: Sequence[Source], cap: int) -> str:
+def extract(sources: Sequence[Source], cap: int, pause: Pausing = noop) -> str:
     """The lines of the sources, oldest first, that say the most within `cap` bytes.
 
     Every line's end counts, the last one's too. Where no line fits, or all words are stop words,
@@ -294,10 +292,11 @@ def extract(sources: Sequence[Source], cap: int) -> str:
         for line in lines:
             distinct.pop(line.unit.words, None)
             distinct[line.unit.words] = line
+        pause()
     if not distinct:
         return ""
     lines = list(distinct.values())
-    best, taken = _chosen(lines, weights, cap)
+    best, taken = _chosen(lines, weights, cap, pause)
     return "\n".join(lines[at].text for at in sorted(taken)) if taken else _cut(lines[best], cap)
 
 
@@ -326,9 +325,7 @@ def _undated(line: str, day: date) -> tuple[str, date]:
 
 
 def _chosen(
-    lines: Sequence[_Line],
-    weights: Mapping[str, int],
-    cap: int,
+    lines: Sequence[_Line], weights: Mapping[str, int], cap: int, pause: Pausing
 ) -> tuple[int, list[int]]:
     """The line that is best without a cap, and those that are taken: by what each adds a byte.
 
@@ -339,6 +336,7 @@ def _chosen(
     gains = list[int]()
     holders = defaultdict[str, list[int]](list)
     for at, line in enumerate(lines):
+        pause()
         words = set(line.unit.words) - STOPWORDS
         gains.append(sum(map(weights.__getitem__, words)))
         for word in words:
@@ -355,6 +353,7 @@ def _chosen(
     heapify(heap)
     best, taken, smallest = heap[0][-1], list[int](), min(sizes)
     while heap and cap >= smallest:
+        pause()
         known = heappop(heap)
         at = known[-1]
         if not gains[at] or sizes[at] > cap:
@@ -440,7 +439,7 @@ def _text(
         return screen.content(content) if has_words(map(_source, sources)) else None
     # A value is compared with texts as they were put: an extract may say it in pieces.
     clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
-    extracted = screen.text(extract(list(map(_source, clean)), cap))
+    extracted = screen.text(extract(list(map(_source, clean)), cap, passes.Throttle()))
     return extracted.encode()[:cap].decode(errors="ignore") or None
 
 

@@ -10,11 +10,11 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from ..engine.engine import Transaction
+from ..engine.engine import Transaction, noop
 from ..errors import BadFields, Refusal
 from ..http.bodies import WRITTEN, fault_of, must
-from ..http.gate import short_switch_interval
 from ..http.protocol import Operation
+from ..http.query import ENTRY, uid_of
 from ..memory.access import Caller
 from ..memory.erasure import ErasureId
 from ..memory.idempotency import is_due, once
@@ -26,11 +26,11 @@ from ..memory.saves import Written
 from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
 from . import api, passes
-from .api import BASE, MemoryChanged, RefEntryId, Screen, Serving, op, present, stable_id
+from .api import BASE, MemoryChanged, RefEntryId, Screen, Serving, op, present
 from .archives import MOST_NAMED, first_end, units
 from .commitments import arm, conditions_of, meet
 from .entries import Method, Origin, RefEntry, RefTable, added, erase_some, subjects
-from .passes import Link, PassObject, Trigger
+from .passes import Link, PassObject, Pausing, Trigger
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 
 STEP = 200  # links of one transaction; puts wait for it
@@ -179,8 +179,7 @@ async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
             some = listed[start : start + STEP]  # of which none ever changes
             known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
             entries += known
-        with short_switch_interval():  # others are served meanwhile
-            plan = await asyncio.to_thread(planned, entries, screen)
+        plan = await asyncio.to_thread(planned, entries, screen, passes.Throttle())
         replaced = len(begun.replaced) - begun.merges  # before
         begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
         with suppress(api.ScreenOutdated, api.MemoryChanged):
@@ -206,25 +205,26 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
 # Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
 
 
-def plan(entries: Sequence[RefEntry]) -> list[Link]:
+def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[Link]:
     """What a consolidation supersedes, in the order of the entries, which come oldest first.
 
     An entry is superseded at most once, and by one that is not. So whatever part of the plan is
     done, a plan for the rest has the other links, and none is left at the end.
     """
-    survivors = dict(_stale(entries))
+    survivors = dict(_stale(entries, pause))
     alike = defaultdict[Tags, list[RefEntry]](list)
     for entry in entries:
+        pause()
         if entry.memory not in survivors:
             tags = frozenset(tag for tag in entry.tags if not tag.startswith(INCIDENTAL))
             alike[tags].append(entry)
     for those in alike.values():
         if len(those) > 1:
-            survivors.update(_covered(those))
+            survivors.update(_covered(those, pause))
     return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
-def _stale(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries of whose keys each has a newer holder of the same subjects, and the newest.
 
     What supersedes them is the newest holder of one of its keys, so it is not stale. A key
@@ -232,16 +232,18 @@ def _stale(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]:
     """
     facts = list[list[tuple[Tags, str]]]()
     for entry in entries:
+        pause()
         about = frozenset(subjects(entry.tags))
         facts.append([(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY])
     newest = {fact: at for at, those in enumerate(facts) for fact in those}
     for at, those in enumerate(facts):
+        pause()
         holders = [newest[fact] for fact in those]
         if holders and at not in holders:
             yield entries[at].memory, entries[max(holders)].memory
 
 
-def _covered(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
     """The entries whose units a larger text has, or a newer entry of the same text.
 
     Of the larger ones it is the largest, of equal ones the newest. It is one that stays, and
@@ -251,12 +253,14 @@ def _covered(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]
     numbers = dict[tuple[str, ...], int]()  # of units
     places = dict[frozenset[int], list[int]]()  # of the entries of each text; the last is newest
     for at, entry in enumerate(entries):
+        pause()
         contents = {unit.words for unit in units(entry.content)}
         text = frozenset([numbers.setdefault(words, len(numbers)) for words in contents])
         if text:  # nothing tells that what has no unit is said elsewhere
             places.setdefault(text, []).append(at)
     holders = defaultdict[int, list[frozenset[int]]](list)
     for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
+        pause()
         rarest = min((holders.get(unit, []) for unit in text), key=len)
         survivor = next((other for other in rarest if text < other), text)
         if survivor is text:
@@ -279,18 +283,19 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
     return listed, tx[RunTable].high()
 
 
-def planned(known: Sequence[RefEntry], screen: Screen) -> Sequence[Step]:
+def planned(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:
     """The steps of a pass. What takes part is screened again, and judged as it is then."""
     by_id = {it.memory: it for it in known}
     changed, checked = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
         entries = [changed.get(id_, it) for id_, it in by_id.items()]
-        links = sorted(plan(entries))  # those of an entry side by side
+        links = sorted(plan(entries, pause))  # those of an entry side by side
         due, before = {id_ for it in links for id_ in it} - checked, len(changed)
         checked |= due
         for id_ in due:
             if (clean := screened(by_id[id_], screen)) != by_id[id_]:
                 changed[id_] = clean
+            pause()
         if len(changed) == before:
             break
     last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with that
@@ -429,7 +434,7 @@ def _merged(
 def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
     """Put an entry anew, in its place, without the secrets that it held."""
     (stored,) = tx[MemoryTable].loaded([entry.memory])
-    name = None if stable_id(entry.id) else entry.id
+    name = None if uid_of(ENTRY, entry.id) else entry.id
     origin = tx[RefTable].provenance(ref, entry.id).origin
     new = added(
         tx, ref, entry.content, entry.tags, name=name, origin=origin, ends=entry.expires_at,

@@ -14,6 +14,8 @@ from pydantic import BaseModel, Field
 from ..engine.engine import Transaction, audited
 from ..errors import BadFields, NotFound, required
 from ..http.protocol import Operation
+from ..http.query import ENTRY as ENTRY_ID
+from ..http.query import uid_of
 from ..light import dataclass
 from ..memory.access import Caller, Role
 from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
@@ -37,7 +39,7 @@ from ..memory.table import Sql, Table
 from ..recall.text import content_hash, object_of
 from ..record import CamelRecord, Milliseconds
 from . import api
-from .api import RefEntryId, Serving, Snapshot, op, present, put_by, ref_entry_id, stable_id
+from .api import RefEntryId, Serving, Snapshot, op, present, put_by, ref_entry_id
 from .runs import FORGOTTEN, RUN, RunEventType, RunId, RunTable
 
 ENTRY_TYPE = "memory"
@@ -234,7 +236,7 @@ class RefTable(Table):
                       FROM {_named(before, has_no_name=False)} {visible}
                   ORDER BY e.memory_id DESC
                      LIMIT 1""",
-                ref=ref, name=before, uid=stable_id(before), **api.values(at),
+                ref=ref, name=before, uid=uid_of(ENTRY_ID, before), **api.values(at),
             ).fetchone()  # fmt: skip
             if row is None:
                 raise BadFields([("before", "is not the id of an entry")])
@@ -258,7 +260,7 @@ class RefTable(Table):
                  WHERE {present(at)}
               ORDER BY m.id DESC
                  LIMIT 1""",
-            ref=ref, name=id_, uid=stable_id(id_), **self._at(at),
+            ref=ref, name=id_, uid=uid_of(ENTRY_ID, id_), **self._at(at),
         ).fetchone()  # fmt: skip
 
     def _listing(self, tag: str | None, at: Snapshot | None, condition: str) -> str:
@@ -307,7 +309,7 @@ def _named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
 
     A stable id is the id of those alone that have no name.
     """
-    if stable_id(id_) is None:
+    if uid_of(ENTRY_ID, id_) is None:
         return """refs f
                   JOIN ref_entries e ON f.ref = :ref AND e.space_id = f.space_id AND e.name = :name
                   JOIN memories m ON m.id = e.memory_id"""

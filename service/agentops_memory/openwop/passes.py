@@ -1,7 +1,8 @@
 """Passes over a ref: what one reads and notes, its undo, and the index of what is archived."""
 
 import json
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple, NewType
@@ -221,6 +222,25 @@ def finished(
     tx[RunTable].tell(run, type_, payload)
     tx[RunTable].end(run, RunStatus.COMPLETED)
     return PassEvent.whole(type=type_.value, payload=payload)
+
+
+Pausing = Callable[[], object]
+"""Called between two pieces of work."""
+
+WORKED = 0.001  # seconds, after which it rests
+
+
+class Throttle:
+    """Pauses as long as it worked, so that other requests wait only a moment."""
+
+    def __init__(self) -> None:
+        self._since = time.perf_counter()
+
+    def __call__(self) -> None:
+        worked = time.perf_counter() - self._since
+        if worked >= WORKED:
+            time.sleep(worked)
+            self._since = time.perf_counter()
 
 
 @asynccontextmanager

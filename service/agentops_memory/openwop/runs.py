@@ -160,12 +160,6 @@ def require_open(tx: Transaction, run: str) -> Run:
     return known
 
 
-def require_secrets(run: Run, registered: Mapping[str, int]) -> None:
-    """Refuse with SecretsLost if an id has fewer values here than the run has registered."""
-    if any(registered.get(id_, 0) < count for id_, count in run.secrets.items()):
-        raise SecretsLost("The values registered by the run are lost; register them again.")
-
-
 # What a run sees: memory as it was when it began, whole or refused (OpenWOP RFC 0004 §A).
 
 
