@@ -81,8 +81,7 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
         return None
     sql = tx[Sql]
     awaited = sql.column(
-        f"""SELECT listed.value
-              FROM {sql.dialect.texts("listed")}
+        f"""SELECT listed.value FROM {sql.dialect.texts("listed")}
              WHERE EXISTS (SELECT 1
                              FROM commitments c {sql.dialect.hint("commitments_by_tag")}
                             WHERE c.space_id = {SPACE} AND c.tag = listed.value
@@ -98,8 +97,7 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
                   JOIN ref_entries e ON e.memory_id = t.memory_id
                  WHERE t.space_id = {SPACE} AND t.tag = :tag AND t.memory_id <> :new
                        AND {present(None)}
-              ORDER BY t.created_at DESC, t.memory_id DESC
-                 LIMIT 2""",
+              ORDER BY t.created_at DESC, t.memory_id DESC LIMIT 2""",
             ref=ref, tag=tag, new=entry.memory, now=micros(tx.now),
         )  # fmt: skip
         if len(others) < 2:  # the one may be the source itself; two are as good as all
@@ -130,8 +128,7 @@ def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
                        ON c.space_id = t.space_id AND c.tag = t.tag AND c.id <= t.newest
                           AND (t.source_id IS NULL OR c.memory_id = t.source_id)
                  WHERE t.id = :note AND c.state = 'armed'
-              ORDER BY c.id
-                 LIMIT :most""",
+              ORDER BY c.id LIMIT :most""",
             note=note, most=most - len(ids),
         )  # fmt: skip
         if len(ids) == most:
@@ -374,8 +371,7 @@ def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> S
 
 def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> bool:
     sql = tx[Sql]
-    armed = f"""SELECT 1
-                  FROM commitments {sql.dialect.hint("commitments_by_tag")}
+    armed = f"""SELECT 1 FROM commitments {sql.dialect.hint("commitments_by_tag")}
                  WHERE space_id = (SELECT space_id FROM ref_entries WHERE memory_id = :source)
                        AND state = 'armed'"""
     free = MOST_ARMED - len(conditions)
@@ -383,8 +379,7 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
         return False
     tags = [it.tag for it in conditions if it.tag is not None]
     return not tags or not sql.exists(
-        f"""SELECT 1
-              FROM {sql.dialect.texts("listed")}
+        f"""SELECT 1 FROM {sql.dialect.texts("listed")}
              WHERE EXISTS ({armed} AND tag = listed.value LIMIT 1 OFFSET :free)""",
         source=source, texts=json.dumps(tags), free=MOST_OF_TAG - 1,
     )  # fmt: skip
@@ -401,11 +396,9 @@ def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
     due = _picked(tx, take_matched(tx, most))
     if len(due) < most:
         ids = tx[Sql].column(
-            f"""SELECT id
-                  FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
+            f"""SELECT id FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
                  WHERE {_IS_DUE}
-              ORDER BY due_at, id
-                 LIMIT :most""",
+              ORDER BY due_at, id LIMIT :most""",
             most=most - len(due), now=micros(tx.now),
         )  # fmt: skip
         due += _picked(tx, ids)
@@ -415,8 +408,7 @@ def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
 def has_due(tx: Transaction) -> bool:
     """Whether a tag is noted that was met, or the time of an armed one has come."""
     return tx[Sql].exists("SELECT 1 FROM met_tags LIMIT 1") or tx[Sql].exists(
-        f"""SELECT 1
-              FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
+        f"""SELECT 1 FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
              WHERE {_IS_DUE}
              LIMIT 1""",
         now=micros(tx.now),
@@ -482,8 +474,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
         sql.run(
             """DELETE FROM met_tags
                 WHERE tag = :tag
-                      AND NOT EXISTS (SELECT 1
-                                        FROM commitments c
+                      AND NOT EXISTS (SELECT 1 FROM commitments c
                                        WHERE c.space_id = met_tags.space_id AND c.tag = :tag
                                              AND c.state = 'armed')""",
             tag=tag,
@@ -538,8 +529,7 @@ def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
               FROM commitments c {tx[Sql].dialect.hint("commitments_armed")}
               JOIN ref_entries e ON e.memory_id = c.memory_id
              WHERE c.state = 'armed' AND NOT ({_CURRENT})
-          ORDER BY c.memory_id
-             LIMIT :most""",
+          ORDER BY c.memory_id LIMIT :most""",
         most=most, now=micros(tx.now),
     )  # fmt: skip
 

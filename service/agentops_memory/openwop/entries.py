@@ -175,13 +175,11 @@ def sized(id_: int, size: int, length: int) -> ListedRef:
     return ListedRef(MemoryId(id_), count(size), count(length))
 
 
-_SOURCES = """SELECT older_id
-                FROM ref_supersessions
+_SOURCES = """SELECT older_id FROM ref_supersessions
                WHERE newer_id = :memory AND ended_after IS NULL
                UNION
               SELECT source_id FROM derivations WHERE memory_id = :memory"""
-_NEWER = """SELECT newer_id
-              FROM ref_supersessions
+_NEWER = """SELECT newer_id FROM ref_supersessions
              WHERE older_id = :memory AND ended_after IS NULL"""
 
 
@@ -234,8 +232,7 @@ class RefTable(Table):
             row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
                       FROM {_named(before, has_no_name=False)} {visible}
-                  ORDER BY e.memory_id DESC
-                     LIMIT 1""",
+                  ORDER BY e.memory_id DESC LIMIT 1""",
                 ref=ref, name=before, uid=uid_of(ENTRY_ID, before), **api.values(at),
             ).fetchone()  # fmt: skip
             if row is None:
@@ -258,8 +255,7 @@ class RefTable(Table):
                   FROM {_named(id_)}
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
                  WHERE {present(at)}
-              ORDER BY m.id DESC
-                 LIMIT 1""",
+              ORDER BY m.id DESC LIMIT 1""",
             ref=ref, name=id_, uid=uid_of(ENTRY_ID, id_), **self._at(at),
         ).fetchone()  # fmt: skip
 

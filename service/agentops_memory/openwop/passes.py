@@ -132,11 +132,9 @@ NO_ARCHIVES = Inputs(
 )
 REPLACEABLE = Inputs(  # those that another entry may stand for
     f"""{NO_ARCHIVES}
-        AND NOT EXISTS (SELECT 1
-                          FROM ref_tags t
+        AND NOT EXISTS (SELECT 1 FROM ref_tags t
                          WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
-        AND NOT EXISTS (SELECT 1
-                          FROM commitments c
+        AND NOT EXISTS (SELECT 1 FROM commitments c
                          WHERE c.memory_id = e.memory_id AND c.state = 'armed')"""
 )
 
@@ -282,8 +280,7 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
         f"""SELECT {_INDEXED}
               FROM (SELECT a.*, f.ref
                       {live}
-                  ORDER BY e.created_at DESC, e.memory_id DESC
-                     LIMIT {MOST_INDEXED}) g
+                  ORDER BY e.created_at DESC, e.memory_id DESC LIMIT {MOST_INDEXED}) g
               JOIN ref_entries e ON e.memory_id = g.memory_id
               JOIN memories m ON m.id = e.memory_id
           ORDER BY e.created_at DESC, e.memory_id DESC""",

@@ -399,11 +399,9 @@ def _artifacts(
     tx: Transaction, kind: str | None, after: str | None, limit: int
 ) -> Sequence[InstalledArtifact]:
     of_kind = "" if kind is None else "AND kind = :kind"
-    statement = f"""SELECT id, name, kind, checksum
-                      FROM proposals
+    statement = f"""SELECT id, name, kind, checksum FROM proposals
                      WHERE state = 'applied' AND id > :after {of_kind}
-                  ORDER BY id
-                     LIMIT :limit"""
+                  ORDER BY id LIMIT :limit"""
     values = {"after": _number_of(tx, after and proposal_in(after)), "kind": kind}
     return tx[Sql].filled(
         limit, lambda most: tx[Sql].run(statement, limit=most, **values), _installed
@@ -493,13 +491,11 @@ def artifact_columns(text: str) -> Mapping[str, object]:
 
 _SELECT = f"SELECT {_PROPOSAL}, d.id, d.name, d.kind, d.state, d.checksum"
 _FIRST_EQUAL = """LEFT JOIN proposals d
-                         ON d.id = (SELECT o.id
-                                      FROM proposals o
+                         ON d.id = (SELECT o.id FROM proposals o
                                      WHERE o.kind = p.kind AND o.digest = p.digest
                                            AND o.place < p.place
                                            AND o.state IN ('draft', 'revised', 'applied')
-                                  ORDER BY o.place
-                                     LIMIT 1)"""
+                                  ORDER BY o.place LIMIT 1)"""
 
 
 def known_proposal(tx: Transaction, proposal_id: str, what: str = "proposal") -> Proposal:
@@ -529,11 +525,9 @@ def proposal_sizes(
 ) -> Sequence[tuple[int, int]]:
     """The numbers of proposals after one, in order, each with the bytes of its texts."""
     conditions = [f"AND {column} = :{column}" for column, it in where.items() if it is not None]
-    statement = f"""SELECT id, size
-                      FROM proposals
+    statement = f"""SELECT id, size FROM proposals
                      WHERE id > :after {" ".join(conditions)}
-                  ORDER BY id
-                     LIMIT :most"""
+                  ORDER BY id LIMIT :most"""
     return tx[Sql].filled(
         most, lambda limit: tx[Sql].run(statement, after=after, most=limit, **where), _sized
     )

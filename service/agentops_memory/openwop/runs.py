@@ -410,8 +410,7 @@ class RunTable(Table):
                  WHERE id IN (SELECT v.id
                                 FROM {self._sql.ids("listed")}
                                 JOIN run_events v ON v.run = listed.value
-                            ORDER BY v.run, v.sequence DESC
-                               LIMIT :most)""",
+                            ORDER BY v.run, v.sequence DESC LIMIT :most)""",
             ids=json.dumps(list(runs)), most=most,
         ).rowcount  # fmt: skip
 
