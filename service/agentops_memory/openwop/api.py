@@ -524,7 +524,7 @@ def op(  # noqa: PLR0913 - all that an operation is
     is_write, in_path = method != "GET", _IN_PATH.findall(path)
     keyed = is_write if takes_key is None else takes_key
     needed = role or (Role.WRITER if is_write else Role.READER)
-    refusals = ([404] if in_path else []) + [*more.pop("refusals", ())]
+    refusals = (*((404,) if in_path else ()), *more.pop("refusals", ()))
     status, status_if_new = more.get("status", 200), more.get("status_if_new")
 
     async def handle(request: Request) -> Response:

@@ -110,7 +110,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
 async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
     """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
     run = RunId(run_id)
-    async with serving.locks.of(caller, run):  # what is audited is what is done
+    async with serving.locks.of(caller, "undo", run):  # what is audited is what is done
         if await serving.engine.read(caller, lambda tx: is_due(tx) and undoable(tx, run)):
             await audited(serving.audit, caller, "pass.undone", run=run)
         return await serving.engine.write(caller, once(undo_pass), run)
@@ -248,7 +248,7 @@ async def locked(
     """Inside, no other pass of the ref runs in this process; a refusal is counted."""
     api.require_ref(ref, caller.tenant, serving.screen(caller))
     try:
-        async with serving.locks.of(caller, ref):
+        async with serving.locks.of(caller, "pass", ref):
             yield
     except Refusal:
         serving.pass_ended(kind, "refused")

@@ -285,7 +285,7 @@ async def revise(
     serving: Serving, caller: Caller, proposal_id: str, body: ProposalChangeBody
 ) -> Written[Proposal]:
     """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
-    async with serving.locks.of(caller, proposal_id):
+    async with serving.locks.of(caller, "proposal", proposal_id):
         return await _write_screened(serving, caller, body, once(revise_proposal), proposal_id)
 
 
@@ -303,7 +303,7 @@ async def move(
 
     What is installed, or withdrawn, is audited before. ProposalStateConflict.
     """
-    async with serving.locks.of(caller, proposal_id):  # what is audited is what is done
+    async with serving.locks.of(caller, "proposal", proposal_id):  # what is audited is what is done
         while True:
             plan = await serving.engine.read(caller, planned, proposal_id, to)
             if plan and ProposalState.APPLIED in (to, plan.state):
