@@ -375,10 +375,8 @@ def delete_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: st
 
 
 def removed(tx: Transaction, memory: MemoryId) -> None:
-    tx[Sql].run(
-        "UPDATE ref_entries SET deleted_after = :after WHERE memory_id = :id",
-        id=memory, after=tx[RunTable].newest(),
-    )  # fmt: skip
+    row = {"memory_id": memory, "deleted_after": tx[RunTable].newest()}
+    tx[Sql].update("ref_entries", "memory_id", row)
     cancel_of(tx, [memory])
     (stored,) = tx[MemoryTable].loaded([memory])
     gone = replace(stored, deleted_at=tx.now)

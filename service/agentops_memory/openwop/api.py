@@ -273,22 +273,22 @@ def reading(work: Callable[..., T]) -> Callable[..., Awaitable[T]]:
 
 
 def first_fitting(
-    listed: Iterable[tuple[T, int, int]], limit: int, budget: int | None = None
-) -> tuple[list[T], bool]:
-    """The first of some that fit into one answer, and whether there are more to continue with.
+    listed: Iterable[tuple[T, int, int]], limit: int, budget: int | None = None, *,
+    room: int = MAX_READ,
+) -> tuple[list[T], bool]:  # fmt: skip
+    """The first of some that fit into a room, and whether there are more to continue with.
 
     Each comes with the bytes of its content, and the length of that in code points. One that alone
     exceeds the budget is left out; of the others the longest prefix whose lengths add up to no
     more than it (RFC 0113).
     """
-    chosen: list[T] = []
-    room, left = MAX_READ, budget
+    chosen, most = list[T](), MOST if budget is None else budget
+    left = most
     for each, size, length in listed:
-        if budget is not None and length > budget:
+        if length > most:
             continue
-        room -= size
-        left = None if left is None else left - length
-        if len(chosen) == limit or room < 0 or (left is not None and left < 0):
+        room, left = room - size, left - length
+        if len(chosen) == limit or room < 0 or left < 0:
             return chosen, True
         chosen.append(each)
     return chosen, False

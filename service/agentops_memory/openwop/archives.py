@@ -28,7 +28,6 @@ from ..http.query import instant
 from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
-from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
 from ..memory.rows import micros
 from ..memory.saves import Written
@@ -115,12 +114,8 @@ async def compact(serving: Serving, caller: Caller, body: CompactBody) -> Writte
     ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
 
     def read(tx: Transaction) -> Build:
-        chosen, room = list[MemoryId](), MOST_COMPACTED_BYTES
-        for each in passes.inputs(tx, ref, passes.REPLACEABLE):
-            room -= each.size
-            if len(chosen) == MOST_COMPACTED or room < 0:
-                break
-            chosen.append(each.memory)
+        oldest = passes.inputs(tx, ref, passes.REPLACEABLE)
+        chosen, _ = api.first_fitting(oldest, MOST_COMPACTED, room=MOST_COMPACTED_BYTES)
         sources = tx[RefTable].some(chosen)
         return partial(archive_of, ref, sources, content=text, supersedes=replaces)
 

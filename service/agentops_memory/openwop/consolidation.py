@@ -384,8 +384,7 @@ def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassO
         payload["mergedIds"] = list(begun.replaced)
     payload["trigger"] = trigger.value
     event = passes.finished(tx, run, RunEventType.CONSOLIDATED, payload)
-    looked = "UPDATE refs SET consolidated = :newest WHERE ref = :ref"
-    tx[Sql].run(looked, ref=begun.ref, newest=begun.newest)
+    tx[Sql].update("refs", "ref", {"ref": begun.ref, "consolidated": begun.newest})
     return PassObject(run_id=run.id, event=event)
 
 

@@ -150,10 +150,7 @@ def added(  # noqa: PLR0913 - all that an entry is
 
 def measure(tx: Transaction, memory: Memory) -> None:
     """Update the size and tags of an entry whose text was redacted."""
-    tx[Sql].run(
-        "UPDATE ref_entries SET size = :size, length = :length WHERE memory_id = :id",
-        id=memory.id, **_measures(memory),
-    )  # fmt: skip
+    tx[Sql].update("ref_entries", "memory_id", {"memory_id": memory.id, **_measures(memory)})
     tx[Sql].run("DELETE FROM ref_tags WHERE memory_id = :id", id=memory.id)
     space, _ = tx[SpaceTable].placed(memory.space)
     _tag(tx[Sql], memory, space)
