@@ -37,7 +37,6 @@ from .openintent import routes as openintent
 from .openintent.memory import AgentEntries
 from .openwop import routes as openwop
 from .openwop.api import Serving as OpenWop
-from .openwop.commitments import Firing
 from .openwop.routes import OpenWopOperations
 from .operations.files.seals import SealFile, SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
@@ -244,10 +243,9 @@ class _Wiring:
 
     def _openwop(self, engine: Engine, jobs: BackgroundJobs) -> OpenWop:
         settings, metrics = self.settings, self.telemetry.metrics
-        firing = Firing(engine=engine, on_fired=metrics.fired, on_due=jobs.due.set)
         return OpenWop(
             engine=engine, redaction=self.redaction, audit=self.audit, clock=self.clock,
-            fire=firing.step, features=settings.recall, timeout=settings.recall_limit,
+            fire=jobs.firing(engine).step, features=settings.recall, timeout=settings.recall_limit,
             keep_archives=settings.keep_archives, is_consolidating=bool(settings.consolidate_every),
             on_due=jobs.due.set, on_erased=jobs.erased.set,
             pass_ended=partial(metrics.count, PASSES),

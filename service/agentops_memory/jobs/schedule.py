@@ -343,7 +343,7 @@ class BackgroundJobs:
         The rest comes later.
         """
         await end_all_idle(engine, [caller], self.settings.session_idle)
-        await jobs.Job(self._firing(engine).look, log, FIRE_LATER).run([caller])
+        await jobs.Job(self.firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
@@ -368,7 +368,7 @@ class BackgroundJobs:
         """
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        firing = self._firing(storage.in_passing)
+        firing = self.firing(storage.in_passing)
         fire = jobs.Job(firing.look, log, FIRE_LATER)
         fire_more = jobs.Job(partial(firing.step, most=FEW), log, FIRE_LATER)
         settle = jobs.Job(
@@ -413,7 +413,7 @@ class BackgroundJobs:
         ):
             yield
 
-    def _firing(self, engine: Engine) -> Firing:
+    def firing(self, engine: Engine) -> Firing:
         return Firing(engine=engine, on_fired=self.metrics.fired, on_due=self.due.set)
 
 
