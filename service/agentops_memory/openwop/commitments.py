@@ -331,7 +331,7 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
         return Written(value=armed[0])
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
-    return Written(value=made, is_new=True)
+    return Written(value=known(tx, made), is_new=True)
 
 
 def known(tx: Transaction, commitment_id: str) -> Commitment:
@@ -346,8 +346,8 @@ def cancel_commitment(tx: Transaction, id_: str) -> Commitment:
     return known(tx, id_)
 
 
-def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> Sequence[Commitment]:
-    """Make commitments of an entry that has none of these armed; TooManyArmed."""
+def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> Sequence[str]:
+    """Make commitments of an entry that has none of these armed; their ids. TooManyArmed."""
     if not conditions:
         return ()
     if not _has_room(tx, source, conditions):
@@ -364,9 +364,7 @@ def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> S
             for uid, it in zip(uids, conditions, strict=True)
         ],
     )  # fmt: skip
-    dialect = tx[Sql].dialect
-    which = f"{dialect.texts('listed')} {dialect.leads} commitments c ON c.uid = listed.value"
-    return _some(tx, which, "TRUE ORDER BY c.id", texts=json.dumps(uids))
+    return [public_id(COMMITMENT, uid) for uid in uids]
 
 
 def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> bool:
