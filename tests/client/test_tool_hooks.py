@@ -13,8 +13,8 @@ import pytest
 
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory_client.runtime.conversation import ToolCall
 from agentops_memory_client.runtime.hooks import Capture, Question, WrongPattern
+from agentops_memory_client.runtime.working_memory import ToolCall
 
 from ..support.forks import SOURCES
 from ..support.samples import for_each

@@ -10,11 +10,7 @@ from hypothesis import strategies as st
 
 from agentops_memory_client import Message
 from agentops_memory_client.runtime import ChatMessage, ToolCall, WorkingMemory
-from agentops_memory_client.runtime.conversation import (
-    line,
-    tokens,
-    trimmed,
-)
+from agentops_memory_client.runtime.working_memory import line, tokens, trimmed
 
 from ..support.agent_memory import call, calls, conversations, result
 from ..support.samples import examples, for_each

@@ -3,10 +3,9 @@
 It asks the service through the client alone.
 """
 
-from .conversation import ChatMessage, ToolCall
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks
 from .session import Lost, MemorySession, Report
-from .working_memory import CheckpointError, Unsent, WorkingMemory
+from .working_memory import ChatMessage, CheckpointError, ToolCall, Unsent, WorkingMemory
 
 __all__ = [
     "ChatMessage", "CheckpointError", "HooksRefused", "InjectRule", "Lost", "MemorySession",

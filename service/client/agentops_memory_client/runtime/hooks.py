@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as checked
 from pydantic_core import PydanticCustomError
 
 from ..contract.models import CLIENT, install_command
-from .conversation import ToolCall, require
+from .working_memory import ToolCall, require
 
 LONGEST_PATTERN = 10_000  # code points
 LONGEST_QUOTED = 80  # of a text in a message

@@ -24,9 +24,16 @@ from .. import AsyncMemoryClient, Context, Found, Message, SessionEnd, __version
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Refused, age_suffix
 from ..transport import HAS_TRACING, inject
 from . import working_memory
-from .conversation import ChatMessage, ToolCall, require
 from .hooks import Question, ToolHooks
-from .working_memory import CheckpointError, Operation, Unsent, WorkingMemory
+from .working_memory import (
+    ChatMessage,
+    CheckpointError,
+    Operation,
+    ToolCall,
+    Unsent,
+    WorkingMemory,
+    require,
+)
 
 if HAS_TRACING:
     from opentelemetry import trace

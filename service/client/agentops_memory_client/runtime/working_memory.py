@@ -9,20 +9,154 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, PlainValidator, ValidationError
+from pydantic import ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
 from ..client import LONGEST, replace, temporary, temporary_name
 from ..contract.models import adapter_of
-from .conversation import OF_NOUNS, ChatMessage, Text, ToolCall, line, require, tokens, trimmed
+
+Role = Literal["system", "user", "assistant", "tool"]
+
+TOKENS_OF_MESSAGE = 4  # of what is around the text
+LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
+
+# What a message says appears in no error.
+OF_NOUNS = ConfigDict(hide_input_in_errors=True, validate_by_name=True, defer_build=True)
+Text = Annotated[str, Field(strict=True)]
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
+class ToolCall:
+    """A tool call of a model, with its arguments as JSON has them.
+
+    ValueError for arguments that are still text.
+    """
+
+    id: Text
+    name: Text
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@checked(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
+class ChatMessage:
+    """One message of a conversation.
+
+    Only an assistant calls tools, and a tool's message names the call that it
+    answers; ValueError for any other.
+    """
+
+    role: Role
+    content: Text = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: Text | None = None
+
+    def __post_init__(self) -> None:
+        if self.tool_calls and self.role != "assistant":
+            raise ValueError(f"Only an assistant message has tool calls, not one of {self.role!r}.")
+        if (self.tool_call_id is None) is (self.role == "tool"):
+            raise ValueError("Exactly the messages with the role tool must have a tool_call_id.")
+
+    @classmethod
+    def system(cls, content: str) -> Self:
+        return cls(role="system", content=content)
+
+    @classmethod
+    def user(cls, content: str) -> Self:
+        return cls(role="user", content=content)
+
+    @classmethod
+    def assistant(cls, content: str = "", tool_calls: Iterable[ToolCall] = ()) -> Self:
+        return cls(role="assistant", content=content, tool_calls=tuple(tool_calls))
+
+    @classmethod
+    def tool(cls, tool_call_id: str, content: str) -> Self:
+        """The result of a call."""
+        return cls(role="tool", content=content, tool_call_id=tool_call_id)
+
+
+def tokens(messages: Iterable[ChatMessage]) -> int:
+    """About how many tokens the messages are: (bytes + 3) // 4 a text, 4 more a message.
+
+    A call counts as two texts, its name and its arguments.
+    """
+    total = 0
+    for message in messages:
+        texts = [message.content]
+        for call in message.tool_calls:
+            arguments = json.dumps(dict(call.arguments), ensure_ascii=False, separators=(",", ":"))
+            texts += [call.name, arguments]
+        total += TOKENS_OF_MESSAGE + sum((len(_bytes(text)) + 3) // 4 for text in texts)
+    return total
+
+
+def line(message: ChatMessage) -> Message | None:
+    """The message in a session's transcript; None for one that has no text there.
+
+    A call appears by its tool's name alone; system messages are left out.
+    """
+    called = (f"[tool_call: {call.name}]" for call in message.tool_calls)
+    text = "\n".join(filter(None, (message.content, *called)))
+    cut = _bytes(text)[:LONGEST_LINE].decode(errors="ignore")
+    if message.role == "system" or not cut.strip():
+        return None
+    return Message(role=message.role, content=cut)
+
+
+def require(name: str, value: object, kind: type) -> None:
+    """TypeError, with the argument's name, if it is of another type."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
+
+
+def _bytes(text: str) -> bytes:
+    """UTF-8, with U+FFFD for what is half of a character."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+Messages = tuple[ChatMessage, ...]
+
+
+def trimmed(messages: Sequence[ChatMessage], budget: int) -> tuple[Messages, Messages]:
+    """The messages that stay within so many tokens, and those that are dropped; both in order."""
+    sizes = [tokens((message,)) for message in messages]
+    excess, gone, cut = sum(sizes) - budget, 0, 0
+    covered, is_enough = -1, False  # the end of the latest block; whether what is before it was
+    blocks = zip(messages, sizes, _ends(messages), strict=True)
+    for index, (message, size, end) in enumerate(blocks) if excess > 0 else ():
+        if message.role == "system":  # in no block, and stays
+            continue
+        if index > covered and not is_enough:
+            cut, is_enough = index, gone >= excess
+        if index > covered and is_enough and message.role == "user":
+            cut = index
+            break
+        covered, gone = max(covered, end), gone + size
+    kept, dropped = list[ChatMessage](), list[ChatMessage]()
+    for index, message in enumerate(messages):
+        (kept if index >= cut or message.role == "system" else dropped).append(message)
+    return tuple(kept), tuple(dropped)
+
+
+def _ends(messages: Sequence[ChatMessage]) -> list[int]:
+    """For each message where the last result of its calls is, or else itself."""
+    ends = list(range(len(messages)))
+    called: dict[str | None, int] = {}
+    for index, message in enumerate(messages):
+        called.update((call.id, index) for call in message.tool_calls)
+        if message.tool_call_id in called:
+            ends[called[message.tool_call_id]] = index
+    return ends
 
 
 class CheckpointError(ValueError):
@@ -357,8 +491,14 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
     match value:
         case None | bool() | str():
             return value
-        case int() | float():
-            return _number(value, path)
+        case int() | float():  # but none that could not be read again
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ValueError(f"{_label(path)} is {value}, which JSON does not have.")
+            try:
+                str(value)
+            except ValueError as fault:
+                raise ValueError(f"{_label(path)} has too many digits.") from fault
+            return value
         case Mapping() | list() | tuple() if depth >= DEEPEST:
             raise ValueError(f"{_label(path)} is nested more than {DEEPEST} levels deep.")
         case Mapping():
@@ -370,17 +510,6 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
             raise ValueError(
                 f"{_label(path)} has the type {type(value).__name__}, which JSON does not have."
             )
-
-
-def _number(value: float, path: str) -> float:
-    """An int or a float; not one that could not be read again."""
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{_label(path)} is {value}, which JSON does not have.")
-    try:
-        str(value)
-    except ValueError as fault:
-        raise ValueError(f"{_label(path)} has too many digits.") from fault
-    return value
 
 
 def _step(path: str, key: object) -> str:
