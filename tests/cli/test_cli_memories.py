@@ -11,8 +11,16 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.cli.output import HINTS, MAY_BE_DONE, FileRefused, fail, file_errors
-from agentops_memory.cli.print_results import STRANGE, reasons, understood
+from agentops_memory.cli.output import (
+    HINTS,
+    MAY_BE_DONE,
+    STRANGE,
+    FileRefused,
+    fail,
+    file_errors,
+    reasons,
+    understood,
+)
 from agentops_memory_client.contract import models
 from agentops_memory_client.contract.models import Unreachable
 

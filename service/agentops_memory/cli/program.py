@@ -26,75 +26,63 @@ from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, Comman
 
 
 class Entry(NamedTuple):
-    path: str  # the module below commands/, and the name in it
+    module: str  # below commands/
     help: str
-    example: str  # what follows the name of the program
+    example: str = ""  # what follows the name of the command
 
 
 GROUPS: Mapping[str, Mapping[str, Entry]] = {
     "Memories": {
-        "save": Entry("memories:save", "Save a memory.", 'save "Orders go through a queue."'),
-        "search": Entry("memories:search", "Find memories by words.", "search where do orders go"),
-        "context": Entry("memories:context", "Preview the context an agent would get.",
-                         'context "Why is the order late?"'),
-        "list": Entry("memories:list_", "List memories, newest first.", "list --type decision"),
-        "show": Entry("memories:show_", "Show a memory in full.", "show 12"),
-        "edit": Entry("memories:edit", "Change a memory.", 'edit 12 --title "Two queues"'),
-        "delete": Entry("memories:delete", "Delete memories; `restore` brings them back.",
-                        "delete 12"),
-        "restore": Entry("backup:restore", "Restore a deleted memory, or a whole archive.",
-                         "restore 12"),
-        "pin": Entry("memories:pin", "Pin memories to the top of every context.", "pin 12"),
-        "unpin": Entry("memories:unpin", "Unpin memories.", "unpin 12"),
-        "supersede": Entry("memories:supersede", "Replace a memory with another, and keep both.",
-                           'supersede 12 "Orders go through two queues."'),
-        "confirm": Entry("memories:confirm", "Confirm that memories are still true.", "confirm 12"),
-        "review": Entry("memories:review", "Show which memories need a review.", "review"),
-        "history": Entry("memories:history", "Show what changed in a memory.", "history 12"),
-        "timeline": Entry("memories:timeline", "Show the memories saved before and after a memory.",
-                          "timeline 12"),
-        "sessions": Entry("memories:sessions", "List sessions, newest first.", "sessions"),
-        "stats": Entry("memories:stats", "Count stored memories and sessions.", "stats"),
+        "save": Entry("memories", "Save a memory.", '"Orders go through a queue."'),
+        "search": Entry("memories", "Find memories by words.", "where do orders go"),
+        "context": Entry("memories", "Preview the context an agent would get.",
+                         '"Why is the order late?"'),
+        "list": Entry("memories", "List memories, newest first.", "--type decision"),
+        "show": Entry("memories", "Show a memory in full.", "12"),
+        "edit": Entry("memories", "Change a memory.", '12 --title "Two queues"'),
+        "delete": Entry("memories", "Delete memories; `restore` brings them back.", "12"),
+        "restore": Entry("backup", "Restore a deleted memory, or a whole archive.", "12"),
+        "pin": Entry("memories", "Pin memories to the top of every context.", "12"),
+        "unpin": Entry("memories", "Unpin memories.", "12"),
+        "supersede": Entry("memories", "Replace a memory with another, and keep both.",
+                           '12 "Orders go through two queues."'),
+        "confirm": Entry("memories", "Confirm that memories are still true.", "12"),
+        "review": Entry("memories", "Show which memories need a review."),
+        "history": Entry("memories", "Show what changed in a memory.", "12"),
+        "timeline": Entry("memories", "Show the memories saved before and after a memory.", "12"),
+        "sessions": Entry("memories", "List sessions, newest first."),
+        "stats": Entry("memories", "Count stored memories and sessions."),
     },
     "Agents": {
-        "mcp": Entry("service:mcp", "Serve a project's memories to an agent over MCP.", "mcp"),
-        "demo": Entry("service:demo", "Try out a running service with sample memories.", "demo"),
+        "mcp": Entry("service", "Serve a project's memories to an agent over MCP."),
+        "demo": Entry("service", "Try out a running service with sample memories."),
     },
     "Operations": {
-        "serve": Entry("service:serve", "Run the service (the default).", "serve --listen :7437"),
-        "status": Entry("service:status", "Show whether the service is running and what it stores.",
-                        "status"),
-        "open": Entry("service:open_", "Open the API documentation in a browser.", "open"),
-        "health": Entry("service:health", "Exit with 0 if the service is healthy.", "health"),
-        "doctor": Entry("databases:doctor",
-                        "Check the data files, and fix what can be fixed safely.", "doctor --fix"),
-        "backup": Entry("backup:backup", "Back up all data to one archive.",
-                        "backup --to memory.zip"),
-        "export": Entry("transfer:export", "Export all memories as JSON.", "export memories.json"),
-        "import": Entry("transfer:import_", "Import memories from an export.",
-                        "import memories.json"),
-        "copy": Entry("databases:copy", "Copy all data from SQLite to PostgreSQL, or back.",
-                      "copy --to postgresql"),
-        "migrate": Entry("databases:migrate", "Upgrade the databases to the current format.",
-                         "migrate --dry-run"),
-        "index": Entry("databases:index", "Check the full-text index of a file, and rebuild it.",
-                       "index --check"),
-        "scan": Entry("databases:scan", "Find secrets in stored data, and remove them.",
-                      "scan --redact"),
+        "serve": Entry("service", "Run the service (the default).", "--listen :7437"),
+        "status": Entry("service", "Show whether the service is running and what it stores."),
+        "open": Entry("service", "Open the API documentation in a browser."),
+        "health": Entry("service", "Exit with 0 if the service is healthy."),
+        "doctor": Entry("databases", "Check the data files, and fix what can be fixed safely.",
+                        "--fix"),
+        "backup": Entry("backup", "Back up all data to one archive.", "--to memory.zip"),
+        "export": Entry("transfer", "Export all memories as JSON.", "memories.json"),
+        "import": Entry("transfer", "Import memories from an export.", "memories.json"),
+        "copy": Entry("databases", "Copy all data from SQLite to PostgreSQL, or back.",
+                      "--to postgresql"),
+        "migrate": Entry("databases", "Upgrade the databases to the current format.", "--dry-run"),
+        "index": Entry("databases", "Check the full-text index of a file, and rebuild it.",
+                       "--check"),
+        "scan": Entry("databases", "Find secrets in stored data, and remove them.", "--redact"),
     },
     "Administration": {
-        "keys": Entry("keys:keys", "Create, list, rotate and revoke API keys.",
-                      "keys create --name ci --role writer"),
-        "projects": Entry("projects:projects", "List, rename, merge and erase projects.",
-                          "projects list"),
-        "tenants": Entry("keys:tenants", "Create, list, export and erase tenants.",
-                         "tenants create acme"),
-        "agents": Entry("projects:agents",
-                        "List, limit, export and erase agents and their memory.", "agents list"),
-        "seal": Entry("keys:seal", "Rotate the keys that encrypt confidential values.",
-                      "seal rotate"),
-        "completion": Entry("service:completion", "Print the completion script for a shell.",
-                            "completion bash"),
+        "keys": Entry("keys", "Create, list, rotate and revoke API keys.",
+                      "create --name ci --role writer"),
+        "projects": Entry("projects", "List, rename, merge and erase projects.", "list"),
+        "tenants": Entry("keys", "Create, list, export and erase tenants.", "create acme"),
+        "agents": Entry("projects", "List, limit, export and erase agents and their memory.",
+                        "list"),
+        "seal": Entry("keys", "Rotate the keys that encrypt confidential values.", "rotate"),
+        "completion": Entry("service", "Print the completion script for a shell.", "bash"),
     },
 }  # fmt: skip
 COMMANDS: Mapping[str, Entry] = {
@@ -173,7 +161,7 @@ class Documented(click.Command):
         is_below_program = ctx.parent is not None and ctx.parent.parent is None
         if entry := COMMANDS.get(ctx.info_name or "") if is_below_program else None:
             with formatter.section("Example"):
-                formatter.write_text(f"{NAME} {entry.example}")
+                formatter.write_text(f"{NAME} {ctx.info_name} {entry.example}")
         is_all = bool(ctx.meta.get(NAME))
         sections: dict[str, list[tuple[str, str]]] = {"Options": [], "Where": [], "Settings": []}
         for param in self.get_params(ctx):
@@ -234,8 +222,8 @@ class LazyCommand(click.Command):
 
 
 def loaded(name: str) -> click.Command:
-    module, _, attribute = COMMANDS[name].path.partition(":")
-    command: click.Command = getattr(import_module(f"{__package__}.commands.{module}"), attribute)
+    module = vars(import_module(f"{__package__}.commands.{COMMANDS[name].module}"))
+    command: click.Command = module.get(f"{name}_") or module[name]  # `import` is a keyword
     return command
 
 
@@ -365,8 +353,13 @@ class _Program(SuggestingGroup):
         if any(map(PASSWORD.search, args)):
             fail(CommandRefused(NO_PASSWORDS), has_hint=False)
         # A shell that completes asks for commands while none is named.
-        is_completion = ctx.resilient_parsing and not args
-        return super().parse_args(ctx, args if is_completion else _command_first(args))
+        if (args[:1] and args[0] in OPTIONS_OF_PROGRAM) or (ctx.resilient_parsing and not args):
+            return super().parse_args(ctx, args)
+        at = 0
+        while at < len(args) and args[at].startswith("-"):
+            at += 1 if "=" in args[at] or args[at] in OPTIONS_OF_PROGRAM else 2
+        named = [args[at], *args[:at], *args[at + 1 :]] if at < len(args) else ["serve", *args]
+        return super().parse_args(ctx, named)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         for name, entries in GROUPS.items():
@@ -425,14 +418,3 @@ def main(ctx: click.Context) -> None:
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
-
-
-def _command_first(args: list[str]) -> list[str]:
-    if args and args[0] in OPTIONS_OF_PROGRAM:
-        return args
-    at = 0
-    while at < len(args) and args[at].startswith("-"):
-        at += 1 if "=" in args[at] or args[at] in OPTIONS_OF_PROGRAM else 2
-    if at >= len(args):
-        return ["serve", *args]
-    return [args[at], *args[:at], *args[at + 1 :]]

@@ -22,7 +22,7 @@ from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..light import dataclass, replace
 from ..settings import VARIABLES, Settings
-from .output import FileRefused, NoDatabase, file_errors, one_line, say
+from .output import FileRefused, NoDatabase, file_errors, one_line, print_json, say
 from .program import SettingOption, is_id
 
 if TYPE_CHECKING:
@@ -128,6 +128,16 @@ def run_on_target(
 
     with file_errors():
         return asyncio.run(answered())
+
+
+def answered(params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]]) -> T:
+    """What work answers; with --json it is printed, and the command is done."""
+    is_json = params.pop("as_json")
+    answer = run_on_target(params, work)
+    if is_json:
+        print_json(answer)
+        click.get_current_context().exit()
+    return answer
 
 
 @asynccontextmanager

@@ -23,8 +23,8 @@ from ...settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import output as out
 from .. import target as o
+from ..output import parts, tell
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
-from ..print_results import parts, tell
 from ..program import command, is_id
 from .memories import restore_memory
 

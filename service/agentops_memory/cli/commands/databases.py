@@ -39,9 +39,8 @@ from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out
 from .. import place as backends
 from .. import target as o
-from ..output import counted, one_line, progress_bar, say
+from ..output import counted, one_line, parts, print_json, progress_bar, say, tell
 from ..place import Backend, backend_of, finish, now, on_tenant, require_one_backend
-from ..print_results import parts, print_json, tell
 from ..program import command
 from ..target import (
     OPTIONS,

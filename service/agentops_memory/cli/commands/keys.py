@@ -21,9 +21,8 @@ from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings import duration
 from .. import target as o
-from ..output import confirm, counted, file_errors, say
+from ..output import cells, confirm, counted, file_errors, named, parts, print_records, say, tell
 from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written
-from ..print_results import cells, named, parts, print_records, tell
 from ..program import command, group
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")

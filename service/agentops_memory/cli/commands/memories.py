@@ -1,7 +1,7 @@
 """The commands on memories, for people: save, find, show, change and review."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from typing import Any
@@ -15,7 +15,6 @@ from agentops_memory_client.contract.service import MemoryService
 from ...memory.space import project_name
 from ...settings import retention_period
 from .. import output
-from .. import print_results as results
 from .. import target as o
 from ..output import CommandRefused
 from ..place import now
@@ -28,6 +27,9 @@ DONE = {
     "deduplicated": "Already known as #{0.id}{1} (seen {0.duplicate_count} times).",
 }
 LONGEST_TITLE = 60  # characters that a title has which is taken from its text
+
+FILTERS = ("type", "exclude_types", "tag", "scope", "before")
+MOST_NAMED = 10  # other projects of an answer that has nothing
 
 _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
 
@@ -70,7 +72,7 @@ def save(title: str, content: str | None, project: str, as_json: bool, **params:
     is_implied = source is ParameterSource.DEFAULT  # which the user may not expect
     where = f" in the project {project_name(project)}" if is_implied else ""
     if as_json:
-        results.print_json(saved)
+        output.print_json(saved)
     else:
         output.show(output.one_line(DONE[saved.action].format(saved, where)))
     if saved.redacted:
@@ -106,13 +108,13 @@ def list_(limit: int, as_json: bool, **params: Any) -> None:
         # One more tells that there is more.
         rows = await memories.recent(limit=limit + 1, **params)
         if not rows:
-            return rows, await results.nothing(memories, "No memory was found", params)
+            return rows, await _nothing(memories, "No memory was found", params)
         more = [f"There is more: --before {rows[limit - 1].id}"] if len(rows) > limit else []
         return rows[:limit], more
 
     rows, notes = run_on_target(params, listed)
     if as_json:
-        results.print_json(rows)
+        output.print_json(rows)
     elif rows:
         cells = [
             (f"#{it.id}", output.ago(it.updated_at), it.type,
@@ -120,13 +122,13 @@ def list_(limit: int, as_json: bool, **params: Any) -> None:
             for it in rows
         ]  # fmt: skip
         output.print_table(("ID", "CHANGED", "TYPE", "TITLE"), cells)
-    results.say_each(notes)
+    output.say_each(notes)
 
 
 @command(o.ID, *o.ANSWER)
 def show_(memory: int, **params: Any) -> None:
     """Show the memory ID in full."""
-    it = results.answered(params, lambda memories: memories.get(memory))
+    it = o.answered(params, lambda memories: memories.get(memory))
     output.show(output.one_line(f"#{it.id}  [{it.type}] {it.title}"), bold=True)
     revisions = f", revision {it.revision_count}" if it.revision_count > 1 else ""
     facts: dict[str, Any] = {
@@ -140,8 +142,8 @@ def show_(memory: int, **params: Any) -> None:
         "topic key": it.topic_key,
         "tags": ", ".join(it.tags),
         "pinned": it.pinned and "yes",
-        "supersedes": results.ids_of(it.supersedes),
-        "replaced by": results.ids_of(it.superseded_by),
+        "supersedes": output.ids_of(it.supersedes),
+        "replaced by": output.ids_of(it.superseded_by),
     }
     for name, fact in facts.items():
         if fact:
@@ -165,11 +167,11 @@ def search(words: Sequence[str], as_json: bool, **params: Any) -> None:
         if hits.hits:
             return hits, []
         every = await memories.search(query, **params | {"superseded": True})
-        return hits, await results.nothing(memories, "Nothing was found", params, len(every.hits))
+        return hits, await _nothing(memories, "Nothing was found", params, len(every.hits))
 
     hits, notes = run_on_target(params, searched)
-    results.print_found(hits, as_json=as_json)
-    results.say_each(notes)
+    output.print_found(hits, as_json=as_json)
+    output.say_each(notes)
 
 
 @command(
@@ -185,11 +187,11 @@ def context(prompt: Sequence[str], as_json: bool, **params: Any) -> None:
         answer = await memories.context(query=" ".join(prompt) or None, **params)
         if answer.observations or answer.summaries:
             return answer, []
-        return answer, await results.nothing(memories, "The context would be empty", params)
+        return answer, await _nothing(memories, "The context would be empty", params)
 
     answer, notes = run_on_target(params, fetched)
-    results.print_context(answer, as_json=as_json)
-    results.say_each(notes)
+    output.print_context(answer, as_json=as_json)
+    output.say_each(notes)
 
 
 @command(
@@ -200,7 +202,7 @@ def context(prompt: Sequence[str], as_json: bool, **params: Any) -> None:
 )
 def timeline(memory: int, before: int, after: int, **params: Any) -> None:
     """Show what was saved before and after the memory ID in its project."""
-    entries = results.answered(params, lambda it: it.timeline(memory, before=before, after=after))
+    entries = o.answered(params, lambda it: it.timeline(memory, before=before, after=after))
     rows = [
         (">" if it.id == memory else "", f"#{it.id}", output.ago(it.created_at), it.type, it.title)
         for it in entries
@@ -211,12 +213,12 @@ def timeline(memory: int, before: int, after: int, **params: Any) -> None:
 @command(o.ID, *o.ANSWER)
 def history(memory: int, **params: Any) -> None:
     """Show the revisions of the memory ID and what each changed, newest first."""
-    revisions = results.answered(params, lambda memories: memories.history(memory))
+    revisions = o.answered(params, lambda memories: memories.history(memory))
     for revision, earlier in pairwise([*revisions, None]):
         assert revision is not None  # that is the last alone
         at = output.ago(revision.created_at)
         output.show(f"{revision.revision}  {output.one_line(revision.action)}  {at}", bold=True)
-        for line in results.differences(earlier, revision):
+        for line in output.differences(earlier, revision):
             output.show(line, indent=3)
 
 
@@ -226,7 +228,7 @@ def history(memory: int, **params: Any) -> None:
 )  # fmt: skip
 def sessions(**params: Any) -> None:
     """List the sessions of the project, or of all projects, newest first."""
-    rows = results.answered(params, lambda memories: memories.sessions(**params))
+    rows = o.answered(params, lambda memories: memories.sessions(**params))
     if not rows:
         output.say("There are no sessions.")
         return
@@ -254,13 +256,40 @@ def stats(project: str | None, storage: bool, **params: Any) -> None:
 
         print_storage(params, as_json=params["as_json"])
         return
-    totals = results.answered(params, lambda memories: memories.stats(project))
+    totals = o.answered(params, lambda memories: memories.stats(project))
     observations = output.counted(totals.total_observations, "observation")
     own_sessions = output.counted(totals.total_sessions, "session")
     where = f" in the project {project_name(project)}" if project else ""
     output.show(output.one_line(f"{observations} and {own_sessions}{where}"))
     for name in totals.projects if not project else ():
         output.show(output.one_line(name), indent=2)
+
+
+async def _nothing(
+    memories: MemoryService, sentence: str, options: Mapping[str, Any], replaced: int = 0
+) -> list[str]:
+    """That there is nothing, where, and what is left out: nobody takes it for all there is.
+
+    `replaced` is how many memories would have been found, had others not replaced them.
+    """
+    stats = await memories.stats(options["project"])
+    count, own = stats.total_observations, project_name(options["project"] or "")
+    where = f" in the project {own}, which has {output.count_memories(count)}" if own else ""
+    if own and not count:
+        where = f": the project {own} has no memories"
+    sentences = [f"{sentence}{where}."]
+    filters = [f"--{it.replace('_', '-').removesuffix('s')}" for it in FILTERS if options.get(it)]
+    if filters and count:
+        sentences.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
+    if replaced:
+        by_others = f"{output.count_memories(replaced)} replaced by another"
+        sentences.append(f"Hidden: {by_others}; --superseded shows them.")
+    others = [it for it in stats.projects if it != own]
+    if others and own:
+        more = f" and {len(others) - MOST_NAMED:,} more" if len(others) > MOST_NAMED else ""
+        names = f"{', '.join(others[:MOST_NAMED])}{more}"
+        sentences.append(f"Other projects: {names}. --project '' searches all projects.")
+    return sentences
 
 
 Work = Callable[[MemoryService, int], Awaitable[Observation | str | None]]
@@ -283,7 +312,7 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
         answers = run_on_target(params, done)
         if as_json:
             records = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
-            results.print_json(records if records[1:] else records[0])
+            output.print_json(records if records[1:] else records[0])
             return
         for it, id_ in zip(answers, memories, strict=True):
             output.show(output.one_line(f"{verb} #{id_}{f': {it.title}' if it else ''}"))
@@ -346,7 +375,7 @@ def edit(
         if not title.strip() or (title, body.strip()) == (before.title, before.content.strip()):
             raise CommandRefused("Nothing was changed.")
         changes = {"title": title.strip(), "content": body.strip()}
-    changed = results.answered(params, lambda memories: memories.update(memory, **changes))
+    changed = o.answered(params, lambda memories: memories.update(memory, **changes))
     output.show(output.one_line(f"Changed #{changed.id}: {changed.title}"))
 
 
@@ -368,7 +397,7 @@ def supersede(memory: int, new: str, **params: Any) -> None:
         )  # fmt: skip
         return await memories.get(saved.id)
 
-    changed = results.answered(params, superseded)
+    changed = o.answered(params, superseded)
     output.show(output.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
 
 
@@ -386,7 +415,7 @@ def restore_memory(memory: int, revision: int | None, params: dict[str, Any]) ->
             )
         return await memories.restore(memory, older[0].revision)
 
-    changed = results.answered(params, restored)
+    changed = o.answered(params, restored)
     output.show(output.one_line(f"Restored #{changed.id}: {changed.title}"))
 
 
@@ -401,7 +430,7 @@ def restore_memory(memory: int, revision: int | None, params: dict[str, Any]) ->
 )  # fmt: skip
 def review(**params: Any) -> None:
     """List the memories that need a review, newest reason first."""
-    due = results.answered(params, lambda memories: memories.review(**params))
+    due = o.answered(params, lambda memories: memories.review(**params))
     if not due.items:
         output.say("No memory needs a review.")
         return

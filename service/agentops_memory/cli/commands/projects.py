@@ -22,9 +22,8 @@ from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from .. import target as o
-from ..output import confirm, counted, progress_bar, say, size
+from ..output import confirm, counted, named, parts, print_records, progress_bar, say, size, tell
 from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
-from ..print_results import named, parts, print_records, tell
 from ..program import command, group
 from ..target import Target, service_at
 

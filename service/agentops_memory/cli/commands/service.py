@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from ... import local, server, telemetry
     from ...mcp import server as stdio
     from ...sqlite import connection as sqlite
-    from .. import place, print_results
+    from .. import place
 else:  # what one of them needs alone
     client = Lazy(None, "agentops_memory_client")
     local, server = Lazy(__package__, "...local"), Lazy(__package__, "...server")
     telemetry = Lazy(__package__, "...telemetry")
     stdio = Lazy(__package__, "...mcp.server")
     sqlite = Lazy(__package__, "...sqlite.connection")
-    place, print_results = (Lazy(__package__, f"..{it}") for it in ("place", "print_results"))
+    place = Lazy(__package__, "..place")
     urls = Lazy(None, "urllib.request")
 
 log = logging.getLogger(__name__)
@@ -128,7 +128,7 @@ def status(project: str, listen: str | None, as_json: bool, **params: str | None
         except out.NoDatabase:
             facts["database_is_missing"] = True
     if as_json:
-        click.echo(json.dumps({name: print_results.json_of(fact) for name, fact in facts.items()}))
+        click.echo(json.dumps({name: out.json_of(fact) for name, fact in facts.items()}))
     else:
         for name, sentence in _sentences(facts):
             out.show(f"{name:<10}{out.one_line(sentence)}")
@@ -318,7 +318,7 @@ def demo(url: str) -> None:
         sentence = f"The program at that address refused POST /sessions: {error}"
         raise out.CommandRefused(sentence) from error
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
-    print_results.print_context(context, as_json=False)
+    out.print_context(context, as_json=False)
 
 
 VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks

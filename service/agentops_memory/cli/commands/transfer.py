@@ -29,8 +29,8 @@ from ...http.query import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
 from .. import output as out
+from ..output import print_json
 from ..place import refuse_own, written
-from ..print_results import print_json
 from ..program import command
 from ..target import ANSWER, FORCE, PROJECT_OPTION, TARGET, Target, argument, flag, run_on_target
 
