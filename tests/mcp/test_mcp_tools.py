@@ -6,10 +6,8 @@ from pathlib import Path
 import pytest
 from mcp.shared.exceptions import MCPError
 
-from agentops_memory.mcp import texts as sentences
 from agentops_memory.mcp.tools import offered
 from agentops_memory.settings import ALL_TOOLS, DEFAULT_TOOLS, Profile
-from agentops_memory_client.contract.models import Context, Found, Hit, Line
 
 from ..support.agents import BARE, MODES, Agent, agent
 from ..support.engines import storage_at
@@ -332,14 +330,14 @@ def test_a_long_memory_is_cut_in_lists_and_whole_by_its_id(shared: Service) -> N
             assert "(the first 1,000 of 2,500 characters)" in reader.said(tool, id=id_)
 
 
-def test_what_one_answer_has_no_room_for_is_told() -> None:
-    hit = Hit(id=1, type="t", title="T", content="C", rank=-1.0)
-    line = Line(type="t", title="T", content="C")
+@pytest.mark.slow
+def test_what_one_answer_has_no_room_for_is_told(shared: Service) -> None:
+    for number in range(12):  # 2.4 MB, of which an answer has 2 MiB
+        shared.save(f"room {number} " + "\N{ROCKET}" * 49_900, title="Large", project="room")
 
-    for told in (
-        sentences.found(Found(hits=(hit,), omitted=2), "t", hint=""),
-        sentences.context(Context(observations=(line,), omitted=2), order=""),
-    ):
+    with agent(f"{shared.url}/mcp/room") as reader:
+        told = reader.said("mem_search", query="room", limit=50)
+        assert told.startswith("10 memories, best first:")
         assert told.endswith("\n\n2 more did not fit into one response.")
 
 

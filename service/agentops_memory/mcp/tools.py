@@ -1,4 +1,8 @@
-"""The tools of agents, over any service: what each takes, does, and says."""
+"""The tools of agents, over any service: what each takes, does, and says, with the ids others take.
+
+In a list what was stored is indented, and a title is one line, so that no stored text
+can pass for another memory or for a word of the service.
+"""
 
 import logging
 import re
@@ -12,17 +16,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from agentops_memory_client.contract.models import (
-    Conflict,
-    Invalid,
-    MemoryServiceError,
-    Message,
-    NotFound,
-    Observation,
-    Refused,
-    Session,
-    Unreachable,
-)
+from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import MemoryService
 
 from ..light import dataclass, replace
@@ -30,32 +24,25 @@ from ..memory import redactor
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
 from ..recall.query import MAX_PROMPT
 from ..settings import Profile
-from . import texts
 
 GLOBAL = "global"  # the scope whose memories every project sees
 MOST_NAMED = 1000  # connections of one key of which is remembered which session they named
 
 
-class SessionNames:
+class SessionNames(OrderedDict[str, str]):
     """Which session each connection saves into: one of its own, unless it named another."""
-
-    def __init__(self) -> None:
-        self._named: OrderedDict[str, str] = OrderedDict()
 
     def of(self, own: str) -> str:
         """The session of the connection whose own session that is."""
-        if own in self._named:
-            self._named.move_to_end(own)
-        return self._named.get(own, own)
+        if own in self:
+            self.move_to_end(own)
+        return self.get(own, own)
 
     def name(self, own: str, session: str) -> None:
-        self._named[own] = session
-        self._named.move_to_end(own)
-        if len(self._named) > MOST_NAMED:
-            self._named.popitem(last=False)
-
-    def forget(self, own: str) -> None:
-        self._named.pop(own, None)
+        self[own] = session
+        self.move_to_end(own)
+        if len(self) > MOST_NAMED:
+            self.popitem(last=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,27 +61,27 @@ class Connection:
     def session(self) -> str:
         return self.names.of(self.own_session)
 
-    async def readable(self, id_: int) -> Observation:
+    async def readable(self, id_: int) -> m.Observation:
         """A memory that this project sees; NotFound for one of another, as for none."""
-        unknown = NotFound(f"There is no memory {id_} in this project.")
+        unknown = m.NotFound(f"There is no memory {id_} in this project.")
         try:
             memory = await self.service.get(id_)
-        except NotFound as error:
+        except m.NotFound as error:
             raise unknown from error
         if memory.project != self.project and memory.scope != GLOBAL:
             raise unknown
         return memory
 
-    async def writable(self, id_: int) -> Observation:
+    async def writable(self, id_: int) -> m.Observation:
         memory = await self.readable(id_)
         if memory.project != self.project:
-            raise Conflict(f"Memory {id_} belongs to another project, so it is read-only here.")
+            raise m.Conflict(f"Memory {id_} belongs to another project, so it is read-only here.")
         return memory
 
-    async def open_session(self, id_: str) -> Session:
+    async def open_session(self, id_: str) -> m.Session:
         session = await self.service.start_session(id_, self.project)
         if session.project != self.project:
-            raise Conflict(f"Session {session.id} belongs to another project; choose another id.")
+            raise m.Conflict(f"Session {session.id} belongs to another project; choose another id.")
         return session
 
 
@@ -108,16 +95,13 @@ Type = Annotated[str, Field(min_length=1, max_length=redactor.MAX_TYPE, descript
 Title = Annotated[
     str, Field(min_length=1, max_length=redactor.MAX_TITLE, description="One line that sums it up.")
 ]
-Content = Annotated[
-    str,
-    Field(
-        min_length=1, max_length=redactor.MAX_CONTENT,
-        description="What is worth knowing later: what, why, where, and its consequences.",
-    ),
-]  # fmt: skip
+Content = Annotated[str, Field(
+    min_length=1, max_length=redactor.MAX_CONTENT,
+    description="What is worth knowing later: what, why, where, and its consequences.",
+)]  # fmt: skip
+Tag = Annotated[str, Field(max_length=redactor.MAX_TAG)]
 Tags = Annotated[
-    list[Annotated[str, Field(max_length=redactor.MAX_TAG)]],
-    Field(max_length=redactor.MAX_TAGS, description="Keywords to find it by."),
+    list[Tag], Field(max_length=redactor.MAX_TAGS, description="Keywords to find it by.")
 ]
 SessionId = Annotated[str, Field(min_length=1, max_length=redactor.MAX_SESSION_ID)]
 Hits = Annotated[int, Field(ge=1, le=MOST_HITS)]
@@ -130,37 +114,6 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Save(Arguments):
-    title: Title
-    content: Content
-    type: Type = "discovery"
-    tags: Tags = []
-    topic_key: str | None = Field(
-        None, max_length=redactor.MAX_KEY,
-        description="The name of something that changes over time, such as architecture/auth: a "
-        "later save with the same key replaces this memory and keeps its history.",
-    )  # fmt: skip
-    scope: str | None = Field(
-        None, max_length=redactor.MAX_SCOPE,
-        description="project (the default), or global to share it with every project.",
-    )  # fmt: skip
-
-    ttl: int | None = Field(
-        None, ge=1, le=MAX_TTL,
-        description="Seconds until it is no longer true and is forgotten, if known.",
-    )  # fmt: skip
-    pinned: bool = Field(
-        False, description="A rule to follow always: first in every context. Rare."
-    )
-    supersedes: list[Id] = Field(
-        [], max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."
-    )
-
-
-class SaveInto(Save):
-    session_id: SessionId | None = Field(None, description="The session it belongs to.")
-
-
 class SaidMessage(BaseModel):
     """A message of the conversation."""
 
@@ -169,6 +122,45 @@ class SaidMessage(BaseModel):
     content: str
 
 
+TopicKey = Annotated[str | None, Field(
+    max_length=redactor.MAX_KEY,
+    description="The name of something that changes over time, such as architecture/auth: a "
+    "later save with the same key replaces this memory and keeps its history.",
+)]  # fmt: skip
+Scope = Annotated[str | None, Field(
+    max_length=redactor.MAX_SCOPE,
+    description="project (the default), or global to share it with every project.",
+)]  # fmt: skip
+Lifetime = Annotated[int | None, Field(
+    ge=1, le=MAX_TTL, description="Seconds until it is no longer true and is forgotten, if known."
+)]  # fmt: skip
+Pinned = Annotated[
+    bool, Field(description="A rule to follow always: first in every context. Rare.")
+]
+Superseded = Annotated[list[Id], Field(
+    max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."
+)]  # fmt: skip
+Into = Annotated[SessionId | None, Field(description="The session it belongs to.")]
+Words = Annotated[str, Field(
+    min_length=1,
+    description="A question or keywords; the part of a topic key up to its slash also matches.",
+)]  # fmt: skip
+Conversation = Annotated[list[SaidMessage], Field(
+    max_length=MOST_MESSAGES,
+    description="The conversation; the user's first and last messages become the summary.",
+)]  # fmt: skip
+Ended = Annotated[SessionId | None, Field(description="Default: the current session.")]
+
+BECAME = {
+    "created": "New: memory {0.id}, in session {1}.",
+    "updated": "Updated: memory {0.id} has this topic_key and is now at revision "
+    "{0.revision_count}; the text before is in its history.",
+    "deduplicated": "Duplicate: memory {0.id} says the same; it has been saved "
+    "{0.duplicate_count} times, and nothing was added.",
+}
+
+LISTED = 1000  # characters of a memory's content in a list
+
 NEAR_KEYS = 5
 SIMILAR = 3  # look-alikes that a save tells of
 MOST_WORDS = 6  # of a title, in a topic key
@@ -176,7 +168,6 @@ LITTLE = frozenset(
     "a an and are as at be by for from has have in into is it its of on or our that the their "
     "this to use used uses using was we were will with".split()
 )
-
 
 MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
 MOST_FAULTS = 10  # that are reported
@@ -215,13 +206,12 @@ class Tool:
         """
         try:
             few = islice(arguments.items(), MOST_ARGUMENTS)
-            args = self.takes.model_validate({k: v for k, v in few if v is not None})
+            args = dict(self.takes.model_validate({k: v for k, v in few if v is not None}))
         except ValidationError as error:
             return self._faults(error), True
         try:
-            fields = {"args": args} if isinstance(args, Save) else dict(args)
-            return await self.run(agent, **fields), False
-        except MemoryServiceError as error:
+            return await self.run(agent, **args), False
+        except m.MemoryServiceError as error:
             return sentence(error), True
         except Exception:  # the boundary: nothing of its inside reaches the agent
             log.exception("a tool failed", extra={"tool": self.name})
@@ -230,17 +220,14 @@ class Tool:
     def description(self) -> dict[str, Any]:
         return {
             "annotations": {
-                "destructiveHint": self.destroys,
-                "idempotentHint": self.reads or self.repeats,
-                "openWorldHint": False,
-                "readOnlyHint": self.reads,
-                "title": self.title,
+                "destructiveHint": self.destroys, "idempotentHint": self.reads or self.repeats,
+                "openWorldHint": False, "readOnlyHint": self.reads, "title": self.title,
             },
             "description": self.about,
             "inputSchema": _untitled(self.takes.model_json_schema()),
             "name": self.name,
             "title": self.title,
-        }
+        }  # fmt: skip
 
     def _faults(self, error: ValidationError) -> str:
         every = error.errors(include_url=False, include_input=False, include_context=False)
@@ -270,10 +257,8 @@ def tool(
 
 
 def _arguments(run: Callable[..., Awaitable[str]], without: str = "") -> type[Arguments]:
-    """The model of a function's parameters; one that has too many takes a model itself."""
+    """The model of a function's parameters."""
     _, *params = signature(run).parameters.values()
-    if any(it.annotation is Save for it in params):
-        return Save
     fields: dict[str, Any] = {
         it.name: (it.annotation, ... if it.default is it.empty else it.default)
         for it in params if it.name != without
@@ -283,49 +268,59 @@ def _arguments(run: Callable[..., Awaitable[str]], without: str = "") -> type[Ar
 
 
 @tool("Save a memory")
-async def save(agent: Connection, args: Save) -> str:
+async def save(  # noqa: PLR0913 - the fields of a memory, each by its name
+    agent: Connection, *, title: Title, content: Content, type: Type = "discovery",
+    tags: Tags = [],  # noqa: B006 - never changed
+    topic_key: TopicKey = None, scope: Scope = None, ttl: Lifetime = None, pinned: Pinned = False,
+    supersedes: Superseded = [],  # noqa: B006 - as above
+    session_id: Into = None,
+) -> str:  # fmt: skip
     """Save what is worth knowing in later sessions: a decision and its reason, the cause and fix
     of a bug, a discovery, a setting, a preference. Call it right after such an event, without
     being asked. Returns the memory's id, and whether it was new, an update (same topic_key) or a
     duplicate.
     """
-    named = args.session_id if isinstance(args, SaveInto) else None
-    session = (await agent.open_session(named)).id if named else agent.session
+    session = (await agent.open_session(session_id)).id if session_id else agent.session
     outcome = await agent.service.save(
-        **args.model_dump(exclude={"session_id", "ttl", "pinned"}),
-        session_id=session,
-        project=agent.project,
-        ttl=None if args.ttl is None else timedelta(seconds=args.ttl),
-        pinned=args.pinned or None,
-        similar=SIMILAR,
-    )
-    title = args.title
+        session_id=session, project=agent.project, type=type, title=title, content=content,
+        tags=tags, topic_key=topic_key, scope=scope, supersedes=supersedes, similar=SIMILAR,
+        ttl=None if ttl is None else timedelta(seconds=ttl), pinned=pinned or None,
+    )  # fmt: skip
     if outcome.redacted:  # reported as it is stored
         title = (await agent.service.get(outcome.id)).title
-    return texts.saved(outcome, args.type, title, session, agent.clock())
+    became = BECAME[outcome.action].format(outcome, _line(session))
+    if outcome.expires_at:
+        became += f" It expires {_at(outcome.expires_at)}."
+    became += _redacted(outcome.redacted)
+    if outcome.warning:
+        became += f"\nWarning: {outcome.warning}."
+    for it in outcome.similar or ():
+        age = m.age_words((agent.clock() - it.updated_at).total_seconds())
+        old = age if age == m.JUST_NOW else f"{age} old"
+        became += f'\nSimilar: #{it.id} "{_line(it.title)}" ({it.score:.2f}, {old}). '
+        became += f"If this replaces it, save again with supersedes=[{it.id}]."
+    return f"Saved {_head(type, title)}\n{became}"
 
 
 @tool("Search memories", reads=True)
-async def search(
-    agent: Connection,
-    query: Annotated[
-        str,
-        Field(
-            min_length=1,
-            description="A question or keywords; the part of a topic key up to its slash also "
-            "matches.",
-        ),
-    ],
-    limit: Hits = 10,
-) -> str:
+async def search(agent: Connection, query: Words, limit: Hits = 10) -> str:
     """Find memories by keywords or by a question in plain language. Any of the words may match;
     more and rarer matches rank higher. Returns ranked memories with their ids. Call it when
     something may have come up before.
     """
     query = query[:MAX_PROMPT]
     hits = await agent.service.search(query, project=agent.project, limit=limit)
+    if not hits.hits:
+        return f"No memory matches {query!r}. Try fewer or other words; mem_context has the newest."
     hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
-    return texts.found(hits, query, hint=hint)
+    parts = [f"{_count(len(hits), 'memory', 'memories')}, best first:"]
+    for rank, hit in enumerate(hits, 1):
+        key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
+        title = _head(hit.type, hit.title)
+        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_cut(hit.content, hint)}")
+    if hits.omitted:
+        parts.append(f"{hits.omitted} more did not fit into one response.")
+    return "\n\n".join(parts)
 
 
 @tool("Recall context", reads=True)
@@ -348,13 +343,24 @@ async def context(
         project=agent.project, query=query, limit=limit or agent.profile.context_limit,
         explain=True, ages=ages,
     )  # fmt: skip
-    return texts.context(answer, order="best match first" if query else "newest first")
+    parts = []
+    if answer.summaries:
+        summaries = (f"- {_line(each)}" for each in answer.summaries)
+        parts.append("\n".join(["Recent sessions:", *summaries]))
+    if answer.observations:
+        parts.append(f"Memories, {'best match' if query else 'newest'} first:")
+    for line in answer.observations:
+        id_ = (line.explain or {}).get("id")  # one of a memory store has none here
+        age = "" if line.age is None else m.age_suffix(line.age)
+        head = f"{f'#{id_} ' if id_ else ''}{_head(line.type, line.title)}{age}"
+        parts.append(f"{head}\n{_cut(line.content)}")
+    return "\n\n".join(parts) or "This project has no memories yet."
 
 
 @tool("Read a memory", reads=True)
 async def get(agent: Connection, id: Id) -> str:
     """Read one memory in full, by its id."""
-    return texts.memory(await agent.readable(id))
+    return _told(await agent.readable(id))
 
 
 @tool("Correct a memory", destroys=True, repeats=True)
@@ -372,7 +378,7 @@ async def update(
     before = await agent.writable(id)
     now = await agent.service.update(id, type=type, title=title, content=content, tags=tags)
     is_same = now.revision_count == before.revision_count
-    return texts.memory(now, "Nothing changed." if is_same else "Updated.")
+    return _told(now, "Nothing changed." if is_same else "Updated.")
 
 
 @tool("Delete a memory", destroys=True, repeats=True)
@@ -387,27 +393,39 @@ async def delete(agent: Connection, id: Id) -> str:
 async def history(agent: Connection, id: Id) -> str:
     """Show how a memory changed: its revisions, newest first."""
     await agent.readable(id)
-    return texts.history(id, await agent.service.history(id))
+    revisions = await agent.service.history(id)
+    parts = [f"{_count(len(revisions), 'revision')} of memory {id}, newest first:"]
+    for it in revisions:
+        text = f" {_head(it.type or '', it.title or '')}\n{_cut(it.content or '')}"
+        title = "" if it.title is None else text
+        parts.append(f"{it.revision}. {it.action} {_at(it.created_at)}{title}")
+    return "\n\n".join(parts)
 
 
 @tool("Show the neighbors", reads=True)
 async def timeline(agent: Connection, id: Id, before: Neighbors = 3, after: Neighbors = 3) -> str:
     """Show what was saved before and after a memory, to see its background."""
     await agent.writable(id)
-    return texts.timeline(id, await agent.service.timeline(id, before=before, after=after))
+    parts = [f"Around memory {id}, oldest first:"]
+    for it in await agent.service.timeline(id, before=before, after=after):
+        head = f"{'>' if it.id == id else ' '} #{it.id} {_at(it.created_at)}"
+        parts.append(f"{head} {_head(it.type, it.title)}\n{_cut(it.content)}")
+    return "\n\n".join(parts)
 
 
 @tool("Count memories", reads=True)
 async def stats(agent: Connection) -> str:
     """Count the memories and sessions of this project."""
-    return texts.stats(await agent.service.stats(agent.project), agent.project)
+    of = await agent.service.stats(agent.project)
+    memories = _count(of.total_observations, "memory", "memories")
+    return f"Project {agent.project} has {memories} in {_count(of.total_sessions, 'session')}."
 
 
 @tool("Confirm a memory", repeats=True)
 async def confirm(agent: Connection, id: Id) -> str:
     """Confirm that a memory is still true, after you have verified it."""
     await agent.writable(id)
-    return texts.memory(await agent.service.confirm(id), "Confirmed.")
+    return _told(await agent.service.confirm(id), "Confirmed.")
 
 
 @tool("List memories to review", reads=True)
@@ -415,7 +433,19 @@ async def review(agent: Connection, limit: Hits = 10) -> str:
     """List memories that need attention: due for a review, about to expire, or nearly the same as
     another. Confirm, correct, replace or delete each.
     """
-    return texts.review(await agent.service.review(agent.project, limit=limit), agent.clock())
+    due = await agent.service.review(agent.project, limit=limit)
+    if not due.items:
+        return "No memory needs a review."
+    parts = []
+    for item in due.items:
+        of, other, why = item.observation, item.other, "it is due for a review"
+        if item.reason == "expires_soon":
+            why = f"it expires {_at(of.expires_at)}" if of.expires_at else "it expires soon"
+        elif other:
+            why = f"it is nearly the same as #{other.id} {_head(other.type, other.title)}"
+        age = m.age_suffix((agent.clock() - max(of.updated_at, of.last_seen_at)).total_seconds())
+        parts.append(f"#{of.id} {_head(of.type, of.title)}{age}: {why}\n{_cut(of.content)}")
+    return "\n\n".join([*parts, *(["More memories need a review."] if due.next else [])])
 
 
 @tool("Start a session", repeats=True)
@@ -433,25 +463,17 @@ async def session_start(agent: Connection, session_id: SessionId) -> str:
 @tool("End the session", repeats=True)
 async def session_end(
     agent: Connection,
-    session_id: Annotated[
-        SessionId | None, Field(description="Default: the current session.")
-    ] = None,
-    messages: Annotated[
-        list[SaidMessage],
-        Field(
-            max_length=MOST_MESSAGES,
-            description="The conversation; the user's first and last messages become the summary.",
-        ),
-    ] = [],  # noqa: B006 - never changed
+    session_id: Ended = None,
+    messages: Conversation = [],  # noqa: B006 - never changed
 ) -> str:
     """End the session when the work is done."""
     if session_id is None and not agent.is_lasting:
-        raise Invalid("session_id is required: mem_session_start opens a session.")
+        raise m.Invalid("session_id is required: mem_session_start opens a session.")
     session = (await agent.open_session(session_id or agent.session)).id
-    conversation = [Message(role=each.role, content=each.content) for each in messages]
+    conversation = [m.Message(role=each.role, content=each.content) for each in messages]
     ended = await agent.service.end_session(session, conversation, project=agent.project)
     if session == agent.session:
-        agent.names.forget(agent.own_session)
+        agent.names.pop(agent.own_session, None)
     summary = f" Its summary: {ended.summary}" if ended.summary else ""
     return f"Session {ended.session_id} has ended.{summary}"
 
@@ -461,7 +483,10 @@ async def suggest_topic_key(agent: Connection, title: Title, type: Type = "disco
     """Suggest a topic_key for a title, before you save something that will change, and list
     similar keys that are in use.
     """
-    key = suggested_key(type, title)
+    words = _words(title)
+    telling = [word for word in words if word not in LITTLE] or words
+    key = f"{'-'.join(_words(type)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
+    key = key[: redactor.MAX_KEY]
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=MOST_HITS)
     also = await agent.service.search(title[:MAX_PROMPT], project=agent.project)
@@ -471,15 +496,10 @@ async def suggest_topic_key(agent: Connection, title: Title, type: Type = "disco
     if any((it.project, it.scope) == (agent.project, "project") for it in same):
         return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
     others = [it for it in dict.fromkeys(keys.values()) if it != key]
-    return texts.suggested(key, others[:NEAR_KEYS])
-
-
-def suggested_key(type_: str, title: str) -> str:
-    """`type/words-of-the-title`, in lower case, without little words; as long as a key may be."""
-    words = _words(title)
-    telling = [word for word in words if word not in LITTLE] or words
-    key = f"{'-'.join(_words(type_)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
-    return key[: redactor.MAX_KEY]
+    if not others:
+        return f"{key}\nNo memory uses it or a similar key yet."
+    used = "\n".join(f"- {_line(each)}" for each in others[:NEAR_KEYS])
+    return f"{key}\nThese keys are in use; take one of them if it means the same:\n{used}"
 
 
 def _words(text: str) -> list[str]:
@@ -495,8 +515,8 @@ TOOLS = (
 
 def offered(profile: Profile) -> Mapping[str, Tool]:
     tools = {tool.name: tool for tool in TOOLS if profile.offers(tool.name)}
-    if save.name in tools and session_start.name in tools:
-        tools[save.name] = replace(save, takes=SaveInto)
+    if save.name in tools and session_start.name not in tools:
+        tools[save.name] = replace(save, takes=_arguments(save.run, without="session_id"))
     if session_end.name in tools and not profile.auto_summarize:
         takes = _arguments(session_end.run, without="messages")
         tools[session_end.name] = replace(session_end, takes=takes)
@@ -517,10 +537,63 @@ def _untitled(schema: Any) -> Any:
     }
 
 
-def sentence(error: MemoryServiceError) -> str:
+def sentence(error: m.MemoryServiceError) -> str:
     """An error as an agent reads it, with what to do about it."""
-    if isinstance(error, Unreachable):
+    if isinstance(error, m.Unreachable):
         return f"{error} {DEAD}"
-    if isinstance(error, Refused) and error.status in HINTS:
+    if isinstance(error, m.Refused) and error.status in HINTS:
         return f"{error} {HINTS[error.status]}"
     return str(error)
+
+
+def _told(of: m.Observation, note: str = "") -> str:
+    about = [f"#{of.id} {_head(of.type, of.title)}"]
+    if key := of.topic_key:
+        about.append(f"topic_key: {_line(key)}")
+    if of.tags:
+        about.append(f"tags: {_line(', '.join(of.tags))}")
+    where = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")
+    about.append(
+        f"{where}, revision {of.revision_count}, "
+        f"saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
+    )
+    life = {
+        "expired" if of.expired else "expires": of.expires_at and _at(of.expires_at),
+        "pinned": of.pinned and "yes",
+        "supersedes": ", ".join(f"#{it}" for it in of.supersedes),
+        "superseded by": ", ".join(f"#{it}" for it in of.superseded_by),
+        "review": of.review_at and _at(of.review_at),
+        "confirmed": of.confirmed_at and _at(of.confirmed_at),
+    }
+    if any(life.values()):
+        about.append("; ".join(f"{name}: {text}" for name, text in life.items() if text))
+    whole = "\n".join(about) + f"\n\n{of.content}"
+    return f"{note}{_redacted(of.redacted)}\n{whole}" if note else whole
+
+
+def _head(type_: str, title: str) -> str:
+    return _line(f"[{type_}] {title}")
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cut(content: str, hint: str = "") -> str:
+    lines = "\n".join(f"    {line}" for line in content[:LISTED].splitlines())
+    if len(content) <= LISTED:
+        return lines
+    return f"{lines}...\n(the first {LISTED:,} of {len(content):,} characters{hint})"
+
+
+def _redacted(secrets: int) -> str:
+    were = "was" if secrets == 1 else "were"
+    return f" {_count(secrets, 'secret')} in it {were} not stored." if secrets else ""
+
+
+def _count(of: int, one: str, more: str = "") -> str:
+    return f"{of:,} {one if of == 1 else more or one + 's'}"
+
+
+def _at(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%d %H:%M} UTC"
