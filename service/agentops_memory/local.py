@@ -2,16 +2,14 @@
 
 import asyncio
 import os
-import stat
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress, refused
-from agentops_memory_client.contract.service import Call, MemoryService
+from agentops_memory_client.contract.service import Call, MemoryService, regular_file
 
 from .agentops import wire
 from .agentops.operations import AgentOps
@@ -112,7 +110,7 @@ class LocalService(MemoryService):
         self, path: StrPath, readings: int, progress: Progress | None
     ) -> "AsyncIterator[tuple[transfer.Document, _WatchedFile]]":
         """The file as a document that has been checked. OSError if it cannot be read."""
-        with _opened(Path(path)) as file:
+        with regular_file(path, "so it cannot be read again") as file:
             watched = _WatchedFile(file, os.fstat(file.fileno()).st_size, readings, progress)
             document = transfer.Document(cast(BinaryIO, watched), self.agentops.clock())
             await asyncio.to_thread(document.check)
@@ -156,14 +154,6 @@ def _refusing() -> Iterator[None]:
         yield
     except Refusal as refusal:
         raise refused(protocol.STATUS[refusal.code], str(refusal)) from refusal
-
-
-def _opened(path: Path) -> BinaryIO:
-    file = path.open("rb")
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(f"{path} is not a regular file, so it cannot be read again.")
 
 
 @dataclass(slots=True)

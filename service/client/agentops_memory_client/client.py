@@ -8,25 +8,25 @@ import asyncio
 import os
 import re
 import ssl
-import stat
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Generic, Self, TypeVar, cast
+from typing import BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
 from .contract import models, service
 from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
-from .contract.service import Blocking, Call, MemoryService, Method, P, Questions, T, params
+from .contract.service import Blocking, Call, MemoryService, Method, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import (
     RETRIES,
     TIMEOUT,
-    Backend,
+    AsyncBackend,
+    BlockingBackend,
     Exchange,
     Timing,
     Upload,
@@ -41,14 +41,6 @@ DEFAULT_URL = "http://127.0.0.1:7437"
 Transport = TypeVar("Transport")
 
 _KEY = re.compile(r"[!-~]+")
-
-
-def _opened(path: Path) -> BinaryIO:
-    file = path.open("rb")
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(f"{path} is not a regular file, so its size is not known.")
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -96,7 +88,7 @@ class Client(Questions, Generic[Transport]):
     certificate authorities of your own. `transport` is httpx's.
     """
 
-    _timing: ClassVar[Timing[Any]]
+    _timing: ClassVar[Timing]
     _exchange: Exchange
 
     def __init__(
@@ -111,13 +103,10 @@ class Client(Questions, Generic[Transport]):
     ) -> None:
         base, own_key = base_and_key(url, key)
         self._exchange = Exchange(
-            base=base,
-            timeout=timeout,
-            retries=retries,
-            timing=self._timing,
+            base=base, timeout=timeout, retries=retries, timing=self._timing,
             headers=_headers(base, own_key),
             backend=self._backend(transport, tls_context(base, verify)),
-        )
+        )  # fmt: skip
 
     @classmethod
     def from_environment(
@@ -139,7 +128,9 @@ class Client(Questions, Generic[Transport]):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._exchange.url!r})"
 
-    def _backend(self, transport: Transport | None, verify: ssl.SSLContext | bool) -> Backend:
+    def _backend(
+        self, transport: Transport | None, verify: ssl.SSLContext | bool
+    ) -> BlockingBackend | AsyncBackend:
         raise NotImplementedError
 
     @service.sends("health", "GET", "health", read=models.health)
@@ -208,7 +199,7 @@ class Client(Questions, Generic[Transport]):
     async def _import(
         self, path: str | os.PathLike[str], progress: Progress | None, of: type[T], *, dry_run: bool
     ) -> T:
-        with _opened(Path(path)) as file:
+        with service.regular_file(path, "so its size is not known") as file:
             call = Call(
                 operation="import", method="POST", path=("import",), query=params(dry_run=dry_run),
                 read=models.noun(of), is_idempotent=dry_run, within=IMPORT_TIMEOUT,
@@ -233,63 +224,19 @@ def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
     return headers
 
 
-class _BlockingBackend:
-    """httpx on the calling thread."""
-
-    def __init__(self, http: httpx.Client) -> None:
-        self._http = http
-
-    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:  # noqa: ARG002
-        return self._http.send(request, stream=True)
-
-    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        for chunk in response.iter_bytes():
-            yield chunk
-
-    async def close(self, response: httpx.Response) -> None:
-        response.close()
-
-    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(*args, **kwargs)
-
-
-class _AsyncBackend:
-    """httpx on the running event loop."""
-
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
-
-    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._http.send(request, stream=True)
-        except TimeoutError as error:
-            raise httpx.ReadTimeout("", request=request) from error
-
-    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        async for chunk in response.aiter_bytes():
-            yield chunk
-
-    async def close(self, response: httpx.Response) -> None:
-        await response.aclose()
-
-    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(work, *args, **kwargs)
-
-
 class MemoryClient(Blocking, Client[httpx.BaseTransport]):
     """A client of a running service that blocks; many threads may share it.
 
     Use it in `with`, or call `close` at the end. `Client` documents its parameters.
     """
 
-    _timing: ClassVar[Timing[None]] = Timing(sleep=time.sleep)
+    _timing = Timing(sleep=time.sleep)
 
     def _backend(
         self, transport: httpx.BaseTransport | None, verify: ssl.SSLContext | bool
-    ) -> Backend:
+    ) -> BlockingBackend:
         self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
-        return _BlockingBackend(self._http)
+        return BlockingBackend(self._http)
 
     @property
     def openwop(self) -> OpenWopMemory:
@@ -306,11 +253,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
         """
         chunks = self._export(project, progress)
         try:
-            while True:
-                try:
-                    chunk = service.finished(chunks.__anext__())
-                except StopAsyncIteration:
-                    return
+            while (chunk := service.finished(anext(chunks, None))) is not None:
                 yield chunk
         finally:
             service.finished(chunks.aclose())
@@ -332,13 +275,13 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
     Use it in `async with`, or call `aclose` at the end. `Client` documents its parameters.
     """
 
-    _timing: ClassVar[Timing[Awaitable[None]]] = Timing(sleep=asyncio.sleep)
+    _timing = Timing(sleep=asyncio.sleep)
 
     def _backend(
         self, transport: httpx.AsyncBaseTransport | None, verify: ssl.SSLContext | bool
-    ) -> Backend:
+    ) -> AsyncBackend:
         self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
-        return _AsyncBackend(self._http)
+        return AsyncBackend(self._http)
 
     @property
     def openwop(self) -> AsyncOpenWopMemory:

@@ -16,13 +16,12 @@ from collections.abc import (
     Awaitable,
     Callable,
     Iterator,
-    Mapping,
     MutableMapping,
 )
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, BinaryIO, Generic, ParamSpec, Protocol, TypeVar
+from typing import BinaryIO, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
 
 import httpx
@@ -58,7 +57,17 @@ def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
 
     Misconfigured, without quoting the url or the key, for an invalid url, or one with another key.
     """
-    base = _parsed(url)
+    try:
+        base = httpx.URL(url)
+    except (httpx.InvalidURL, TypeError, UnicodeError):
+        # The cause is left out: it repeats what may be a key.
+        raise Misconfigured("The service URL is not a valid URL.") from None
+    if base.scheme not in ("http", "https") or not base.host or "%" in base.host:
+        raise Misconfigured("The service URL must begin with http:// or https:// and name a host.")
+    if base.port is not None and base.port not in PORTS:
+        raise Misconfigured("The port of the service URL is not valid.")
+    if base.query or base.fragment:
+        raise Misconfigured("The service URL must end with its path, with no query or fragment.")
     if not base.userinfo:
         return base, key
     if b":" not in base.userinfo:
@@ -66,21 +75,6 @@ def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     if key and base.password and key != base.password:
         raise Misconfigured("The service URL contains a key other than the one that was passed.")
     return base.copy_with(username="", password=""), key or base.password or None
-
-
-def _parsed(url: str) -> httpx.URL:
-    try:
-        parsed = httpx.URL(url)
-    except (httpx.InvalidURL, TypeError, UnicodeError):
-        # The cause is left out: it repeats what may be a key.
-        raise Misconfigured("The service URL is not a valid URL.") from None
-    if parsed.scheme not in ("http", "https") or not parsed.host or "%" in parsed.host:
-        raise Misconfigured("The service URL must begin with http:// or https:// and name a host.")
-    if parsed.port is not None and parsed.port not in PORTS:
-        raise Misconfigured("The port of the service URL is not valid.")
-    if parsed.query or parsed.fragment:
-        raise Misconfigured("The service URL must end with its path, with no query or fragment.")
-    return parsed
 
 
 def tls_context(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
@@ -114,10 +108,10 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing(Generic[T]):
+class Timing:
     """The clock, sleep and randomness of a client; a test has its own."""
 
-    sleep: Callable[[float], T]  # for so many seconds
+    sleep: Callable[[float], Awaitable[None] | None]  # for so many seconds
     clock: Callable[[], float] = time.monotonic  # seconds
     random: Callable[[], float] = random.random  # from 0 to 1
 
@@ -205,26 +199,50 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
         return sent
 
 
-class Backend(Protocol):
-    """How a client sends bytes and runs blocking work.
+class BlockingBackend:
+    """httpx on the calling thread: it never suspends, so its coroutines finish in one step."""
 
-    One that blocks never suspends, so that its coroutines finish in one step.
-    """
+    def __init__(self, http: httpx.Client) -> None:
+        self._http = http
 
-    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
-        """The response, its body unread; httpx's ReadTimeout after so many seconds.
+    async def send(self, request: httpx.Request, _: float) -> httpx.Response:
+        """As AsyncBackend, but without a limit while a head arrives byte by byte."""
+        return self._http.send(request, stream=True)
 
-        One that blocks cannot enforce them while a head arrives byte by byte.
-        """
-
-    def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        """The body, as it arrives."""
+    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        for chunk in response.iter_bytes():
+            yield chunk
 
     async def close(self, response: httpx.Response) -> None:
-        """Discard the rest of the response."""
+        response.close()
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do work that may block on a disk, without blocking an event loop."""
+        return work(*args, **kwargs)
+
+
+class AsyncBackend:
+    """httpx on the running event loop, whose blocking work is done in threads."""
+
+    def __init__(self, http: httpx.AsyncClient) -> None:
+        self._http = http
+
+    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        """The response, its body unread; httpx's ReadTimeout after so many seconds."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._http.send(request, stream=True)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("", request=request) from error
+
+    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
+        async for chunk in response.aiter_bytes():
+            yield chunk
+
+    async def close(self, response: httpx.Response) -> None:
+        await response.aclose()
+
+    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await asyncio.to_thread(work, *args, **kwargs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,8 +256,8 @@ class Exchange:
     headers: httpx.Headers  # whose repr hides the key
     timeout: timedelta
     retries: int
-    timing: Timing[Any]
-    backend: Backend
+    timing: Timing
+    backend: BlockingBackend | AsyncBackend
 
     def __post_init__(self) -> None:
         if not isinstance(self.timeout, timedelta) or not timedelta() < self.timeout <= MAX_TIMEOUT:
@@ -288,12 +306,15 @@ class Exchange:
             try:
                 return await attempt(attempts)
             except MemoryServiceError as failure:
-                if not is_retryable(failure, is_idempotent=call.is_idempotent):
-                    raise
+                # Whether the same call may succeed if sent again, without being executed twice.
+                if isinstance(failure, Unreachable):
+                    may_be_sent = call.is_idempotent or not failure.may_be_done
+                else:
+                    may_be_sent = getattr(failure, "status", 0) in (429, 503)
                 pause = attempts.pause(getattr(failure, "retry_after", None))
-                if pause is None:
+                if pause is None or not may_be_sent:
                     raise
-            if (waiting := self.timing.sleep(pause)) is not None:  # as a coroutine of asyncio's
+            if waiting := self.timing.sleep(pause):  # a coroutine of asyncio's
                 await waiting
 
     async def _opened(
@@ -318,8 +339,21 @@ class Exchange:
             response = await self.backend.send(request, attempts.seconds_left)
         if response.is_success:
             return response
-        body = await self._body(response, attempts)
-        raise refusal(self.url, response.status_code, response.headers, body)
+        body, status = await self._body(response, attempts), response.status_code
+        if 300 <= status < 400:
+            sentence = f"{self.url} redirected ({status}), which is not followed."
+            raise _unexpected(status, sentence)
+        failure: models.Refused | models.UnexpectedAnswer
+        try:
+            failure = models.problem(status, body)
+            failure.request_id = response.headers.get("x-request-id")
+        except models.UnexpectedAnswer:
+            sentence = f"{self.url} answered {status}, but not as the service does."
+            failure = _unexpected(status, sentence)
+        seconds = response.headers.get("retry-after", "")
+        if _SECONDS.fullmatch(seconds):
+            failure.retry_after = timedelta(seconds=int(seconds))
+        raise failure
 
     async def _body(self, response: httpx.Response, attempts: Attempts) -> bytes:
         body = bytearray()
@@ -329,7 +363,7 @@ class Exchange:
                 if len(body) > MAX_ANSWER:
                     raise models.UnexpectedAnswer(f"{self.url} answered with too much data.")
                 if attempts.seconds_left <= 0:
-                    raise timed_out(self.url)
+                    raise _may_be_done(f"{self.url} did not answer in time.")
         return bytes(body)
 
 
@@ -347,51 +381,17 @@ def translated(url: str) -> Iterator[None]:
     """Inside, an error of httpx becomes Unreachable or UnexpectedAnswer."""
     try:
         yield
-    except httpx.HTTPError as error:
-        raise _failure(error, url) from error
-
-
-def timed_out(url: str) -> Unreachable:
-    return _may_be_done(f"{url} did not answer in time.")
-
-
-def refusal(
-    url: str, status: int, headers: Mapping[str, str], body: bytes
-) -> models.Refused | models.UnexpectedAnswer:
-    """The error for an unsuccessful response."""
-    if 300 <= status < 400:
-        return _unexpected(status, f"{url} redirected ({status}), which is not followed.")
-    try:
-        sentence, code, details = models.problem(body)
-    except models.UnexpectedAnswer:
-        failure = _unexpected(status, f"{url} answered {status}, but not as the service does.")
-        failure.retry_after = _retry_after(headers)
-        return failure
-    request_id, retry_after = headers.get("x-request-id"), _retry_after(headers)
-    return models.refused(
-        status, sentence, code=code, details=details,
-        request_id=request_id, retry_after=retry_after,
-    )  # fmt: skip
-
-
-def is_retryable(failure: MemoryServiceError, *, is_idempotent: bool) -> bool:
-    """Whether the same call may succeed if sent again, without being executed twice."""
-    if isinstance(failure, Unreachable):
-        return is_idempotent or not failure.may_be_done
-    return getattr(failure, "status", 0) in (429, 503)
-
-
-def _failure(error: httpx.HTTPError, url: str) -> Unreachable | models.UnexpectedAnswer:
-    if isinstance(error, NOT_SENT):
+    except NOT_SENT as error:
         reason = str(error) or "no connection in time"
         if isinstance(error, httpx.PoolTimeout):
             reason = "every connection is in use"
-        return Unreachable(f"{url} cannot be reached ({reason}). {START}")
-    if isinstance(error, httpx.TimeoutException):
-        return timed_out(url)
-    if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
-        return _may_be_done(f"{url} closed the connection before it answered.")
-    return models.UnexpectedAnswer(f"{url} answered, but not as the service does.")
+        raise Unreachable(f"{url} cannot be reached ({reason}). {START}") from error
+    except httpx.TimeoutException as error:
+        raise _may_be_done(f"{url} did not answer in time.") from error
+    except httpx.HTTPError as error:
+        if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
+            raise _may_be_done(f"{url} closed the connection before it answered.") from error
+        raise _unexpected(0, f"{url} answered, but not as the service does.") from error
 
 
 def _may_be_done(sentence: str) -> Unreachable:
@@ -404,8 +404,3 @@ def _unexpected(status: int, sentence: str) -> models.UnexpectedAnswer:
     failure = models.UnexpectedAnswer(sentence)
     failure.status = status
     return failure
-
-
-def _retry_after(headers: Mapping[str, str]) -> timedelta | None:
-    seconds = headers.get("retry-after", "")
-    return timedelta(seconds=int(seconds)) if _SECONDS.fullmatch(seconds) else None

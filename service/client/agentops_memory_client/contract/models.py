@@ -125,20 +125,10 @@ class OverQuota(Refused):
 BY_STATUS: Mapping[int, type[Refused]] = {kind.status: kind for kind in Refused.__subclasses__()}
 
 
-def refused(
-    status: int,
-    sentence: str,
-    *,
-    code: str | None = None,
-    details: Mapping[str, Any] = MappingProxyType({}),
-    request_id: str | None = None,
-    retry_after: timedelta | None = None,
-) -> Refused:
+def refused(status: int, sentence: str) -> Refused:
     """The refusal for a status; an unknown one counts as 400 or 500."""
-    rough = Failed if status >= 500 else Invalid
-    refusal = BY_STATUS.get(status, rough)(sentence)
-    refusal.status, refusal.code, refusal.details = status, code, details
-    refusal.request_id, refusal.retry_after = request_id, retry_after
+    refusal = BY_STATUS.get(status, Failed if status >= 500 else Invalid)(sentence)
+    refusal.status = status
     return refusal
 
 
@@ -485,20 +475,19 @@ def health(body: bytes, _: Headers) -> str:
     return read_as(str, json_object(body).get("status"))
 
 
-def problem(body: bytes) -> tuple[str, str | None, Mapping[str, Any]]:
-    """Why something was refused: a sentence, and the code and details of protocols that have them.
-
-    In either form `error` is the sentence, or the code beside a `message`.
-    """
+def problem(status: int, body: bytes) -> Refused:
+    """Why something was refused; in either form `error` is the sentence, or the code beside one."""
     document = json_object(body)
     error = read_as(str, document.get("error"))
     if "message" not in document:
-        return error, None, {}
+        return refused(status, error)
     sentence, details = read_as(str, document["message"]), document.get("details")
     details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
     named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
-    return f"{sentence} {named}." if named else sentence, error, details
+    refusal = refused(status, f"{sentence} {named}." if named else sentence)
+    refusal.code, refusal.details = error, details
+    return refusal
 
 
 def _explanation(document: Mapping[str, Any]) -> Explanation | None:

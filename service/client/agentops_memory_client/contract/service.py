@@ -8,13 +8,15 @@ import functools
 import inspect
 import os
 import re
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from pathlib import Path
+from typing import Any, BinaryIO, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
 from .models import Headers, Invalid, Message, Reader
@@ -95,6 +97,16 @@ def plain(value: object) -> object:
     if isinstance(value, Iterable) and not isinstance(value, str | Mapping):
         return list(value)
     return value
+
+
+def regular_file(path: str | os.PathLike[str], why: str) -> BinaryIO:
+    """The file, opened to be read. OSError if it cannot be; or why not, for no regular file."""
+    path = Path(path)
+    file = path.open("rb")
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(f"{path} is not a regular file, {why}.")
 
 
 P = ParamSpec("P")
