@@ -23,7 +23,6 @@ from ...settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import output as out
 from .. import target as o
-from ..output import parts, tell
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..program import command, is_id
 from .memories import restore_memory
@@ -65,7 +64,7 @@ def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params
             summary = (
                 f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
             )
-            tell(made | archive.manifest.document(), out.one_line(summary), as_json=as_json)
+            out.tell(made | archive.manifest.document(), out.one_line(summary), as_json=as_json)
         if archive.manifest.damaged:
             remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
             out.say(f"{_damage(archive.manifest)} {remedy} until then.")
@@ -175,7 +174,7 @@ def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> No
                 closing = [f"Restored {count}."]
                 closing += [f"The replaced file is kept: {file}." for file in kept]
             sentences = "\n".join(map(out.one_line, closing))
-            tell({**_document(plan, kept), "dry_run": dry_run}, sentences, as_json=as_json)
+            out.tell({**_document(plan, kept), "dry_run": dry_run}, sentences, as_json=as_json)
         if dry_run:
             return
         file = KeyFile(chosen.keys_file, chosen.audit_file)
@@ -270,17 +269,17 @@ def _erased(it: Replacement) -> Iterator[str]:
 
 
 def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
-    keys = plan.keys and parts(plan.keys, "opening staying_away=ended known")
+    keys = plan.keys and out.parts(plan.keys, "opening staying_away=ended known")
     tenants = [
         {
             "tenant": it.part.tenant,
             "database": str(it.path),
             "counts": it.part.counts.model_dump(),
-            **parts(it, "is_there is_the_same=is_done"),
+            **out.parts(it, "is_there is_the_same=is_done"),
             "counts_now": it.now and it.now.counts.model_dump(),
             "knows_all_erased_since": it.is_all_erased,
             "erased_since": [
-                parts(erasure, "id kind project observation_ids=memories erased_at")
+                out.parts(erasure, "id kind project observation_ids=memories erased_at")
                 for erasure in it.erased
             ],
         }
@@ -290,7 +289,7 @@ def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
         "archive": str(plan.archive),
         "made_at": rendered(plan.manifest.made_at),
         "tenants": tenants,
-        **parts(plan, "left_out staying put_back"),
+        **out.parts(plan, "left_out staying put_back"),
         "keys": keys and {name: [key.id for key in it] for name, it in keys.items()},
         "audit_reaches_back": plan.is_known,
         "kept": [str(file) for file in kept],

@@ -37,21 +37,9 @@ from ...settings import Settings, settings, settings_or_defaults
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out
-from .. import place as backends
+from .. import place
 from .. import target as o
-from ..output import counted, one_line, parts, print_json, progress_bar, say, tell
-from ..place import Backend, backend_of, finish, now, on_tenant, require_one_backend
 from ..program import command
-from ..target import (
-    OPTIONS,
-    Target,
-    flag,
-    json_option,
-    option,
-    setting_options,
-    silent,
-    tenant_option,
-)
 
 if TYPE_CHECKING:
     from ...operations.copying import Copied
@@ -65,7 +53,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
     Refused while a service has them open. Exits with 1 if an upgrade failed.
     """
-    chosen = backends.settings_of_files(flags)
+    chosen = place.settings_of_files(flags)
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
@@ -112,7 +100,7 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
             are_good.append(is_good or is_rebuilt)
         return all(are_good)
 
-    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), checked)
+    is_good = place.on_tenant(place.backend_of(flags), tenant_id(tenant), checked)
     sys.exit(0 if is_good else 1)
 
 
@@ -124,8 +112,8 @@ def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
         if plan.is_due and not plan.has_room_for_trial:
             lines.append("not tried: there is not enough space for a copy.")
         elif plan.is_due:
-            with silent(logging.getLogger("agentops_memory")):
-                took = tried(plan, backends.now(), settings.recall)
+            with o.silent(logging.getLogger("agentops_memory")):
+                took = tried(plan, place.now(), settings.recall)
             lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
         is_possible = plan.has_room
     except Refusal as refusal:
@@ -139,7 +127,7 @@ def _done(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
         plan = planned(path, settings.recall)
         if plan.is_due and not plan.has_room:
             raise Unavailable(_room(plan))
-        migrated(path, backends.now(), settings.recall)
+        migrated(path, place.now(), settings.recall)
     except Refusal as refusal:
         return f"{tenant}: refused, and left unchanged. {refusal}", False
     return f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}", True
@@ -193,7 +181,7 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
     chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
     copied: list[dict[str, Any]] = []
     bar: Progress | None = None
-    quiet = silent(logging.getLogger("psycopg"))  # it tells of what failed twice
+    quiet = o.silent(logging.getLogger("psycopg"))  # it tells of what failed twice
 
     def advance(done: int, of: int) -> None:
         if bar:
@@ -208,7 +196,7 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
                 break
             projects = tenant.tally.digests.items()
             digests = [{"project": name, "digest": digest} for name, digest in projects]
-            rows = parts(tenant, "tenant was_there rows=tally.counts")
+            rows = out.parts(tenant, "tenant was_there rows=tally.counts")
             copied.append({**rows, "projects": digests})
             if not as_json:
                 _print_copied(tenant)
@@ -224,14 +212,14 @@ def _copied(
     # Not at the top: the driver is an extra, and the setting reports its absence.
     from ...operations.copying import Files, to_database, to_files  # noqa: PLC0415
 
-    backends.require_local_files(settings)
+    place.require_local_files(settings)
     url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
     files = Files(
         path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
     )
     is_in = to == POSTGRESQL
     copied = partial(to_database, files, url) if is_in else partial(to_files, url, files)
-    return copied(named, at=backends.now(), by=backends.user(), progress=progress)
+    return copied(named, at=place.now(), by=place.user(), progress=progress)
 
 
 def _print_copied(it: "Copied") -> None:
@@ -255,12 +243,12 @@ UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes
 
 
 def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
-    target = Target.of({name: params[name] for name in OPTIONS})
+    target = o.Target.of({name: params[name] for name in o.OPTIONS})
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     with out.file_errors():
-        backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
-        retention, at = backend.settings.retention, backends.now()
+        backend, tenant = place.usable(target.db, target.tenant, may_make=False)
+        retention, at = backend.settings.retention, place.now()
         every: dict[TenantId, StorageStats] = {}
         for each in [tenant] if target.tenant else backend.tenants():
             backend.require_usable(each)
@@ -268,10 +256,10 @@ def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
         audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
     if as_json:
         tenants = [
-            {"tenant": tenant, **parts(stats, BYTES), "kept": _rows(stats.held, retention)}
+            {"tenant": tenant, **out.parts(stats, BYTES), "kept": _rows(stats.held, retention)}
             for tenant, stats in every.items()
         ]
-        print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
+        out.print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
         return
     for tenant, stats in every.items():
         out.show(f"{tenant}: {out.size(stats.database)}", bold=True)
@@ -296,7 +284,7 @@ def _print_kept(kept: Sequence[Held], retention: Retentions) -> None:
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
     return [
-        {"kind": it.kind.value, "what": WHAT[it.kind], **parts(it, "rows bytes=size"),
+        {"kind": it.kind.value, "what": WHAT[it.kind], **out.parts(it, "rows bytes=size"),
          "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention,
          **({} if it.oldest is None else {"oldest": rendered(it.oldest)})}
         for it in kept
@@ -318,13 +306,13 @@ WIDEST = len("not fixed")
 
 
 @command(
-    *setting_options(),
-    option(
+    *o.setting_options(),
+    o.option(
         "--tenant", metavar="NAME", help="Only this tenant's database. [default: every tenant's]"
     ),
-    flag("--thorough", help="Compare every index, row by row and word by word."),
-    flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed."),
-    json_option(help="Print one JSON document."),
+    o.flag("--thorough", help="Compare every index, row by row and word by word."),
+    o.flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed."),
+    o.json_option(help="Print one JSON document."),
 )
 def doctor(
     tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
@@ -334,18 +322,18 @@ def doctor(
     A service may be running. Exits with 1 if a check failed; warnings alone exit with 0.
     """
     usable = settings_or_defaults(os.environ, flags)
-    require_one_backend(usable.settings, flags)
+    place.require_one_backend(usable.settings, flags)
     named = None if tenant is None else tenant_id(tenant)
     context = DoctorContext(
-        usable=usable, environment=os.environ, now=now(), tenant=named, is_thorough=thorough
+        usable=usable, environment=os.environ, now=place.now(), tenant=named, is_thorough=thorough
     )
-    with progress_bar("Examining") as bar:
+    with out.progress_bar("Examining") as bar:
         findings = findings_of(context, bar or noop)
     done = list(fixed(findings)) if fix else []
     if done:
-        with progress_bar("Examining again") as bar:
-            findings = findings_of(replace(context, now=now()), bar or noop)
-    tell(_document(findings, done), "\n".join(_lines(findings, done)), as_json=as_json)
+        with out.progress_bar("Examining again") as bar:
+            findings = findings_of(replace(context, now=place.now()), bar or noop)
+    out.tell(_document(findings, done), "\n".join(_lines(findings, done)), as_json=as_json)
     sys.exit(1 if has_failed(findings) else 0)
 
 
@@ -368,15 +356,15 @@ def _lines(findings: Sequence[Finding], done: Sequence[Finding]) -> Iterator[str
     if not (counts[Status.FAILED] or counts[Status.WARNING]):
         yield "Nothing is wrong."
         return
-    failures = counted(counts[Status.FAILED], "failure")
-    text = f"{failures}, {counted(counts[Status.WARNING], 'warning')}"
+    failures = out.counted(counts[Status.FAILED], "failure")
+    text = f"{failures}, {out.counted(counts[Status.WARNING], 'warning')}"
     fixable = sum(finding.is_fixable for finding in findings)
     yield f"{text}; --fix can fix {fixable} of them." if fixable else f"{text}."
 
 
 def _sentence(finding: Finding) -> str:
     where = f" ({finding.tenant})" if finding.tenant else ""
-    return one_line(f"{finding.code}{where}: {finding.sentence} {finding.remedy}")
+    return out.one_line(f"{finding.code}{where}: {finding.sentence} {finding.remedy}")
 
 
 def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str, object]:
@@ -385,24 +373,24 @@ def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str,
     return {
         "is_well": not has_failed(findings),
         **{status.value: counts[status] for status in Status},
-        "findings": [parts(it, names) for it in worst_first(findings)],
-        "done": [parts(it, names) for it in done],
+        "findings": [out.parts(it, names) for it in worst_first(findings)],
+        "done": [out.parts(it, names) for it in done],
     }
 
 
 @command(
-    *setting_options(),
-    tenant_option(help="Whose memories."),
-    flag("--redact", help="Remove the secrets; without this, nothing is changed."),
-    json_option(help="Print a line of JSON for each place."),
+    *o.setting_options(),
+    o.tenant_option(help="Whose memories."),
+    o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
+    o.json_option(help="Print a line of JSON for each place."),
 )
 def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
     A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
-    backend = backend_of(flags)
-    findings = on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
+    backend = place.backend_of(flags)
+    findings = place.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
     for finding in findings if as_json else ():
         counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
         click.echo(json.dumps(dict(_secret_names(finding)) | counts))
@@ -412,23 +400,23 @@ def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
 
 
 async def _scanned(
-    backend: Backend, redact: bool, engine: Engine, caller: Caller
+    backend: place.Backend, redact: bool, engine: Engine, caller: Caller
 ) -> list[SecretFinding]:
     exceptions = RedactionFile(backend.settings.redaction_file)
     exceptions.read()
     scan = Scan(engine=engine, rules=Redaction(exceptions=exceptions.rules).rules)
     findings: list[SecretFinding] = []
     done, total = 0, await scan.size(caller)
-    with progress_bar("Scanning") as advance:
+    with out.progress_bar("Scanning") as advance:
         async for scanned in scan.redact(caller) if redact else scan.look(caller):
             findings += scanned.findings
             done += scanned.rows
             if advance:
                 advance(done, total)
     if redact and any(finding.kinds for finding in findings):
-        say("overwriting the removed bytes")
-        if remaining := await finish(backend, engine, caller):
-            say(remaining)
+        out.say("overwriting the removed bytes")
+        if remaining := await place.finish(backend, engine, caller):
+            out.say(remaining)
     return findings
 
 

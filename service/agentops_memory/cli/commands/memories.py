@@ -14,12 +14,11 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.space import project_name
 from ...settings import retention_period
-from .. import output
+from .. import output as out
 from .. import target as o
-from ..output import CommandRefused
 from ..place import now
 from ..program import command, is_id
-from ..target import OPTIONS, run_on_target
+from ..target import run_on_target
 
 DONE = {
     "created": "Saved as new #{0.id}{1}.",
@@ -72,19 +71,19 @@ def save(title: str, content: str | None, project: str, as_json: bool, **params:
     is_implied = source is ParameterSource.DEFAULT  # which the user may not expect
     where = f" in the project {project_name(project)}" if is_implied else ""
     if as_json:
-        output.print_json(saved)
+        out.print_json(saved)
     else:
-        output.show(output.one_line(DONE[saved.action].format(saved, where)))
+        out.show(out.one_line(DONE[saved.action].format(saved, where)))
     if saved.redacted:
-        output.say(f"Secrets removed: {output.counted(saved.redacted, 'secret')}.")
+        out.say(f"Secrets removed: {out.counted(saved.redacted, 'secret')}.")
     if saved.warning:
-        output.say(output.one_line(f"Warning: {saved.warning}."))
+        out.say(out.one_line(f"Warning: {saved.warning}."))
 
 
 def _titled(title: str, content: str | None) -> tuple[str, str]:
     """The title and the content; a text alone is its own title as far as that may go."""
-    if content == "-" or (content is None and output.is_piped()):
-        piped = output.read_piped()
+    if content == "-" or (content is None and out.is_piped()):
+        piped = out.read_piped()
         if piped or content == "-":
             return title, piped
     if content is not None:
@@ -92,7 +91,7 @@ def _titled(title: str, content: str | None) -> tuple[str, str]:
     first, _, below = title.strip().partition("\n")
     if below.strip():
         return first.strip(), below.strip()
-    return output.cut(first.rstrip("."), LONGEST_TITLE), first
+    return out.cut(first.rstrip("."), LONGEST_TITLE), first
 
 
 @command(
@@ -114,42 +113,42 @@ def list_(limit: int, as_json: bool, **params: Any) -> None:
 
     rows, notes = run_on_target(params, listed)
     if as_json:
-        output.print_json(rows)
+        out.print_json(rows)
     elif rows:
         cells = [
-            (f"#{it.id}", output.ago(it.updated_at), it.type,
+            (f"#{it.id}", out.ago(it.updated_at), it.type,
              f"{'(pinned) ' * it.pinned}{'(replaced) ' * bool(it.superseded_by)}{it.title}")
             for it in rows
         ]  # fmt: skip
-        output.print_table(("ID", "CHANGED", "TYPE", "TITLE"), cells)
-    output.say_each(notes)
+        out.print_table(("ID", "CHANGED", "TYPE", "TITLE"), cells)
+    out.say_each(notes)
 
 
 @command(o.ID, *o.ANSWER)
 def show_(memory: int, **params: Any) -> None:
     """Show the memory ID in full."""
     it = o.answered(params, lambda memories: memories.get(memory))
-    output.show(output.one_line(f"#{it.id}  [{it.type}] {it.title}"), bold=True)
+    out.show(out.one_line(f"#{it.id}  [{it.type}] {it.title}"), bold=True)
     revisions = f", revision {it.revision_count}" if it.revision_count > 1 else ""
     facts: dict[str, Any] = {
         "project": it.project if it.scope == "project" else f"{it.project} ({it.scope})",
         "session": it.session_id,
-        "saved": f"{output.ago(it.created_at)}{revisions}",
-        "changed": it.updated_at != it.created_at and output.ago(it.updated_at),
-        "confirmed": it.confirmed_at and output.ago(it.confirmed_at),
-        "review": it.review_at and output.ago(it.review_at),
-        "expires": it.expires_at and output.ago(it.expires_at),
+        "saved": f"{out.ago(it.created_at)}{revisions}",
+        "changed": it.updated_at != it.created_at and out.ago(it.updated_at),
+        "confirmed": it.confirmed_at and out.ago(it.confirmed_at),
+        "review": it.review_at and out.ago(it.review_at),
+        "expires": it.expires_at and out.ago(it.expires_at),
         "topic key": it.topic_key,
         "tags": ", ".join(it.tags),
         "pinned": it.pinned and "yes",
-        "supersedes": output.ids_of(it.supersedes),
-        "replaced by": output.ids_of(it.superseded_by),
+        "supersedes": out.ids_of(it.supersedes),
+        "replaced by": out.ids_of(it.superseded_by),
     }
     for name, fact in facts.items():
         if fact:
-            output.show(f"{name:<13}{output.one_line(fact)}", indent=2, dim=True)
+            out.show(f"{name:<13}{out.one_line(fact)}", indent=2, dim=True)
     click.echo()
-    for line in output.lines(it.content):
+    for line in out.lines(it.content):
         click.echo(line)
 
 
@@ -170,8 +169,8 @@ def search(words: Sequence[str], as_json: bool, **params: Any) -> None:
         return hits, await _nothing(memories, "Nothing was found", params, len(every.hits))
 
     hits, notes = run_on_target(params, searched)
-    output.print_found(hits, as_json=as_json)
-    output.say_each(notes)
+    out.print_found(hits, as_json=as_json)
+    out.say_each(notes)
 
 
 @command(
@@ -190,8 +189,8 @@ def context(prompt: Sequence[str], as_json: bool, **params: Any) -> None:
         return answer, await _nothing(memories, "The context would be empty", params)
 
     answer, notes = run_on_target(params, fetched)
-    output.print_context(answer, as_json=as_json)
-    output.say_each(notes)
+    out.print_context(answer, as_json=as_json)
+    out.say_each(notes)
 
 
 @command(
@@ -204,10 +203,10 @@ def timeline(memory: int, before: int, after: int, **params: Any) -> None:
     """Show what was saved before and after the memory ID in its project."""
     entries = o.answered(params, lambda it: it.timeline(memory, before=before, after=after))
     rows = [
-        (">" if it.id == memory else "", f"#{it.id}", output.ago(it.created_at), it.type, it.title)
+        (">" if it.id == memory else "", f"#{it.id}", out.ago(it.created_at), it.type, it.title)
         for it in entries
     ]
-    output.print_table(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
+    out.print_table(("", "ID", "SAVED", "TYPE", "TITLE"), rows)
 
 
 @command(o.ID, *o.ANSWER)
@@ -216,10 +215,10 @@ def history(memory: int, **params: Any) -> None:
     revisions = o.answered(params, lambda memories: memories.history(memory))
     for revision, earlier in pairwise([*revisions, None]):
         assert revision is not None  # that is the last alone
-        at = output.ago(revision.created_at)
-        output.show(f"{revision.revision}  {output.one_line(revision.action)}  {at}", bold=True)
-        for line in output.differences(earlier, revision):
-            output.show(line, indent=3)
+        at = out.ago(revision.created_at)
+        out.show(f"{revision.revision}  {out.one_line(revision.action)}  {at}", bold=True)
+        for line in out.differences(earlier, revision):
+            out.show(line, indent=3)
 
 
 @command(
@@ -230,14 +229,14 @@ def sessions(**params: Any) -> None:
     """List the sessions of the project, or of all projects, newest first."""
     rows = o.answered(params, lambda memories: memories.sessions(**params))
     if not rows:
-        output.say("There are no sessions.")
+        out.say("There are no sessions.")
         return
     cells = [
-        (it.id, it.project, output.ago(it.started_at), "ended" if it.ended_at else "open",
+        (it.id, it.project, out.ago(it.started_at), "ended" if it.ended_at else "open",
          it.message_count, it.summary or "")
         for it in rows
     ]  # fmt: skip
-    output.print_table(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), cells)
+    out.print_table(("ID", "PROJECT", "STARTED", "STATE", "MESSAGES", "SUMMARY"), cells)
 
 
 @command(
@@ -257,12 +256,12 @@ def stats(project: str | None, storage: bool, **params: Any) -> None:
         print_storage(params, as_json=params["as_json"])
         return
     totals = o.answered(params, lambda memories: memories.stats(project))
-    observations = output.counted(totals.total_observations, "observation")
-    own_sessions = output.counted(totals.total_sessions, "session")
+    observations = out.counted(totals.total_observations, "observation")
+    own_sessions = out.counted(totals.total_sessions, "session")
     where = f" in the project {project_name(project)}" if project else ""
-    output.show(output.one_line(f"{observations} and {own_sessions}{where}"))
+    out.show(out.one_line(f"{observations} and {own_sessions}{where}"))
     for name in totals.projects if not project else ():
-        output.show(output.one_line(name), indent=2)
+        out.show(out.one_line(name), indent=2)
 
 
 async def _nothing(
@@ -274,7 +273,7 @@ async def _nothing(
     """
     stats = await memories.stats(options["project"])
     count, own = stats.total_observations, project_name(options["project"] or "")
-    where = f" in the project {own}, which has {output.count_memories(count)}" if own else ""
+    where = f" in the project {own}, which has {out.count_memories(count)}" if own else ""
     if own and not count:
         where = f": the project {own} has no memories"
     sentences = [f"{sentence}{where}."]
@@ -282,7 +281,7 @@ async def _nothing(
     if filters and count:
         sentences.append(f"Filtered out: memories that do not match {' and '.join(filters)}.")
     if replaced:
-        by_others = f"{output.count_memories(replaced)} replaced by another"
+        by_others = f"{out.count_memories(replaced)} replaced by another"
         sentences.append(f"Hidden: {by_others}; --superseded shows them.")
     others = [it for it in stats.projects if it != own]
     if others and own:
@@ -312,10 +311,10 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
         answers = run_on_target(params, done)
         if as_json:
             records = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
-            output.print_json(records if records[1:] else records[0])
+            out.print_json(records if records[1:] else records[0])
             return
         for it, id_ in zip(answers, memories, strict=True):
-            output.show(output.one_line(f"{verb} #{id_}{f': {it.title}' if it else ''}"))
+            out.show(out.one_line(f"{verb} #{id_}{f': {it.title}' if it else ''}"))
 
     return changed
 
@@ -358,7 +357,7 @@ def edit(
     With neither, your EDITOR opens, with the title on the first line. - reads the content
     from standard input. `history` keeps the text before.
     """
-    text = output.read_piped() if content == "-" else content
+    text = out.read_piped() if content == "-" else content
     named = {"content": text, "title": params.pop("title"), "type": params.pop("type")}
     changes: dict[str, Any] = {name: it for name, it in named.items() if it is not None}
     if tags:
@@ -366,17 +365,17 @@ def edit(
     if ttl is not None:
         changes |= {"ttl": ttl} if ttl else {"expires_at": None}
     if not changes:
-        if not output.is_terminal(sys.stdout):
+        if not out.is_terminal(sys.stdout):
             raise click.UsageError("Nothing to change: add CONTENT or an option.")
-        where = {name: params[name] for name in OPTIONS}
+        where = {name: params[name] for name in o.OPTIONS}
         before = run_on_target(where, lambda memories: memories.get(memory))
         edited = click.edit(f"{before.title}\n\n{before.content}\n", extension=".md")
         title, _, body = (edited or "").strip().partition("\n")
         if not title.strip() or (title, body.strip()) == (before.title, before.content.strip()):
-            raise CommandRefused("Nothing was changed.")
+            raise out.CommandRefused("Nothing was changed.")
         changes = {"title": title.strip(), "content": body.strip()}
     changed = o.answered(params, lambda memories: memories.update(memory, **changes))
-    output.show(output.one_line(f"Changed #{changed.id}: {changed.title}"))
+    out.show(out.one_line(f"Changed #{changed.id}: {changed.title}"))
 
 
 @command(o.ID, o.argument("new", metavar="NEW"), *o.ANSWER)
@@ -398,7 +397,7 @@ def supersede(memory: int, new: str, **params: Any) -> None:
         return await memories.get(saved.id)
 
     changed = o.answered(params, superseded)
-    output.show(output.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
+    out.show(out.one_line(f"#{memory} is replaced by #{changed.id}: {changed.title}"))
 
 
 def restore_memory(memory: int, revision: int | None, params: dict[str, Any]) -> None:
@@ -409,14 +408,14 @@ def restore_memory(memory: int, revision: int | None, params: dict[str, Any]) ->
             return await memories.restore(memory, revision)
         newest, *older = await memories.history(memory)
         if newest.action != "deleted" or not older:
-            raise CommandRefused(
+            raise out.CommandRefused(
                 f"#{memory} is not deleted; --revision restores an earlier text, and "
                 f"`agentops-memory history {memory}` shows them."
             )
         return await memories.restore(memory, older[0].revision)
 
     changed = o.answered(params, restored)
-    output.show(output.one_line(f"Restored #{changed.id}: {changed.title}"))
+    out.show(out.one_line(f"Restored #{changed.id}: {changed.title}"))
 
 
 @command(
@@ -432,13 +431,13 @@ def review(**params: Any) -> None:
     """List the memories that need a review, newest reason first."""
     due = o.answered(params, lambda memories: memories.review(**params))
     if not due.items:
-        output.say("No memory needs a review.")
+        out.say("No memory needs a review.")
         return
     rows = [
-        (it.reason, output.ago(it.at), f"#{it.observation.id}", it.observation.title,
+        (it.reason, out.ago(it.at), f"#{it.observation.id}", it.observation.title,
          "" if it.other is None else f"#{it.other.id} {it.other.title} ({it.score:.2f})")
         for it in due.items
     ]  # fmt: skip
-    output.print_table(("REASON", "SINCE", "ID", "TITLE", "LIKE"), rows)
+    out.print_table(("REASON", "SINCE", "ID", "TITLE", "LIKE"), rows)
     if due.next:
-        output.say(f"There is more: --before {due.next}")
+        out.say(f"There is more: --before {due.next}")

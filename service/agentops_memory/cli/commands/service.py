@@ -263,29 +263,19 @@ DEMO = "demo"
 PROMPT = "Why do saves fail with SQLITE_BUSY, and what did we set max_connections to?"
 
 OBSERVATIONS: tuple[dict[str, Any], ...] = (
-    {
-        "type": "decision",
-        "title": "WAL mode for the orders database",
-        "content": "Switched the orders database to WAL with busy_timeout=5000: readers no "
-        "longer block the writer, and the SQLITE_BUSY errors under load are gone.",
-        "tags": ["sqlite", "performance"],
-        "topic_key": "orders/database/journal-mode",
-    },
-    {
-        "type": "config",
-        "title": "max_connections is 40 on staging",
-        "content": "max_connections went from 100 to 40 on staging, because each worker holds "
-        "one connection and there are 32 workers.",
-        "tags": ["postgres", "staging"],
-    },
-    {
-        "type": "bugfix",
-        "title": "Webhook retries created duplicate invoices",
-        "content": "The retry handler made a new idempotency key for each attempt. The key is "
-        "now derived from the event id.",
-        "tags": ["billing"],
-    },
-)
+    {"type": "decision", "title": "WAL mode for the orders database",
+     "content": "Switched the orders database to WAL with busy_timeout=5000: readers no longer "
+     "block the writer, and the SQLITE_BUSY errors under load are gone.",
+     "tags": ["sqlite", "performance"], "topic_key": "orders/database/journal-mode"},
+    {"type": "config", "title": "max_connections is 40 on staging",
+     "content": "max_connections went from 100 to 40 on staging, because each worker holds one "
+     "connection and there are 32 workers.",
+     "tags": ["postgres", "staging"]},
+    {"type": "bugfix", "title": "Webhook retries created duplicate invoices",
+     "content": "The retry handler made a new idempotency key for each attempt. The key is now "
+     "derived from the event id.",
+     "tags": ["billing"]},
+)  # fmt: skip
 MESSAGES = (
     ("user", "Find out why saves to the orders database fail under load."),
     ("assistant", "Readers block the writer. WAL mode resolves that."),

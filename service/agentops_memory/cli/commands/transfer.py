@@ -29,7 +29,6 @@ from ...http.query import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
 from .. import output as out
-from ..output import print_json
 from ..place import refuse_own, written
 from ..program import command
 from ..target import ANSWER, FORCE, PROJECT_OPTION, TARGET, Target, argument, flag, run_on_target
@@ -304,7 +303,7 @@ def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
 
 def _print_done(done: m.Imported | m.ImportPlan, *, as_json: bool) -> None:
     if as_json:
-        print_json(done)
+        out.print_json(done)
     elif isinstance(done, m.ImportPlan):
         _print_plan(done)
     else:
