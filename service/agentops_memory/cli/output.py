@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from unicodedata import combining, east_asian_width
 
 import click
+from click.core import ParameterSource
 
 from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.models import MINUTE, MemoryServiceError, Progress, age_words
@@ -188,6 +189,8 @@ def say(sentence: str) -> None:
 
 
 def confirm(question: str) -> None:
+    if has_flag("yes"):
+        return
     if sys.stdin is None or not sys.stdin.isatty():
         raise click.UsageError("Confirmation needs a terminal; add --yes to go ahead.")
     if not click.confirm(question, err=True):
@@ -327,10 +330,8 @@ def print_records(
     records: Sequence[Record],
     headings: Sequence[str],
     row: Callable[[Record], Sequence[object]] = lambda record: [*cells(record).values()],
-    *,
-    as_json: bool,
 ) -> None:
-    if as_json:
+    if has_flag("json"):
         click.echo(json.dumps(records))
     else:
         print_table(headings, [*map(row, records)], is_fitted=False)
@@ -347,8 +348,8 @@ def named(keys: "Iterable[Key]") -> list[dict[str, str]]:
     return [{"id": key.id, "name": key.name} for key in keys]
 
 
-def tell(document: object, sentence: str, *, as_json: bool) -> None:
-    click.echo(json.dumps(document) if as_json else sentence)
+def tell(document: object, sentence: str) -> None:
+    click.echo(json.dumps(document) if has_flag("json") else sentence)
 
 
 def cells(record: Record) -> dict[str, object]:
@@ -358,6 +359,12 @@ def cells(record: Record) -> dict[str, object]:
         name: ago(at) if (at := ats.get(name)) else "" if part is None else part
         for name, part in record.items()
     }
+
+
+def has_flag(name: str) -> bool:
+    """Whether the command that runs was given the flag, which its function does not take."""
+    source = click.get_current_context().get_parameter_source(name)
+    return source is ParameterSource.COMMANDLINE
 
 
 def print_json(noun: object) -> None:
@@ -390,8 +397,8 @@ def json_of(noun: object) -> Any:
     return noun
 
 
-def print_found(hits: m.Found, *, as_json: bool) -> None:
-    if as_json:
+def print_found(hits: m.Found) -> None:
+    if has_flag("json"):
         print_json(hits)
     else:
         for hit in hits:
@@ -405,9 +412,9 @@ def print_found(hits: m.Found, *, as_json: bool) -> None:
     _say_omitted(hits.omitted)
 
 
-def print_context(context: m.Context, *, as_json: bool) -> None:
+def print_context(context: m.Context) -> None:
     """The blocks that an agent runtime puts before a prompt, and why each line is in them."""
-    if as_json:
+    if has_flag("json"):
         print_json(context)
     else:
         summaries = [f"- {summary}" for summary in context.summaries]

@@ -22,7 +22,7 @@ from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..light import dataclass, replace
 from ..settings import VARIABLES, Settings
-from .output import FileRefused, NoDatabase, file_errors, one_line, print_json, say
+from .output import FileRefused, NoDatabase, file_errors, has_flag, one_line, print_json, say
 from .program import SettingOption, is_id
 
 if TYPE_CHECKING:
@@ -132,9 +132,8 @@ def run_on_target(
 
 def answered(params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]]) -> T:
     """What work answers; with --json it is printed, and the command is done."""
-    is_json = params.pop("as_json")
     answer = run_on_target(params, work)
-    if is_json:
+    if has_flag("json"):
         print_json(answer)
         click.get_current_context().exit()
     return answer
@@ -346,9 +345,9 @@ def _project_here() -> str | None:
 
 
 # How a command prints, and what it may do.
-json_option = partial(flag, "--json", "as_json", help="Print JSON.")
+json_option = partial(flag, "--json", expose_value=False, help="Print JSON.")
 DRY_RUN = flag("--dry-run", help="Show what would be done, and change nothing.")
-CAREFUL = (DRY_RUN, flag("--yes", "is_confirmed", help="Do not ask."), json_option())
+CAREFUL = (DRY_RUN, flag("--yes", expose_value=False, help="Do not ask."), json_option())
 FORCE = flag("--force", help="Overwrite an existing file.")
 to_option = partial(option, "--to", required=True, callback=_required_name)
 

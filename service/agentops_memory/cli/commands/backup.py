@@ -39,7 +39,7 @@ _FILES = o.setting_options("db_path", "keys_file", "redaction_file", "seal_file"
     o.FORCE,
     o.json_option(),
 )
-def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params: Any) -> None:
+def backup(to: str, tenants: Sequence[str], force: bool, **params: Any) -> None:
     """Write the databases of all tenants into one archive, even while a service runs.
 
     It blocks no saves. The archive is verified before it gets its name, and only its
@@ -64,7 +64,7 @@ def backup(to: str, tenants: Sequence[str], force: bool, as_json: bool, **params
             summary = (
                 f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
             )
-            out.tell(made | archive.manifest.document(), out.one_line(summary), as_json=as_json)
+            out.tell(made | archive.manifest.document(), out.one_line(summary))
         if archive.manifest.damaged:
             remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
             out.say(f"{_damage(archive.manifest)} {remedy} until then.")
@@ -157,14 +157,14 @@ def restore(target: str, **params: Any) -> None:
     _restore(target, **params)
 
 
-def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> None:
+def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
     force, lenient, with_keys = map(params.pop, ("force", "without_receipts", "with_keys"))
     with out.file_errors():
         chosen = settings_of_files(params)
         require_local_files(chosen)
         verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
         with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
-            if not as_json:
+            if not out.has_flag("json"):
                 _show(plan)
             kept, closing = list[Path](), ["Nothing was changed."]
             if not dry_run:
@@ -174,7 +174,7 @@ def _restore(archive: str, *, dry_run: bool, as_json: bool, **params: Any) -> No
                 closing = [f"Restored {count}."]
                 closing += [f"The replaced file is kept: {file}." for file in kept]
             sentences = "\n".join(map(out.one_line, closing))
-            out.tell({**_document(plan, kept), "dry_run": dry_run}, sentences, as_json=as_json)
+            out.tell({**_document(plan, kept), "dry_run": dry_run}, sentences)
         if dry_run:
             return
         file = KeyFile(chosen.keys_file, chosen.audit_file)

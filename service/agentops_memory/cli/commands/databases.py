@@ -164,7 +164,7 @@ URL_PARTS = ("://", "password=", "host=", "dbname=")
     ),
     o.TENANTS, o.json_option(),
 )  # fmt: skip
-def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) -> None:
+def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
     """Copy all tenants with all their data, from SQLite to PostgreSQL or back.
 
     Only MEMORY_DATABASE_URL takes the URL. The target must be empty. Each tenant is copied
@@ -198,9 +198,9 @@ def copy(to: str, tenants: Sequence[str], as_json: bool, **files: str | None) ->
             digests = [{"project": name, "digest": digest} for name, digest in projects]
             rows = out.parts(tenant, "tenant was_there rows=tally.counts")
             copied.append({**rows, "projects": digests})
-            if not as_json:
+            if not out.has_flag("json"):
                 _print_copied(tenant)
-    if as_json:
+    if out.has_flag("json"):
         click.echo(json.dumps({"tenants": copied}))
 
 
@@ -242,7 +242,7 @@ BYTES = (
 UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
 
 
-def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
+def print_storage(params: dict[str, Any]) -> None:
     target = o.Target.of({name: params[name] for name in o.OPTIONS})
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
@@ -254,7 +254,7 @@ def print_storage(params: dict[str, Any], *, as_json: bool) -> None:
             backend.require_usable(each)
             every[each] = backend.stats(each, at)
         audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
-    if as_json:
+    if out.has_flag("json"):
         tenants = [
             {"tenant": tenant, **out.parts(stats, BYTES), "kept": _rows(stats.held, retention)}
             for tenant, stats in every.items()
@@ -314,9 +314,7 @@ WIDEST = len("not fixed")
     o.flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed."),
     o.json_option(help="Print one JSON document."),
 )
-def doctor(
-    tenant: str | None, thorough: bool, fix: bool, as_json: bool, **flags: str | None
-) -> None:
+def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -> None:
     """Check the settings, the files and the database of each tenant, and report problems.
 
     A service may be running. Exits with 1 if a check failed; warnings alone exit with 0.
@@ -333,7 +331,7 @@ def doctor(
     if done:
         with out.progress_bar("Examining again") as bar:
             findings = findings_of(replace(context, now=place.now()), bar or noop)
-    out.tell(_document(findings, done), "\n".join(_lines(findings, done)), as_json=as_json)
+    out.tell(_document(findings, done), "\n".join(_lines(findings, done)))
     sys.exit(1 if has_failed(findings) else 0)
 
 
@@ -384,17 +382,17 @@ def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str,
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
     o.json_option(help="Print a line of JSON for each place."),
 )
-def scan(tenant: str, redact: bool, as_json: bool, **flags: str | None) -> None:
+def scan(tenant: str, redact: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
     A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
     backend = place.backend_of(flags)
     findings = place.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
-    for finding in findings if as_json else ():
+    for finding in findings if out.has_flag("json") else ():
         counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
         click.echo(json.dumps(dict(_secret_names(finding)) | counts))
-    for line in () if as_json else _secrets(findings, redact=redact):
+    for line in () if out.has_flag("json") else _secrets(findings, redact=redact):
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 

@@ -20,8 +20,8 @@ from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings import duration
+from .. import output as out
 from .. import target as o
-from ..output import cells, confirm, counted, file_errors, named, parts, print_records, say, tell
 from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written
 from ..program import command, group
 
@@ -63,7 +63,7 @@ def keys() -> None:
     o.json_option(help="Print the key with its record, as JSON."),
     of=keys, short_help="Create a key and print it once.",
 )  # fmt: skip
-def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> None:
+def create(name: str, role: str, tenant: str, **params: Any) -> None:
     """Create a key, and print it once: only a digest is stored.
 
     \b
@@ -78,20 +78,20 @@ def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> N
     backend = backend_of(params)
     backend.prepare()
     if backend.keys.are_lost():
-        say("The keys created earlier are lost; none of them works any more.")
+        out.say("The keys created earlier are lost; none of them works any more.")
     is_first = backend.keys.create(key, at=now(), by=user())
     agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
     agents += ", coordinator" if key.coordinates else ""
-    say(
+    out.say(
         f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
         f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown this once."
     )
     if is_first:
-        say("This is the first key: from now on every request needs a key.")
+        out.say("This is the first key: from now on every request needs a key.")
     if key.tenant != DEFAULT_TENANT and not backend.has(key.tenant):
         storage = backend.name_of(key.tenant)
-        say(f"Note: the tenant {key.tenant} has no database yet; its name will be {storage}.")
-    tell({**_fields(key), "key": token}, token, as_json=as_json)
+        out.say(f"Note: the tenant {key.tenant} has no database yet; its name will be {storage}.")
+    out.tell({**_fields(key), "key": token}, token)
 
 
 @command(
@@ -100,16 +100,16 @@ def create(name: str, role: str, tenant: str, as_json: bool, **params: Any) -> N
     o.json_option(help="Print a JSON array."),
     of=keys, short_help="List the keys, without their secrets.",
 )  # fmt: skip
-def list_(with_revoked: bool, as_json: bool, **files: str | None) -> None:
+def list_(with_revoked: bool, **files: str | None) -> None:
     """List the keys, without their secrets."""
     backend = backend_of(files)
     ring = backend.keys.ring()
     backend.keys.require_kept(ring)
     if not ring.was_ever_used:
-        say(f"No key has been created: there is none in {backend.keys_name}.")
+        out.say(f"No key has been created: there is none in {backend.keys_name}.")
     every = ring.keys.values()
     rows = [_fields(key) for key in every if with_revoked or key.revoked_at is None]
-    print_records(rows, HEADINGS, _row, as_json=as_json)
+    out.print_records(rows, HEADINGS, _row)
 
 
 @command(*_FILES, o.argument("id"), of=keys, short_help="Revoke a key.")
@@ -130,7 +130,9 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
     at = now()
     key, token = backend_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
     end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
-    say(f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}.")
+    out.say(
+        f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}."
+    )
     click.echo(token)
 
 
@@ -151,17 +153,17 @@ def reset(is_confirmed: bool, **files: str | None) -> None:
             "add --open."
         )
     count = backend_of(files).keys.reset(at=now(), by=user())
-    click.echo(f"Forgot {counted(count, 'key')}; no key is left.")
+    click.echo(f"Forgot {out.counted(count, 'key')}; no key is left.")
 
 
 def _fields(key: Key) -> dict[str, object]:
     ends = [secret.until for secret in key.secrets if secret.until is not None]
     old = rendered(max(ends)) if ends and max(ends) > now() else None
-    return parts(key, KEY) | {"old_secret_until": old}
+    return out.parts(key, KEY) | {"old_secret_until": old}
 
 
 def _row(key: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = cells(key)
+    texts = out.cells(key)
     state = "works"
     if key["revoked_at"]:
         state = f"revoked {texts['revoked_at']}"
@@ -187,21 +189,21 @@ def seal() -> None:
     *o.setting_options("db_path", "seal_file"), o.json_option(),
     of=seal, short_help="Encrypt new values with a new key.",
 )  # fmt: skip
-def rotate_seal(as_json: bool, **files: str | None) -> None:
+def rotate_seal(**files: str | None) -> None:
     """Add a key that encrypts new values from now on, even in a running service.
 
     Older keys stay in the file, to decrypt what they have encrypted. An entry gets the new
     key with its next change.
     """
-    with file_errors():
+    with out.file_errors():
         backend = backend_of(files)
         path = backend.settings.seal_file
         make_folder(path.parent)
         file = SealFile(path, now)
         key = file.rotate(lambda id_: backend.audit(access.OPERATOR, "seal.rotated", key=id_))
         count = len(file.keys().keys)
-    sentence = f"The key {key} encrypts from now on; {path} has {counted(count, 'key')}."
-    tell({"key": key, "keys": count}, sentence, as_json=as_json)
+    sentence = f"The key {key} encrypts from now on; {path} has {out.counted(count, 'key')}."
+    out.tell({"key": key, "keys": count}, sentence)
 
 
 OF_TENANTS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
@@ -227,7 +229,7 @@ def create_tenant(name: str, **files: str | None) -> None:
 
 
 @command(*_FILES, o.json_option(), of=tenants, short_help="List the tenants.")
-def list_tenants(as_json: bool, **files: str | None) -> None:
+def list_tenants(**files: str | None) -> None:
     """List the tenants, what each stores, and the keys that give access to it.
 
     Exits with 1 if a database cannot be read.
@@ -236,10 +238,10 @@ def list_tenants(as_json: bool, **files: str | None) -> None:
     keyed = {key.tenant for key in backend.keys.ring().keys.values() if not key.revoked_at}
     tenants = dict.fromkeys([*backend.tenants(), *sorted(keyed)])
     rows = [_tenant(tenant, backend) for tenant in tenants]
-    print_records(rows, OF_TENANTS, _tenant_row, as_json=as_json)
+    out.print_records(rows, OF_TENANTS, _tenant_row)
     unread = [it["tenant"] for it in rows if it["bytes"] and it["observations"] is None]
     for tenant in unread:
-        say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
+        out.say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
     sys.exit(1 if unread else 0)
 
 
@@ -259,7 +261,7 @@ def export(name: str, to: str, **files: str | None) -> None:
 
 
 @command(*_FILES, _NAME, *o.CAREFUL, of=tenants, short_help="Erase a tenant permanently.")
-def erase(name: str, dry_run: bool, is_confirmed: bool, as_json: bool, **files: str | None) -> None:
+def erase(name: str, dry_run: bool, **files: str | None) -> None:
     """Revoke every key of the tenant NAME, then remove its database permanently.
 
     The files are removed, not overwritten: backups, and what the disk still holds of the
@@ -271,11 +273,10 @@ def erase(name: str, dry_run: bool, is_confirmed: bool, as_json: bool, **files: 
     if not paths and not plan["keys"]:
         raise NotFound(f"There is no tenant {tenant}.")
     if not dry_run:
-        if not is_confirmed:
-            confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
+        out.confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
         plan = _erased(tenant, backend, plan)
     sentence = f"{'It would erase' if dry_run else 'Erased'} the tenant {tenant}: {_counts(plan)}."
-    tell({**plan, "dry_run": dry_run}, sentence, as_json=as_json)
+    out.tell({**plan, "dry_run": dry_run}, sentence)
 
 
 @command(
@@ -297,8 +298,8 @@ def rewrite(name: str, **files: str | None) -> None:
 
 def _tenant(tenant: TenantId, backend: Backend) -> dict[str, Any]:
     counts = backend.counted(tenant)
-    known = parts(counts, "bytes=size observations=memories sessions stores") if counts else {}
-    keys = named(backend.keys.ring().working(tenant))
+    known = out.parts(counts, "bytes=size observations=memories sessions stores") if counts else {}
+    keys = out.named(backend.keys.ring().working(tenant))
     return {"tenant": tenant, **dict.fromkeys(("bytes", *COUNTS)), **known, "keys": keys}
 
 
@@ -318,7 +319,7 @@ def _erased(tenant: TenantId, backend: Backend, plan: Mapping[str, Any]) -> dict
             f"{names}. {refusal}"
         ) from refusal
     files = backend.erase(tenant, **{name: plan[name] for name in (*COUNTS, "bytes")})
-    return {**plan, "keys": named(keys), "files": files}
+    return {**plan, "keys": out.named(keys), "files": files}
 
 
 def _counts(plan: Mapping[str, Any]) -> str:

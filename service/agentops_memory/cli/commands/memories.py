@@ -52,7 +52,7 @@ _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
              help="A memory that this one replaces; may be repeated."),
     *o.ANSWER,
 )  # fmt: skip
-def save(title: str, content: str | None, project: str, as_json: bool, **params: Any) -> None:
+def save(title: str, content: str | None, project: str, **params: Any) -> None:
     """Save a memory: a text alone, or a title and its content.
 
     The project is that of the repository you are in, and the session is today's.
@@ -70,7 +70,7 @@ def save(title: str, content: str | None, project: str, as_json: bool, **params:
     source = click.get_current_context().get_parameter_source("project")
     is_implied = source is ParameterSource.DEFAULT  # which the user may not expect
     where = f" in the project {project_name(project)}" if is_implied else ""
-    if as_json:
+    if out.has_flag("json"):
         out.print_json(saved)
     else:
         out.show(out.one_line(DONE[saved.action].format(saved, where)))
@@ -100,7 +100,7 @@ def _titled(title: str, content: str | None) -> tuple[str, str]:
              help="Only memories older than this one."),
     *o.ANSWER,
 )  # fmt: skip
-def list_(limit: int, as_json: bool, **params: Any) -> None:
+def list_(limit: int, **params: Any) -> None:
     """List the memories of the project, newest first."""
 
     async def listed(memories: MemoryService) -> tuple[list[Observation], list[str]]:
@@ -112,7 +112,7 @@ def list_(limit: int, as_json: bool, **params: Any) -> None:
         return rows[:limit], more
 
     rows, notes = run_on_target(params, listed)
-    if as_json:
+    if out.has_flag("json"):
         out.print_json(rows)
     elif rows:
         cells = [
@@ -157,7 +157,7 @@ def show_(memory: int, **params: Any) -> None:
     o.flag("--superseded", help="Include memories that another one replaces."), _EXPLAIN,
     *o.ANSWER,
 )  # fmt: skip
-def search(words: Sequence[str], as_json: bool, **params: Any) -> None:
+def search(words: Sequence[str], **params: Any) -> None:
     """Find memories of the project, and global ones, by WORDS, best match first."""
     query = " ".join(words)
 
@@ -169,14 +169,14 @@ def search(words: Sequence[str], as_json: bool, **params: Any) -> None:
         return hits, await _nothing(memories, "Nothing was found", params, len(every.hits))
 
     hits, notes = run_on_target(params, searched)
-    out.print_found(hits, as_json=as_json)
+    out.print_found(hits)
     out.say_each(notes)
 
 
 @command(
     o.argument("prompt", nargs=-1), o.HERE, *o.FILTERS, o.limit(5), _EXPLAIN, *o.ANSWER
 )  # fmt: skip
-def context(prompt: Sequence[str], as_json: bool, **params: Any) -> None:
+def context(prompt: Sequence[str], **params: Any) -> None:
     """Preview the context that an agent of the project would get for PROMPT.
 
     Without a prompt it shows the newest memories; without a project, only global ones.
@@ -189,7 +189,7 @@ def context(prompt: Sequence[str], as_json: bool, **params: Any) -> None:
         return answer, await _nothing(memories, "The context would be empty", params)
 
     answer, notes = run_on_target(params, fetched)
-    out.print_context(answer, as_json=as_json)
+    out.print_context(answer)
     out.say_each(notes)
 
 
@@ -253,7 +253,7 @@ def stats(project: str | None, storage: bool, **params: Any) -> None:
         # Not at the top: it needs what reads a file, which a service's memories do not.
         from .databases import print_storage  # noqa: PLC0415
 
-        print_storage(params, as_json=params["as_json"])
+        print_storage(params)
         return
     totals = o.answered(params, lambda memories: memories.stats(project))
     observations = out.counted(totals.total_observations, "observation")
@@ -298,7 +298,7 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
     """The command that does one thing to each of several memories."""
 
     @command(o.IDS, *o.ANSWER, name=name, help=help)
-    def changed(memories: Sequence[int], as_json: bool, **params: Any) -> None:
+    def changed(memories: Sequence[int], **params: Any) -> None:
         async def done(service: MemoryService) -> list[Observation | None]:
             for it in memories:  # all of them, or none
                 try:
@@ -309,7 +309,7 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
             return [it if isinstance(it, Observation) else None for it in answers]
 
         answers = run_on_target(params, done)
-        if as_json:
+        if out.has_flag("json"):
             records = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
             out.print_json(records if records[1:] else records[0])
             return

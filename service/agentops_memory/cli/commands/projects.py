@@ -21,8 +21,8 @@ from ...memory.space import Project, project_name
 from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
+from .. import output as out
 from .. import target as o
-from ..output import confirm, counted, named, parts, print_records, progress_bar, say, size, tell
 from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
 from ..program import command, group
 from ..target import Target, service_at
@@ -54,7 +54,7 @@ def projects() -> None:
 
 
 @command(*o.SERVICE, *_OF_TENANT, o.json_option(), of=projects, short_help="List the projects.")
-def list_(as_json: bool, **where: str | None) -> None:
+def list_(**where: str | None) -> None:
     """List the projects with their live observations and their newest change.
 
     Over --url the time of that change is not known.
@@ -63,30 +63,28 @@ def list_(as_json: bool, **where: str | None) -> None:
         rows = _on_service(service, _projects_of)
     else:
         listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
-        rows = [parts(it, "project observations=memories sessions changed_at") for it in listed]
-    print_records(rows, HEADINGS, as_json=as_json)
+        rows = [out.parts(it, "project observations=memories sessions changed_at") for it in listed]
+    out.print_records(rows, HEADINGS)
 
 
 @command(
     *_OF_TENANT, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
     of=projects, short_help="Rename a project.",
 )  # fmt: skip
-def rename(project: str, new: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
+def rename(project: str, new: str, dry_run: bool, **where: str | None) -> None:
     """Rename PROJECT to NEW, which must be an unused name. Ids and sessions stay."""
     old, name = _name(project), _name(new)
     rename = Projects.plan_rename if dry_run else Projects.rename
     plan = _on(Projects, where, lambda projects, caller: rename(projects, caller, old, name))
     fields = {"project": old, "to": name, **_moved(plan)}
-    _print_done(fields, f"rename {old} to {name}", dry_run=dry_run, as_json=as_json)
+    _print_done(fields, f"rename {old} to {name}", dry_run=dry_run)
 
 
 @command(
     *_OF_TENANT, _PROJECT, o.argument("into"), *o.CAREFUL,
     of=projects, short_help="Merge a project into another.",
 )  # fmt: skip
-def merge(
-    project: str, into: str, dry_run: bool, is_confirmed: bool, as_json: bool, **where: str | None
-) -> None:
+def merge(project: str, into: str, dry_run: bool, **where: str | None) -> None:
     """Move the observations and sessions of PROJECT into the project INTO.
 
     If both have an observation with the same topic key, the text updated later stays, and
@@ -96,28 +94,25 @@ def merge(
     source, target = _name(project), _name(into)
     plan = _on(Projects, where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
-        if not is_confirmed:
-            _ask(f"merge {source} into {target}", _moved(plan))
+        _ask(f"merge {source} into {target}", _moved(plan))
         plan = _on(Projects, where, lambda it, caller: it.merge(caller, source, target))
     counts = {**_moved(plan), "same_keys": plan.same_keys}
     fields = {"project": source, "into": target, **counts}
-    _print_done(fields, f"merge {source} into {target}", dry_run=dry_run, as_json=as_json)
+    _print_done(fields, f"merge {source} into {target}", dry_run=dry_run)
 
 
 @command(
     *o.SERVICE, *_OF_TENANT, _PROJECT, *o.CAREFUL,
     of=projects, short_help="Erase a project permanently.",
 )  # fmt: skip
-def erase(
-    project: str, dry_run: bool, is_confirmed: bool, as_json: bool, **where: str | None
-) -> None:
+def erase(project: str, dry_run: bool, **where: str | None) -> None:
     """Erase PROJECT: its observations with their history, its sessions, its global memories.
 
     Others can save meanwhile. At the end nothing of it is left in the file, and the receipt
     says what was erased. Repeat the command if it was interrupted.
     """
     name, service = _name(project), Target.of_operator(where)
-    if dry_run or not is_confirmed:
+    if dry_run or not out.has_flag("yes"):
         if service:
             plan = _on_service(service, lambda it: _erase_on_service(it, name, dry_run=True))
         else:
@@ -126,7 +121,7 @@ def erase(
             kept = {"sessions": gone, "sessions_kept": extent.shared_sessions}
             plan = {"project": name, **_moved(extent), **kept}
         if dry_run:
-            _print_done(plan, f"erase {name}", dry_run=True, as_json=as_json)
+            _print_done(plan, f"erase {name}", dry_run=True)
             return
         _ask(f"erase {name} for good", plan)
     if service:
@@ -136,7 +131,7 @@ def erase(
         remaining = None if receipt["bytes_gone_at"] else later
     else:
         erased, remaining = _on(Projects, where, partial(_erased, backend_of(where), name))
-        receipt = parts(erased, RECEIPT)
+        receipt = out.parts(erased, RECEIPT)
     gone_at = f"Its bytes have left the file at {receipt['bytes_gone_at']}."
     sentence = (
         f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
@@ -144,14 +139,14 @@ def erase(
         f"Receipt: {receipt['id']}\n"
         f"{remaining or gone_at} Not reached: {'; '.join(receipt['copies_not_reached'])}."
     )
-    tell(receipt, sentence, as_json=as_json)
+    out.tell(receipt, sentence)
 
 
 async def _erased(
     backend: Backend, project: Project, projects: Projects, caller: Caller
 ) -> tuple[Erasure, str | None]:
     """Erase a project, and wait until its bytes have left the file; else where they still are."""
-    with progress_bar("Erasing") as advance:
+    with out.progress_bar("Erasing") as advance:
         total = (await projects.plan_erasure(caller, project)).memories if advance else 0
         report = (lambda erasure: advance(erasure.observations, total)) if advance else noop
         erasure = await projects.erase(caller, project, report)
@@ -179,7 +174,7 @@ async def _projects_of(service: MemoryService) -> list[dict[str, object]]:
     counts = {it: await service.stats(it) for it in (await service.stats()).projects}
     totals = "observations=total_observations sessions=total_sessions"
     return [
-        {"project": name, **parts(count, totals), "changed_at": None}
+        {"project": name, **out.parts(count, totals), "changed_at": None}
         for name, count in counts.items()
     ]
 
@@ -199,17 +194,17 @@ def _name(text: str) -> Project:
 
 def _ask(what: str, fields: Mapping[str, object]) -> None:
     counts = f"{fields['observations']} observations and {fields['sessions']} sessions"
-    confirm(f"Really {printable(what)}, with {counts}?")
+    out.confirm(f"Really {printable(what)}, with {counts}?")
 
 
 def _moved(extent: Extent) -> dict[str, object]:
-    return parts(extent, "observations=memories deleted revisions sessions")
+    return out.parts(extent, "observations=memories deleted revisions sessions")
 
 
-def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool, as_json: bool) -> None:
+def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool) -> None:
     counts = ", ".join(f"{name} {count}" for name, count in fields.items() if type(count) is int)
     done = "It would" if dry_run else "Done:"
-    tell({**fields, "dry_run": dry_run}, f"{done} {printable(what)}: {counts}.", as_json=as_json)
+    out.tell({**fields, "dry_run": dry_run}, f"{done} {printable(what)}: {counts}.")
 
 
 OF_AGENTS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
@@ -232,11 +227,11 @@ def agents() -> None:
 
 
 @command(*_OF_AGENTS, o.json_option(), of=agents, short_help="List the agents.")
-def list_agents(as_json: bool, **where: str | None) -> None:
+def list_agents(**where: str | None) -> None:
     """List the agents with their working and episodic entries, and any capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
     names = "agent working episodic bytes=size episodic_capacity=capacity changed_at"
-    print_records([parts(it, names) for it in listed], OF_AGENTS, as_json=as_json)
+    out.print_records([out.parts(it, names) for it in listed], OF_AGENTS)
 
 
 def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
@@ -286,9 +281,7 @@ def export(agent: str, to: str, **where: str | None) -> None:
     *_OF_AGENTS, _AGENT, *o.CAREFUL,
     of=agents, short_help="Erase an agent's own memory permanently.",
 )  # fmt: skip
-def erase_agent(
-    agent: str, dry_run: bool, is_confirmed: bool, as_json: bool, **where: str | None
-) -> None:
+def erase_agent(agent: str, dry_run: bool, **where: str | None) -> None:
     """Erase the working and episodic entries of AGENT, its events, and its own capacity.
 
     Keys that speak for AGENT alone are revoked first. Semantic entries stay, because they
@@ -301,8 +294,7 @@ def erase_agent(
     extent = _on_agents(where, lambda it, caller: it.plan_erasure(caller, name, ids))
     sentence, end = f"It would erase {name}: {_counts(extent, keys)}.", dict[str, object]()
     if not dry_run:
-        if not is_confirmed:
-            confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
+        out.confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
         keys = backend.keys.revoke_all(tenant, name, at=now(), by=user())
         extent, remaining, copies = _on_agents(where, partial(_agent_erased, backend, name, keys))
         at = rendered(now())
@@ -310,9 +302,9 @@ def erase_agent(
         gone = remaining or f"The bytes have left the file at {at}."
         sentence = f"Erased {name}: {_counts(extent, keys)}.\n{gone} "
         sentence += f"Not reached: {'; '.join(copies)}."
-    extents = parts(extent, "working episodic bytes=size events")
-    document = {"agent": name, **extents, "keys": named(keys), "dry_run": dry_run, **end}
-    tell(document, sentence, as_json=as_json)
+    extents = out.parts(extent, "working episodic bytes=size events")
+    document = {"agent": name, **extents, "keys": out.named(keys), "dry_run": dry_run, **end}
+    out.tell(document, sentence)
 
 
 async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Caller) -> None:
@@ -322,7 +314,9 @@ async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Call
         await asyncio.to_thread(file.write, lines)
         lost += sum(entry.is_lost for entry in entries)
     if lost:
-        say(f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`.")
+        out.say(
+            f"{_entries(lost, 'confidential')} could not be opened: see `agentops-memory doctor`."
+        )
 
 
 async def _agent_erased(
@@ -334,7 +328,7 @@ async def _agent_erased(
     def rows(extent: "AgentExtent") -> int:
         return extent.working + extent.episodic + extent.events
 
-    with progress_bar("Erasing") as advance:
+    with out.progress_bar("Erasing") as advance:
         total = rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
         report = (lambda erased: advance(rows(erased), total)) if advance else noop
         erased = await agents.erase(caller, agent, ids, report)
@@ -351,9 +345,9 @@ def _on_agents(where: Where, work: Callable[["Agents", Caller], Awaitable[T]]) -
 def _counts(extent: "AgentExtent", keys: Sequence[Key]) -> str:
     entries = f"{_entries(extent.working, 'working')}, {_entries(extent.episodic, 'episodic')}"
     names = f" ({', '.join(key.name for key in keys)})" if keys else ""
-    events, revoked = counted(extent.events, "event"), counted(len(keys), "key")
-    return f"{entries} ({size(extent.size)}), {events}, {revoked}{names}"
+    events, revoked = out.counted(extent.events, "event"), out.counted(len(keys), "key")
+    return f"{entries} ({out.size(extent.size)}), {events}, {revoked}{names}"
 
 
 def _entries(count: int, tier: str) -> str:
-    return counted(count, f"{tier} entry", f"{tier} entries")
+    return out.counted(count, f"{tier} entry", f"{tier} entries")

@@ -103,7 +103,7 @@ Facts = Mapping[str, Any]
 
 
 @command(o.HERE, *o.setting_options("listen"), *o.TARGET, o.json_option())
-def status(project: str, listen: str | None, as_json: bool, **params: str | None) -> None:
+def status(project: str, listen: str | None, **params: str | None) -> None:
     """Show whether the service is running, where its data is, and how much is stored.
 
     Exits with 1 if one of the service's checks failed.
@@ -127,7 +127,7 @@ def status(project: str, listen: str | None, as_json: bool, **params: str | None
             facts |= run_on_target(params, lambda memories: _stored(memories, project))
         except out.NoDatabase:
             facts["database_is_missing"] = True
-    if as_json:
+    if out.has_flag("json"):
         click.echo(json.dumps({name: out.json_of(fact) for name, fact in facts.items()}))
     else:
         for name, sentence in _sentences(facts):
@@ -308,7 +308,7 @@ def demo(url: str) -> None:
         sentence = f"The program at that address refused POST /sessions: {error}"
         raise out.CommandRefused(sentence) from error
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
-    out.print_context(context, as_json=False)
+    out.print_context(context)
 
 
 VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks

@@ -180,7 +180,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     flag("--dry-run", help="Show what would be stored, and store nothing."),
     *ANSWER,
 )
-def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> None:
+def import_(file: str, dry_run: bool, **where: str | None) -> None:
     """Store everything in the export FILE that is not stored yet.
 
     FILE is an export of this service or of engram; - reads standard input. Existing rows are
@@ -194,7 +194,7 @@ def import_(file: str, dry_run: bool, as_json: bool, **where: str | None) -> Non
                 return await do(path, progress=progress)
 
         done = run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run)
-        _print_done(done, as_json=as_json)
+        _print_done(done)
 
 
 async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
@@ -301,8 +301,8 @@ def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
         yield file
 
 
-def _print_done(done: m.Imported | m.ImportPlan, *, as_json: bool) -> None:
-    if as_json:
+def _print_done(done: m.Imported | m.ImportPlan) -> None:
+    if out.has_flag("json"):
         out.print_json(done)
     elif isinstance(done, m.ImportPlan):
         _print_plan(done)
