@@ -9,7 +9,13 @@ import os
 import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -116,18 +122,22 @@ def run_on_target(
     What says where the memories are is taken out of the options.
     """
     where = {name: params.pop(name) for name in OPTIONS}
-
-    async def answered() -> T:
+    with file_errors():
         target = Target.of(where)
         if target.url is not None:
-            opened = service_at(target)
-        else:
-            opened = _opened(target, may_make=may_make, may_be_missing=may_be_missing)
+            return ask(service_at(target), work)
+        return ask(_opened(target, may_make=may_make, may_be_missing=may_be_missing), work)
+
+
+def ask(
+    opened: AbstractAsyncContextManager["MemoryService"],
+    work: Callable[["MemoryService"], Awaitable[T]],
+) -> T:
+    async def asked() -> T:
         async with opened as memories:
             return await work(memories)
 
-    with file_errors():
-        return asyncio.run(answered())
+    return asyncio.run(asked())
 
 
 def answered(params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]]) -> T:

@@ -19,23 +19,23 @@ from typing import BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 import httpx
 
 from .contract import models, service
-from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
+from .contract.models import (
+    Imported,
+    ImportPlan,
+    Misconfigured,
+    Progress,
+    UnexpectedAnswer,
+    json_object,
+    read_as,
+)
 from .contract.service import Blocking, Call, MemoryService, Method, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
-from .transport import (
-    RETRIES,
-    TIMEOUT,
-    AsyncBackend,
-    BlockingBackend,
-    Exchange,
-    Timing,
-    Upload,
-    base_and_key,
-    tls_context,
-)
+from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, address, tls_context
 from .version import __version__
 
 IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes some of them
+TIMEOUT = timedelta(seconds=10)  # the service refuses after 5 s, with a reason
+RETRIES = 2
 DEFAULT_URL = "http://127.0.0.1:7437"
 
 Transport = TypeVar("Transport")
@@ -101,7 +101,7 @@ class Client(Questions, Generic[Transport]):
         verify: ssl.SSLContext | bool = True,
         transport: Transport | None = None,
     ) -> None:
-        base, own_key = base_and_key(url, key)
+        base, own_key = address(url, key)
         self._exchange = Exchange(
             base=base, timeout=timeout, retries=retries, timing=self._timing,
             headers=_headers(base, own_key),
@@ -133,7 +133,8 @@ class Client(Questions, Generic[Transport]):
     ) -> BlockingBackend | AsyncBackend:
         raise NotImplementedError
 
-    @service.sends("health", "GET", "health", read=models.health)
+    @service.sends("health", "GET", "health",
+                   read=lambda body, _: read_as(str, json_object(body).get("status")))  # fmt: skip
     def health(self) -> str:  # type: ignore[empty-body]
         """`ok` if the service runs; Unavailable while it ends. It needs no key."""
 

@@ -10,14 +10,7 @@ import re
 import ssl
 import time
 import warnings
-from collections.abc import (
-    AsyncGenerator,
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterator,
-    MutableMapping,
-)
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -39,11 +32,11 @@ else:
 
 PORTS = range(1, 1 << 16)
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+SURROGATE = re.compile("[\ud800-\udfff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
 
 
-def inject(headers: MutableMapping[str, str]) -> None:
+def inject(headers: httpx.Headers | dict[str, str]) -> None:
     """Add the W3C trace context headers of the current span, if there is one.
 
     There is none without OpenTelemetry's API, which is an extra.
@@ -52,7 +45,7 @@ def inject(headers: MutableMapping[str, str]) -> None:
         TraceContextTextMapPropagator().inject(headers)
 
 
-def base_and_key(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
+def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     """The base URL without its userinfo, and the key: the argument, or the password in the url.
 
     Misconfigured, without quoting the url or the key, for an invalid url, or one with another key.
@@ -95,12 +88,10 @@ def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
 
 def _utf8(text: str) -> str:
     """The text with U+FFFD for each lone surrogate, as the service stores it."""
-    return _SURROGATE.sub("\ufffd", text)
+    return SURROGATE.sub("\ufffd", text)
 
 
-TIMEOUT = timedelta(seconds=10)  # the service refuses after 5 s, with a reason
 MAX_TIMEOUT = timedelta(days=1)
-RETRIES = 2
 FIRST_BACKOFF = 0.25  # seconds; the longest pause before the first retry
 MAX_BACKOFF = 5.0  # seconds, unless the service asks for more
 

@@ -60,7 +60,7 @@ def list_(**where: str | None) -> None:
     Over --url the time of that change is not known.
     """
     if service := Target.of_operator(where):
-        rows = _on_service(service, _projects_of)
+        rows = o.ask(service_at(service), _projects_of)
     else:
         listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
         rows = [out.parts(it, "project observations=memories sessions changed_at") for it in listed]
@@ -114,7 +114,7 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
     name, service = _name(project), Target.of_operator(where)
     if dry_run or not out.has_flag("yes"):
         if service:
-            plan = _on_service(service, lambda it: _erase_on_service(it, name, dry_run=True))
+            plan = o.ask(service_at(service), lambda it: _erase_on_service(it, name, dry_run=True))
         else:
             extent = _on(Projects, where, lambda it, caller: it.plan_erasure(caller, name))
             gone = extent.sessions - extent.shared_sessions
@@ -125,7 +125,7 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
             return
         _ask(f"erase {name} for good", plan)
     if service:
-        answer = _on_service(service, lambda it: _erase_on_service(it, name))
+        answer = o.ask(service_at(service), lambda it: _erase_on_service(it, name))
         receipt: dict[str, Any] = {field: answer.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
         remaining = None if receipt["bytes_gone_at"] else later
@@ -159,14 +159,6 @@ def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], 
     backend, tenant = backend_of(where), tenant_id(str(where["tenant"]))
     audit = backend.audit
     return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
-
-
-def _on_service(service: Target, work: Callable[[MemoryService], Awaitable[T]]) -> T:
-    async def worked() -> T:
-        async with service_at(service) as routes:
-            return await work(routes)
-
-    return asyncio.run(worked())
 
 
 async def _projects_of(service: MemoryService) -> list[dict[str, object]]:

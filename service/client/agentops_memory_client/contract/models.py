@@ -471,10 +471,6 @@ def appended(body: bytes, headers: Headers) -> Appended:
     return Appended(redacted=_count(headers, REDACTED), warning=headers.get(WARNING))
 
 
-def health(body: bytes, _: Headers) -> str:
-    return read_as(str, json_object(body).get("status"))
-
-
 def problem(status: int, body: bytes) -> Refused:
     """Why something was refused; in either form `error` is the sentence, or the code beside one."""
     document = json_object(body)

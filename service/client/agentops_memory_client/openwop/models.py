@@ -5,7 +5,6 @@ Names and meanings are OpenWOP's.
 """
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -16,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from ..contract.models import Headers, Invalid, NotFound, json_object, read_as
 from ..contract.service import Asks, Call, Method, P, T, once, params, plain, with_signature
-from ..transport import Exchange
+from ..transport import SURROGATE, Exchange
 
 __all__ = [
     "ArtifactPage", "Commitment", "CommitmentPage", "Compaction", "Consolidation", "Distillation",
@@ -301,7 +300,6 @@ Answer = str | Callable[[Json, Mapping[str, Any]], object]
 NO_ENTRY = "memory entry not found"  # the one sentence for whatever is not there
 LONGEST = 256  # code points of a ref, or of an entry's id
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _REFUSAL: Any = object()
 
 
@@ -366,7 +364,7 @@ def call_of(
         if value is not None and name != "idempotency_key" and f"{{{name}}}" not in path
     }
     has_body = verb not in ("GET", "DELETE")
-    faults = [] if has_body else [name for name, it in named.items() if _SURROGATE.search(str(it))]
+    faults = [] if has_body else [name for name, it in named.items() if SURROGATE.search(str(it))]
     if faults:
         raise Invalid(f"{', '.join(faults)}: a lone surrogate is not text.")
 
@@ -388,4 +386,4 @@ def call_of(
 
 def _is_name(text: str) -> bool:
     """Whether a text can name something in a request: others are sent as another, or as none."""
-    return 0 < len(text) <= LONGEST and "\0" not in text and not _SURROGATE.search(text)
+    return 0 < len(text) <= LONGEST and "\0" not in text and not SURROGATE.search(text)

@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass as checked
 from pydantic_core import PydanticCustomError
 
 from ..contract.models import CLIENT, install_command
-from .working_memory import ToolCall, require
+from .working_memory import ToolCall, require, utf8
 
 LONGEST_PATTERN = 10_000  # code points
 LONGEST_QUOTED = 80  # of a text in a message
@@ -41,7 +41,6 @@ _TITLE_SUBJECT = 80  # code points of a command or path in a title
 _CONTENT = 1_000  # code points of an output
 _SUBJECTS = ("command", "path")
 _QUESTIONS = ("command", "query", "path")
-_LONE = re.compile("[\ud800-\udfff]")
 _LACKING = re.compile(r"invalid perl operator: \(\?<?[=!]|invalid escape sequence: \\[1-9]")
 
 
@@ -79,7 +78,7 @@ class Pattern:
 
     def is_in(self, text: str) -> bool:
         """Whether it matches anywhere in the text; half of a character counts as U+FFFD."""
-        return self._searched.search(_utf8(text)) is not None
+        return self._searched.search(utf8(text)) is not None
 
 
 @lru_cache
@@ -94,16 +93,12 @@ def _compiled(text: str) -> Any:
     options.log_errors = False  # what it would print is in the exception
     options.never_capture = True
     try:
-        return re2.compile(_utf8(text), options)
+        return re2.compile(utf8(text), options)
     except re2.error as error:
         reason = error.args[0].decode(errors="replace")
         message = f"RE2 does not take the pattern {quoted(text)} and says {quoted(reason)}."
         lacks = " It has no lookahead, lookbehind or backreference."
         raise WrongPattern(message + lacks * bool(_LACKING.match(reason))) from error
-
-
-def _utf8(text: str) -> bytes:
-    return _LONE.sub("\ufffd", text).encode()
 
 
 def quoted(text: str) -> str:

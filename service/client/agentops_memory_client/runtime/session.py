@@ -20,7 +20,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
-from .. import AsyncMemoryClient, Context, Found, Message, SessionEnd, __version__
+from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Refused, age_suffix
 from ..transport import HAS_TRACING, inject
 from . import working_memory
@@ -84,23 +84,6 @@ def failed(running: Span, failure: Exception) -> None:
     name = f"{kind.__module__}.{kind.__qualname__}"
     running.add_event("exception", {"exception.type": name})
     running.set_status(trace.StatusCode.ERROR, kind.__name__)
-
-
-def add_hits(running: Span, hits: Found) -> None:
-    """Add an event for each hit of a search."""
-    if running is None:
-        return
-    running.set_attribute("memory.search.result_count", len(hits))
-    for hit in hits:
-        running.add_event(
-            "search.result",
-            {
-                "memory.injected.observation_id": hit.id,
-                "memory.injected.type": hit.type,
-                "memory.injected.title": hit.title[:TITLE],
-                "memory.injected.rank": hit.rank,
-            },
-        )
 
 
 FIRST_PAUSE = timedelta(seconds=1)
@@ -511,7 +494,11 @@ class MemorySession:
             try:
                 await self._backlog.drain(within)
             finally:
-                await self._close()
+                self.working.is_recorded = False
+                for task in self._lookups:
+                    task.cancel()
+                await self._backlog.close()
+                await asyncio.gather(*self._lookups, return_exceptions=True)
         if self._path is not None:
             await self.checkpoint()
         if self.working.unsent:
@@ -526,8 +513,15 @@ class MemorySession:
         with traced("runtime.search", attributes) as span:
             search = self._client.search(question.query, project=self.project, limit=question.limit)
             hits = await self._answer(span, search)
-            if hits is not None:
-                add_hits(span, hits)
+            if hits is None or span is None:
+                return
+            span.set_attribute("memory.search.result_count", len(hits))
+            for hit in hits:
+                event: dict[str, str | int | float] = {
+                    "memory.injected.observation_id": hit.id, "memory.injected.type": hit.type,
+                    "memory.injected.title": hit.title[:TITLE], "memory.injected.rank": hit.rank,
+                }  # fmt: skip
+                span.add_event("search.result", event)
 
     async def _answer(self, span: Span, request: Awaitable[T]) -> T | None:
         """The service's answer; None after a failure or a timeout, with a warning in the log."""
@@ -567,13 +561,6 @@ class MemorySession:
 
     def _fields(self) -> dict[str, object]:
         return {"session_id": self.working.session_id, "project": self.project}
-
-    async def _close(self) -> None:
-        self.working.is_recorded = False
-        for task in self._lookups:
-            task.cancel()
-        await self._backlog.close()
-        await asyncio.gather(*self._lookups, return_exceptions=True)
 
     def _attributes(self) -> dict[str, str | int]:
         return {

@@ -93,7 +93,7 @@ def tokens(messages: Iterable[ChatMessage]) -> int:
         for call in message.tool_calls:
             arguments = json.dumps(dict(call.arguments), ensure_ascii=False, separators=(",", ":"))
             texts += [call.name, arguments]
-        total += TOKENS_OF_MESSAGE + sum((len(_bytes(text)) + 3) // 4 for text in texts)
+        total += TOKENS_OF_MESSAGE + sum((len(utf8(text)) + 3) // 4 for text in texts)
     return total
 
 
@@ -104,7 +104,7 @@ def line(message: ChatMessage) -> Message | None:
     """
     called = (f"[tool_call: {call.name}]" for call in message.tool_calls)
     text = "\n".join(filter(None, (message.content, *called)))
-    cut = _bytes(text)[:LONGEST_LINE].decode(errors="ignore")
+    cut = utf8(text)[:LONGEST_LINE].decode(errors="ignore")
     if message.role == "system" or not cut.strip():
         return None
     return Message(role=message.role, content=cut)
@@ -116,7 +116,7 @@ def require(name: str, value: object, kind: type) -> None:
         raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
 
 
-def _bytes(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     """UTF-8, with U+FFFD for what is half of a character."""
     try:
         return text.encode()
