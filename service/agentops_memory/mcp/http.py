@@ -1,8 +1,7 @@
 """MCP over streamable HTTP: a project's address, behind the same gate as everything else.
 
-Nothing is kept of a connection but the session that it named, so a restart of the
-service cuts none: a connection is known by the id that it got at its start
-and sends with each request.
+Nothing is kept of a connection but the session that it named, so a restart of the service cuts
+none: a connection is known by the id that it got at its start and sends with each request.
 """
 
 import asyncio

@@ -80,11 +80,10 @@ def replace(target: Path, file: BinaryIO) -> None:
 class Client(Questions, Generic[Transport]):
     """A client of the service at `url`, which may have a path; Misconfigured if it is invalid.
 
-    `timeout` is the connect timeout, and the read timeout between two pieces of
-    an answer; `retries` is how often a call is sent again (docs/client.md says
-    when). The `key`, or the password in the url, is sent to the url's host and
-    nowhere else: redirects are not followed, and the proxy variables of the
-    environment are ignored. `verify` is for https: an SSLContext with
+    `timeout` is the connect timeout, and the read timeout between two pieces of an answer;
+    `retries` is how often a call is sent again (docs/client.md says when). The `key`, or the
+    password in the url, is sent to the url's host and nowhere else: redirects are not followed, and
+    the proxy variables of the environment are ignored. `verify` is for https: an SSLContext with
     certificate authorities of your own. `transport` is httpx's.
     """
 
@@ -166,9 +165,8 @@ class Client(Questions, Generic[Transport]):
     ) -> int:  # fmt: skip
         """Write every session and observation of the project, or of all, to a JSON file; its bytes.
 
-        The file is replaced atomically, and is readable by its owner alone: on
-        failure an existing one is unchanged, and no temporary file is left. OSError
-        if it cannot be written.
+        The file is replaced atomically, and is readable by its owner alone: on failure an existing
+        one is unchanged, and no temporary file is left. OSError if it cannot be written.
         """
         target, run_in_thread, size = _target(path), self._exchange.backend.run_in_thread, 0
         with temporary(target) as file:

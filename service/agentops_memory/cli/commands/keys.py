@@ -286,9 +286,8 @@ def erase(name: str, dry_run: bool, **files: str | None) -> None:
 def rewrite(name: str, **files: str | None) -> None:
     """Rewrite the tables of the tenant NAME without erased data (VACUUM FULL).
 
-    For PostgreSQL only. The tenant's requests wait meanwhile, and the disk needs room for a
-    second copy of its largest table. Refused while an old transaction may still see erased
-    data.
+    For PostgreSQL only. The tenant's requests wait meanwhile, and the disk needs room for a second
+    copy of its largest table. Refused while an old transaction may still see erased data.
     """
     backend, tenant = backend_of(files), tenant_id(name)
     backend.require_usable(tenant)

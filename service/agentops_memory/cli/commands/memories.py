@@ -55,10 +55,9 @@ _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
 def save(title: str, content: str | None, project: str, **params: Any) -> None:
     """Save a memory: a text alone, or a title and its content.
 
-    The project is that of the repository you are in, and the session is today's.
-    CONTENT is read from standard input if it is - or comes through a pipe. The same
-    topic key updates the memory that has it; the same text again within
-    MEMORY_DEDUPE_WINDOW is counted, and not stored twice.
+    The project is that of the repository you are in, and the session is today's. CONTENT is read
+    from standard input if it is - or comes through a pipe. The same topic key updates the memory
+    that has it; the same text again within MEMORY_DEDUPE_WINDOW is counted, and not stored twice.
     """
     if not project:
         raise click.UsageError("A memory needs a project: set --project or MEMORY_PROJECT.")

@@ -319,10 +319,9 @@ class Questions(Asks):
     ) -> m.Observation:  # fmt: skip
         """Change the fields that are passed, and return the memory as it is now.
 
-        A field that is None stays; `()` removes all tags. None for `expires_at` or
-        `review_at` removes the date. The text before becomes a revision. The limits are
-        those of a save. NotFound if there is none with this id; Conflict if `revision`
-        is not its current one.
+        A field that is None stays; `()` removes all tags. None for `expires_at` or `review_at`
+        removes the date. The text before becomes a revision. The limits are those of a save.
+        NotFound if there is none with this id; Conflict if `revision` is not its current one.
         """
 
     @sends("confirm_observation", "POST", "observations/{observation}/confirm")
@@ -442,9 +441,8 @@ class Questions(Asks):
     ) -> m.SessionEnd:  # fmt: skip
         """End a session, and summarize its messages; the latest messages replace earlier ones.
 
-        Without messages, those added before are summarized. An unknown id creates a
-        session in the project. TooLarge if the messages exceed the limit of the service
-        (default 256 MiB).
+        Without messages, those added before are summarized. An unknown id creates a session in the
+        project. TooLarge if the messages exceed the limit of the service (default 256 MiB).
         """
         return also(messages=transcript(messages) or None)
 

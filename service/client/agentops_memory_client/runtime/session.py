@@ -272,10 +272,9 @@ T = TypeVar("T")
 def injected(context: Context) -> str:
     """The summaries of sessions and the memories, a block each; an empty block is left out.
 
-    The format of the platform's runtime, byte for byte, except for an age behind a
-    title, where the session shows ages, and for stored text
-    that imitates the blocks, also in full-width letters or with invisible
-    characters: its tags begin with `&lt;`, and its lines that look like items are
+    The format of the platform's runtime, byte for byte, except for an age behind a title, where the
+    session shows ages, and for stored text that imitates the blocks, also in full-width letters or
+    with invisible characters: its tags begin with `&lt;`, and its lines that look like items are
     indented.
     """
     memories = [
@@ -304,17 +303,15 @@ log = logging.getLogger("agentops_memory.runtime.session")
 class MemorySession:
     """The memory of one agent, in a project of the service behind `client`.
 
-    It is open inside its `async with`, or from `open` to `end`, and has the id of
-    its working memory, so that a restored one continues the same session. New
-    messages are sent to the service at the end of each turn. With `checkpoint` the
-    working memory is written to that path before, so that after a crash nothing
-    is recorded twice.
+    It is open inside its `async with`, or from `open` to `end`, and has the id of its working
+    memory, so that a restored one continues the same session. New messages are sent to the service
+    at the end of each turn. With `checkpoint` the working memory is written to that path before, so
+    that after a crash nothing is recorded twice.
 
-    The service never blocks the agent. `patience` is the timeout for the memories
-    of a turn, which are left out then, with a warning. Writes are sent in the
-    background and retried; `report` lists those not accepted. `limit` is the
-    number of memories in a turn, 0 to 50; 0 disables recall. With `ages` each tells
-    how old it is.
+    The service never blocks the agent. `patience` is the timeout for the memories of a turn, which
+    are left out then, with a warning. Writes are sent in the background and retried; `report` lists
+    those not accepted. `limit` is the number of memories in a turn, 0 to 50; 0 disables recall.
+    With `ages` each tells how old it is.
     """
 
     def __init__(  # noqa: PLR0913 - what may be chosen of a session, each by its name
@@ -390,9 +387,8 @@ class MemorySession:
     async def turn(self, prompt: str | None = None) -> AsyncIterator[str]:
         """A turn of the agent; yields the memories as text for the model.
 
-        It begins with the prompt as the user's message; without one it continues
-        the turn in progress. At its end the new messages are recorded.
-        RuntimeError if the session is not open.
+        It begins with the prompt as the user's message; without one it continues the turn in
+        progress. At its end the new messages are recorded. RuntimeError if the session is not open.
         """
         self._require_open()
         if prompt is not None:
