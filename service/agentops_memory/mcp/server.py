@@ -286,14 +286,11 @@ class MemoryServer:
         self._project = project
         self._tools = offered(profile)
         self.methods: Mapping[str, Callable[[Json | None, Connection], Awaitable[Json]]] = {
-            "ping": _constant({}),
-            "tools/list": self._list_tools,
-            "tools/call": self._call_tool,
+            "ping": _constant({}), "tools/list": self._list_tools, "tools/call": self._call_tool,
             "resources/list": _constant({"resources": [CONTEXT]}),
             "resources/read": self._read_resource,
-            "prompts/list": _constant({"prompts": [PROMPT]}),
-            "prompts/get": self._get_prompt,
-        }
+            "prompts/list": _constant({"prompts": [PROMPT]}), "prompts/get": self._get_prompt,
+        }  # fmt: skip
 
     def shake_hands(self, params: Json | None) -> Json:
         """The answer to `initialize`: the version that was proposed, or else the newest."""
@@ -385,28 +382,15 @@ def refused(id_: int | str | None, fault: Fault) -> dict[str, Any]:
 LONGEST_CALL = 30.0  # seconds: a client's repetitions, and a write that waits in line
 
 
-async def speak(service: MemoryService, project: str, profile: Profile) -> None:
-    """Answer until the input ends and its calls are done, or nobody reads any more.
-
-    Nothing but the protocol is written to the output meanwhile.
-    """
-    connection = Connection(
-        service=service,
-        project=project,
-        profile=profile,
-        own_session=f"mcp-{secrets.token_hex(12)}",
-        names=SessionNames(),
-        clock=partial(datetime.now, UTC),
-    )
-    await Host(MemoryServer(profile, project), connection).serve()
-
-
 class Host:
     """The program at the other end. Its first request decides how it speaks for good."""
 
-    def __init__(self, server: MemoryServer, connection: Connection) -> None:
-        self._server = server
-        self._connection = connection
+    def __init__(self, service: MemoryService, project: str, profile: Profile) -> None:
+        self._server = MemoryServer(profile, project)
+        self._connection = Connection(
+            service=service, project=project, profile=profile, names=SessionNames(),
+            own_session=f"mcp-{secrets.token_hex(12)}", clock=partial(datetime.now, UTC),
+        )  # fmt: skip
         self._has_envelopes: bool | None = None  # unknown before its first request
         self._is_welcome = False
         self._is_gone = False  # and nobody is left to tell
@@ -415,7 +399,11 @@ class Host:
         self._writing = asyncio.Lock()
 
     async def serve(self) -> None:
-        """A host that closes the input may have a save under way: the end comes when it is done."""
+        """Answer until the input ends and its calls are done, or nobody reads any more.
+
+        Nothing but the protocol is written to the output meanwhile. A host that closes the input
+        may have a save under way: the end comes when it is done.
+        """
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
             if self._is_gone:
                 return
@@ -434,7 +422,11 @@ class Host:
             self._latest[request.id] = call = self._start(self._answer(request))
             call.add_done_callback(partial(self._ended, request.id))
         elif (notification := notification_of(message)) is not None:
-            self._note(*notification)
+            method, params = notification
+            id_ = params.get("requestId")
+            cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
+            if method == "notifications/cancelled" and cancelled:
+                cancelled.cancel()  # and is not answered
         elif not is_answer(message):
             invalid = Fault(INVALID_REQUEST, NO_MESSAGE)
             self._start(self._write(refused(id_of(message), invalid)))
@@ -444,12 +436,6 @@ class Host:
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
         return task
-
-    def _note(self, method: str, params: Json) -> None:
-        id_ = params.get("requestId")
-        cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
-        if method == "notifications/cancelled" and cancelled:
-            cancelled.cancel()  # and is not answered
 
     def _ended(self, id_: int | str, call: asyncio.Task[None]) -> None:
         if self._latest.get(id_) is call:

@@ -18,6 +18,7 @@ from typing import BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
+from . import __version__
 from .contract import models, service
 from .contract.models import (
     Imported,
@@ -31,7 +32,6 @@ from .contract.models import (
 from .contract.service import Blocking, Call, MemoryService, Method, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, address, tls_context
-from .version import __version__
 
 IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes some of them
 TIMEOUT = timedelta(seconds=10)  # the service refuses after 5 s, with a reason

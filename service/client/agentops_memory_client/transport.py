@@ -36,13 +36,12 @@ SURROGATE = re.compile("[\ud800-\udfff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
 
 
-def inject(headers: httpx.Headers | dict[str, str]) -> None:
-    """Add the W3C trace context headers of the current span, if there is one.
-
-    There is none without OpenTelemetry's API, which is an extra.
-    """
+def trace_headers() -> dict[str, str]:
+    """The W3C trace context headers of the current span; none without OpenTelemetry's API."""
+    headers: dict[str, str] = {}
     if HAS_TRACING:
         TraceContextTextMapPropagator().inject(headers)
+    return headers
 
 
 def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
@@ -312,10 +311,9 @@ class Exchange:
         self, call: Call[object], attempts: Attempts, upload: Upload | None = None
     ) -> httpx.Response:
         headers = httpx.Headers(self.headers)
-        headers.update(call.headers)
+        headers.update({**call.headers, **trace_headers()})
         if upload:
             headers["Content-Length"] = str(upload.size)
-        inject(headers)
         seconds = attempts.seconds_for_answer
         usual = min(seconds, self.timeout.total_seconds())
         with translated(self.url):

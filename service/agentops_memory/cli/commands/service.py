@@ -112,13 +112,10 @@ def status(project: str, listen: str | None, **params: str | None) -> None:
     url = _url(target, listen)
     checks = _readiness(url)
     facts: dict[str, Any] = {
-        "url": url,
-        "is_running": checks is not None,
-        "database": None,
-        "project": project_name(project) or None,
-        "memories": None,
+        "url": url, "is_running": checks is not None, "database": None,
+        "project": project_name(project) or None, "memories": None,
         "checks": (checks or {}).get("checks", {}),
-    }
+    }  # fmt: skip
     if not target.url:
         chosen = target.settings
         facts["database"] = "PostgreSQL" if chosen.database_url else str(chosen.db_path)
@@ -254,7 +251,7 @@ async def _speak(settings: Settings, target: Target, project: str) -> None:
             _, tenant = place.usable(target.db, target.tenant, may_make=True)
             opened = local.opened_here(settings, traces, tenant)
         async with opened as service:
-            await stdio.speak(service, project, settings.profile)
+            await stdio.Host(service, project, settings.profile).serve()
     finally:
         traces.stop()
 

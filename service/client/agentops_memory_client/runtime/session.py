@@ -22,7 +22,7 @@ from typing import Self, TypeAlias, TypeVar
 
 from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Refused, age_suffix
-from ..transport import HAS_TRACING, inject
+from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
 from .working_memory import (
@@ -67,13 +67,6 @@ def traced(
         except Exception as failure:
             failed(running, failure)
             raise
-
-
-def here() -> dict[str, str]:
-    """The current span as W3C trace context headers."""
-    headers: dict[str, str] = {}
-    inject(headers)
-    return headers
 
 
 def failed(running: Span, failure: Exception) -> None:
@@ -455,7 +448,7 @@ class MemorySession:
         if capture is None:
             return
         fields = self._fields() | asdict(capture) | {"tags": list(capture.tags)}
-        write = Unsent.keyed("save", fields, here(), call.id, self.working.turn)
+        write = Unsent.keyed("save", fields, trace_headers(), call.id, self.working.turn)
         self._backlog.keep([write])
         self._backlog.send([write])
 
@@ -546,13 +539,13 @@ class MemorySession:
             self.working.sequence += 1
             fields = self._fields() | {"messages": pending[at : at + BATCH]}
             key = self.working.sequence
-            writes.append(Unsent.keyed("append_messages", fields, here(), key))
+            writes.append(Unsent.keyed("append_messages", fields, trace_headers(), key))
         return writes
 
     def _write_of_this_run(self, operation: Operation) -> Unsent:
         """A write whose key is new in every run, so that the next run repeats it."""
         return Unsent(
-            operation=operation, fields=self._fields(), key=str(uuid.uuid4()), trace=here()
+            operation=operation, fields=self._fields(), key=str(uuid.uuid4()), trace=trace_headers()
         )
 
     def _fields(self) -> dict[str, object]:
