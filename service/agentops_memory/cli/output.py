@@ -233,11 +233,9 @@ def progress_bar(
     from rich.console import Console  # noqa: PLC0415
 
     columns = (
-        rich_progress.TextColumn("{task.description}"),
-        rich_progress.BarColumn(),
-        rich_progress.TaskProgressColumn(),
-        rich_progress.TimeElapsedColumn(),
-    )
+        rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
+        rich_progress.TaskProgressColumn(), rich_progress.TimeElapsedColumn(),
+    )  # fmt: skip
     done, of = step or (0, None)
     with rich_progress.Progress(
         *columns, console=Console(stderr=True), redirect_stdout=False, transient=step is not None

@@ -111,12 +111,9 @@ class Target:
 
 
 def run_on_target(
-    params: dict[str, Any],
-    work: Callable[["MemoryService"], Awaitable[T]],
-    *,
-    may_make: bool = False,
-    may_be_missing: bool = False,
-) -> T:
+    params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]], *,
+    may_make: bool = False, may_be_missing: bool = False,
+) -> T:  # fmt: skip
     """What work answers. A database is made only if it may be; a missing one counts as empty.
 
     What says where the memories are is taken out of the options.

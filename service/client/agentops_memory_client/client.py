@@ -91,15 +91,10 @@ class Client(Questions, Generic[Transport]):
     _exchange: Exchange
 
     def __init__(
-        self,
-        url: str = DEFAULT_URL,
-        *,
-        key: str | None = None,
-        timeout: timedelta = TIMEOUT,
-        retries: int = RETRIES,
-        verify: ssl.SSLContext | bool = True,
+        self, url: str = DEFAULT_URL, *, key: str | None = None, timeout: timedelta = TIMEOUT,
+        retries: int = RETRIES, verify: ssl.SSLContext | bool = True,
         transport: Transport | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         base, own_key = address(url, key)
         self._exchange = Exchange(
             base=base, timeout=timeout, retries=retries, timing=self._timing,
@@ -109,13 +104,9 @@ class Client(Questions, Generic[Transport]):
 
     @classmethod
     def from_environment(
-        cls,
-        *,
-        url: str | None = None,
-        key: str | None = None,
-        timeout: timedelta = TIMEOUT,
+        cls, *, url: str | None = None, key: str | None = None, timeout: timedelta = TIMEOUT,
         retries: int = RETRIES,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
 
         Arguments take precedence; an empty variable counts as unset.
@@ -208,19 +199,13 @@ class Client(Questions, Generic[Transport]):
 
 def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
     """The headers of every request. Misconfigured for what cannot be a key."""
-    headers = httpx.Headers(
-        {
-            "Host": base.netloc.decode("ascii"),
-            "Accept": "application/json",
-            "Accept-Encoding": "identity",
-            "User-Agent": f"agentops-memory-python/{__version__}",
-        }
-    )
     if key and not _KEY.fullmatch(key):
         raise Misconfigured("The key contains characters that are not valid in a key.")
-    if key:
-        headers["Authorization"] = f"Bearer {key}"
-    return headers
+    return httpx.Headers({
+        "Host": base.netloc.decode("ascii"), "Accept": "application/json",
+        "Accept-Encoding": "identity", "User-Agent": f"agentops-memory-python/{__version__}",
+        **({"Authorization": f"Bearer {key}"} if key else {}),
+    })  # fmt: skip
 
 
 class MemoryClient(Blocking, Client[httpx.BaseTransport]):

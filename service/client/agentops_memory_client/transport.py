@@ -318,13 +318,10 @@ class Exchange:
         usual = min(seconds, self.timeout.total_seconds())
         with translated(self.url):
             request = httpx.Request(
-                call.method,
-                call_url(self.base, call),
-                headers=headers,
+                call.method, call_url(self.base, call), headers=headers, stream=upload,
                 content=None if call.body is None else json.dumps(call.body).encode("ascii"),
-                stream=upload,
                 extensions={"timeout": httpx.Timeout(usual, read=seconds).as_dict()},
-            )
+            )  # fmt: skip
             response = await self.backend.send(request, attempts.seconds_left)
         if response.is_success:
             return response
@@ -339,9 +336,9 @@ class Exchange:
         except models.UnexpectedAnswer:
             sentence = f"{self.url} answered {status}, but not as the service does."
             failure = _unexpected(status, sentence)
-        seconds = response.headers.get("retry-after", "")
-        if _SECONDS.fullmatch(seconds):
-            failure.retry_after = timedelta(seconds=int(seconds))
+        later = response.headers.get("retry-after", "")
+        if _SECONDS.fullmatch(later):
+            failure.retry_after = timedelta(seconds=int(later))
         raise failure
 
     async def _body(self, response: httpx.Response, attempts: Attempts) -> bytes:

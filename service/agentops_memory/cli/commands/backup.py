@@ -272,8 +272,7 @@ def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
     keys = plan.keys and out.parts(plan.keys, "opening staying_away=ended known")
     tenants = [
         {
-            "tenant": it.part.tenant,
-            "database": str(it.path),
+            "tenant": it.part.tenant, "database": str(it.path),
             "counts": it.part.counts.model_dump(),
             **out.parts(it, "is_there is_the_same=is_done"),
             "counts_now": it.now and it.now.counts.model_dump(),
@@ -284,13 +283,10 @@ def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
             ],
         }
         for it in plan.replacements
-    ]
+    ]  # fmt: skip
     return {
-        "archive": str(plan.archive),
-        "made_at": rendered(plan.manifest.made_at),
-        "tenants": tenants,
-        **out.parts(plan, "left_out staying put_back"),
+        "archive": str(plan.archive), "made_at": rendered(plan.manifest.made_at),
+        "tenants": tenants, **out.parts(plan, "left_out staying put_back"),
         "keys": keys and {name: [key.id for key in it] for name, it in keys.items()},
-        "audit_reaches_back": plan.is_known,
-        "kept": [str(file) for file in kept],
-    }
+        "audit_reaches_back": plan.is_known, "kept": [str(file) for file in kept],
+    }  # fmt: skip

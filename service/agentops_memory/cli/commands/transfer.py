@@ -304,32 +304,24 @@ def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
 def _print_done(done: m.Imported | m.ImportPlan) -> None:
     if out.has_flag("json"):
         out.print_json(done)
-    elif isinstance(done, m.ImportPlan):
-        _print_plan(done)
-    else:
+    elif isinstance(done, m.Imported):
         observations = out.counted(done.imported_observations, "observation")
         out.show(f"Imported {observations} and {out.counted(done.imported_sessions, 'session')}.")
+    else:
+        out.print_table(("", "NEW", "BACK", "SAME", "CONFLICTING"), [
+            ("sessions", done.new_sessions, "", done.same_sessions, done.conflicting_sessions),
+            ("observations", done.new_observations, done.restored_observations,
+             done.same_observations, done.conflicting_observations),
+        ])  # fmt: skip
+        for conflict in done.conflicts:
+            out.show(_sentence(conflict))
+        if (more := done.conflicting_observations - len(done.conflicts)) > 0:
+            out.show(f"... and {more:,} more")
     if isinstance(done, m.Imported) and done.refused_supersessions:
         observations = out.counted(done.refused_supersessions, "observation")
         out.say(f"Stored without their supersedes links, which are not allowed: {observations}.")
     if isinstance(done, m.Imported) and done.redacted:
         out.say(f"Secrets removed: {out.counted(done.redacted, 'secret')}.")
-
-
-def _print_plan(plan: m.ImportPlan) -> None:
-    out.print_table(
-        ("", "NEW", "BACK", "SAME", "CONFLICTING"),
-        [
-            ("sessions", plan.new_sessions, "", plan.same_sessions, plan.conflicting_sessions),
-            ("observations", plan.new_observations, plan.restored_observations,
-             plan.same_observations, plan.conflicting_observations),
-        ],
-    )  # fmt: skip
-    for conflict in plan.conflicts:
-        out.show(_sentence(conflict))
-    more = plan.conflicting_observations - len(plan.conflicts)
-    if more > 0:
-        out.show(f"... and {more:,} more")
 
 
 def _sentence(conflict: m.ImportConflict) -> str:

@@ -308,17 +308,10 @@ class MemorySession:
     """
 
     def __init__(  # noqa: PLR0913 - what may be chosen of a session, each by its name
-        self,
-        client: AsyncMemoryClient,
-        working: WorkingMemory | None = None,
-        *,
-        project: str,
-        hooks: ToolHooks = NO_HOOKS,
-        limit: int = 5,
-        patience: timedelta = TIMEOUT,
-        ages: bool = False,
-        checkpoint: str | os.PathLike[str] | None = None,
-    ) -> None:
+        self, client: AsyncMemoryClient, working: WorkingMemory | None = None, *, project: str,
+        hooks: ToolHooks = NO_HOOKS, limit: int = 5, patience: timedelta = TIMEOUT,
+        ages: bool = False, checkpoint: str | os.PathLike[str] | None = None,
+    ) -> None:  # fmt: skip
         require("client", client, AsyncMemoryClient)
         require("project", project, str)
         require("hooks", hooks, ToolHooks)

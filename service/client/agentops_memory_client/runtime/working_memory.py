@@ -239,12 +239,9 @@ class Unsent:
 
     @classmethod
     def keyed(
-        cls,
-        operation: Operation,
-        fields: Mapping[str, Any],
-        trace: Mapping[str, str],
+        cls, operation: Operation, fields: Mapping[str, Any], trace: Mapping[str, str],
         *parts: object,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """A write whose key is the hash of its operation, its fields and these parts."""
         text = json.dumps([operation, fields, *parts], sort_keys=True)
         return cls(
@@ -267,14 +264,10 @@ class WorkingMemory:
     )  # fmt: skip
 
     def __init__(
-        self,
-        messages: Iterable[ChatMessage] = (),
-        *,
-        session_id: str | None = None,
-        turn: int = 0,
-        tool_metadata: Mapping[str, Any] | None = None,
+        self, messages: Iterable[ChatMessage] = (), *, session_id: str | None = None,
+        turn: int = 0, tool_metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Begin with these messages; a session without an id gets a new one.
 
         ValueError for an id that the service would not take.
