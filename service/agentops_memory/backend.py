@@ -24,13 +24,11 @@ async def opened_engine(
 ) -> AsyncIterator[Engine]:
     """The engine of a tenant for one command; `is_limited` has a service's quota and cache."""
     options: dict[str, Any] = {
-        "clock": clock,
-        "features": settings.recall,
-        "quota": settings.tenant_quota if is_limited else None,
-        "retention": settings.retention,
-        "index_cache": IndexCache(settings.index_cache) if is_limited else None,
+        "clock": clock, "features": settings.recall, "retention": settings.retention,
         "sealer": sealer_of(settings, clock).sealer,
-    }
+        "quota": settings.tenant_quota if is_limited else None,
+        "index_cache": IndexCache(settings.index_cache) if is_limited else None,
+    }  # fmt: skip
     opened: AbstractAsyncContextManager[Engine]
     if settings.database_url:
         from .postgresql.engine import PostgresEngine  # noqa: PLC0415 - an extra

@@ -193,12 +193,9 @@ def redaction_of(settings: Settings) -> Redaction:
 
 @asynccontextmanager
 async def opened_here(
-    settings: Settings,
-    telemetry: Telemetry,
-    tenant: TenantId = DEFAULT_TENANT,
-    *,
+    settings: Settings, telemetry: Telemetry, tenant: TenantId = DEFAULT_TENANT, *,
     clock: Clock = utc_now,
-) -> AsyncIterator[LocalService]:
+) -> AsyncIterator[LocalService]:  # fmt: skip
     """A tenant's memories without a service: all of them, for anyone who may read the file.
 
     The file may be in use by others meanwhile. The bytes of what is erased here leave the file

@@ -9,13 +9,7 @@ import os
 import re
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import (
-    AbstractAsyncContextManager,
-    ExitStack,
-    asynccontextmanager,
-    contextmanager,
-    suppress,
-)
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,6 +26,8 @@ from .output import FileRefused, NoDatabase, file_errors, has_flag, one_line, pr
 from .program import SettingOption, is_id
 
 if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
     from agentops_memory_client.contract.service import MemoryService  # which needs pydantic
 
 
@@ -127,7 +123,7 @@ def run_on_target(
 
 
 def ask(
-    opened: AbstractAsyncContextManager["MemoryService"],
+    opened: "AbstractAsyncContextManager[MemoryService]",
     work: Callable[["MemoryService"], Awaitable[T]],
 ) -> T:
     async def asked() -> T:

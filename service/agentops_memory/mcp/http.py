@@ -129,13 +129,10 @@ class McpOverHttp:
         parts = (caller.tenant, caller.key, project, id_ or f"{program} {self.clock():%Y-%m-%d}")
         return Connection(
             service=self.service(lambda: current_caller(request), trace),
-            project=project,
-            profile=self.profile,
+            project=project, profile=self.profile, clock=self.clock, is_lasting=id_ is not None,
             own_session=f"mcp-{sha256(repr(parts).encode()).hexdigest()[:24]}",
             names=self.names[caller.tenant, caller.key],
-            clock=self.clock,
-            is_lasting=id_ is not None,
-        )
+        )  # fmt: skip
 
     async def end(self, request: Request) -> Response:
         _project(request)
@@ -238,10 +235,6 @@ def refused(refusal: Refusal) -> Response:
 
 # MCP is described by itself (tools/list) and not by OpenAPI.
 PROTOCOL = Protocol(
-    title="MCP",
-    summary="Memory as tools of agents.",
-    prefix=PREFIX,
-    refused=refused,
-    sent=(SESSION, VERSION, METHOD, NAME, PROJECT),
-    read=(*READ, SESSION),
-)
+    title="MCP", summary="Memory as tools of agents.", prefix=PREFIX, refused=refused,
+    sent=(SESSION, VERSION, METHOD, NAME, PROJECT), read=(*READ, SESSION),
+)  # fmt: skip

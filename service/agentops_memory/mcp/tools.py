@@ -365,13 +365,9 @@ async def get(agent: Connection, id: Id) -> str:
 
 @tool("Correct a memory", destroys=True, repeats=True)
 async def update(
-    agent: Connection,
-    id: Id,
-    type: Type | None = None,
-    title: Title | None = None,
-    content: Content | None = None,
-    tags: Tags | None = None,
-) -> str:
+    agent: Connection, id: Id, type: Type | None = None, title: Title | None = None,
+    content: Content | None = None, tags: Tags | None = None,
+) -> str:  # fmt: skip
     """Correct a memory: the fields you pass are replaced; the rest stays. The text before is kept
     in its history. If the facts have changed, use mem_save with its topic_key instead.
     """
@@ -462,10 +458,8 @@ async def session_start(agent: Connection, session_id: SessionId) -> str:
 
 @tool("End the session", repeats=True)
 async def session_end(
-    agent: Connection,
-    session_id: Ended = None,
-    messages: Conversation = [],  # noqa: B006 - never changed
-) -> str:
+    agent: Connection, session_id: Ended = None, messages: Conversation = []  # noqa: B006 - as above
+) -> str:  # fmt: skip
     """End the session when the work is done."""
     if session_id is None and not agent.is_lasting:
         raise m.Invalid("session_id is required: mem_session_start opens a session.")

@@ -20,15 +20,7 @@ import httpx
 
 from . import __version__
 from .contract import models, service
-from .contract.models import (
-    Imported,
-    ImportPlan,
-    Misconfigured,
-    Progress,
-    UnexpectedAnswer,
-    json_object,
-    read_as,
-)
+from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
 from .contract.service import Blocking, Call, MemoryService, Method, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, address, tls_context
@@ -123,8 +115,10 @@ class Client(Questions, Generic[Transport]):
     ) -> BlockingBackend | AsyncBackend:
         raise NotImplementedError
 
-    @service.sends("health", "GET", "health",
-                   read=lambda body, _: read_as(str, json_object(body).get("status")))  # fmt: skip
+    @service.sends(
+        "health", "GET", "health",
+        read=lambda body, _: models.read_as(str, models.json_object(body).get("status")),
+    )  # fmt: skip
     def health(self) -> str:  # type: ignore[empty-body]
         """`ok` if the service runs; Unavailable while it ends. It needs no key."""
 

@@ -307,13 +307,12 @@ WIDEST = len("not fixed")
 
 @command(
     *o.setting_options(),
-    o.option(
-        "--tenant", metavar="NAME", help="Only this tenant's database. [default: every tenant's]"
-    ),
+    o.option("--tenant", metavar="NAME",
+             help="Only this tenant's database. [default: every tenant's]"),
     o.flag("--thorough", help="Compare every index, row by row and word by word."),
     o.flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed."),
     o.json_option(help="Print one JSON document."),
-)
+)  # fmt: skip
 def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -> None:
     """Check the settings, the files and the database of each tenant, and report problems.
 

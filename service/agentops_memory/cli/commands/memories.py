@@ -129,20 +129,17 @@ def show_(memory: int, **params: Any) -> None:
     it = o.answered(params, lambda memories: memories.get(memory))
     out.show(out.one_line(f"#{it.id}  [{it.type}] {it.title}"), bold=True)
     revisions = f", revision {it.revision_count}" if it.revision_count > 1 else ""
+    ats = {
+        "changed": None if it.updated_at == it.created_at else it.updated_at,
+        "confirmed": it.confirmed_at, "review": it.review_at, "expires": it.expires_at,
+    }  # fmt: skip
     facts: dict[str, Any] = {
         "project": it.project if it.scope == "project" else f"{it.project} ({it.scope})",
-        "session": it.session_id,
-        "saved": f"{out.ago(it.created_at)}{revisions}",
-        "changed": it.updated_at != it.created_at and out.ago(it.updated_at),
-        "confirmed": it.confirmed_at and out.ago(it.confirmed_at),
-        "review": it.review_at and out.ago(it.review_at),
-        "expires": it.expires_at and out.ago(it.expires_at),
-        "topic key": it.topic_key,
-        "tags": ", ".join(it.tags),
-        "pinned": it.pinned and "yes",
-        "supersedes": out.ids_of(it.supersedes),
-        "replaced by": out.ids_of(it.superseded_by),
-    }
+        "session": it.session_id, "saved": f"{out.ago(it.created_at)}{revisions}",
+        **{name: at and out.ago(at) for name, at in ats.items()},
+        "topic key": it.topic_key, "tags": ", ".join(it.tags), "pinned": it.pinned and "yes",
+        "supersedes": out.ids_of(it.supersedes), "replaced by": out.ids_of(it.superseded_by),
+    }  # fmt: skip
     for name, fact in facts.items():
         if fact:
             out.show(f"{name:<13}{out.one_line(fact)}", indent=2, dim=True)

@@ -25,15 +25,7 @@ from ..contract.models import MemoryServiceError, MemoryServiceWarning, Refused,
 from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
-from .working_memory import (
-    ChatMessage,
-    CheckpointError,
-    Operation,
-    ToolCall,
-    Unsent,
-    WorkingMemory,
-    require,
-)
+from .working_memory import ChatMessage, CheckpointError, ToolCall, Unsent, WorkingMemory
 
 if HAS_TRACING:
     from opentelemetry import trace
@@ -312,16 +304,16 @@ class MemorySession:
         hooks: ToolHooks = NO_HOOKS, limit: int = 5, patience: timedelta = TIMEOUT,
         ages: bool = False, checkpoint: str | os.PathLike[str] | None = None,
     ) -> None:  # fmt: skip
-        require("client", client, AsyncMemoryClient)
-        require("project", project, str)
-        require("hooks", hooks, ToolHooks)
+        working_memory.require("client", client, AsyncMemoryClient)
+        working_memory.require("project", project, str)
+        working_memory.require("hooks", hooks, ToolHooks)
         if not project.strip() or len(project) > MAX_PROJECT:
             raise ValueError(f"The name of a project must have 1 to {MAX_PROJECT} characters.")
         self.working = WorkingMemory() if working is None else working
-        require("working", self.working, WorkingMemory)
-        require("limit", limit, int)
-        require("patience", patience, timedelta)
-        require("ages", ages, bool)
+        working_memory.require("working", self.working, WorkingMemory)
+        working_memory.require("limit", limit, int)
+        working_memory.require("patience", patience, timedelta)
+        working_memory.require("ages", ages, bool)
         if not 0 <= limit <= MOST_MEMORIES:
             raise ValueError(f"limit must be 0 to {MOST_MEMORIES} memories.")
         self.project, self._client, self._hooks = project, client, hooks
@@ -359,7 +351,7 @@ class MemorySession:
         Writes not accepted by then are in the report, and in the working memory for
         the next run. An ended session may be opened again, and continues.
         """
-        require("within", within, timedelta)
+        working_memory.require("within", within, timedelta)
         if self._backlog.is_open:
             try:
                 await self._end(within)
@@ -535,7 +527,7 @@ class MemorySession:
             writes.append(Unsent.keyed("append_messages", fields, trace_headers(), key))
         return writes
 
-    def _write_of_this_run(self, operation: Operation) -> Unsent:
+    def _write_of_this_run(self, operation: working_memory.Operation) -> Unsent:
         """A write whose key is new in every run, so that the next run repeats it."""
         return Unsent(
             operation=operation, fields=self._fields(), key=str(uuid.uuid4()), trace=trace_headers()
