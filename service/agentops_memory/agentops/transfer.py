@@ -146,7 +146,6 @@ FAULTY = "validation failed: "
 _ROWS = "sessions", "observations"  # the lists of a document
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportedObservation(c.Observation):
     """A memory with the id by which an import knows it again, as it knows what is superseded."""
 

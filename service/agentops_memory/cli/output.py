@@ -20,7 +20,7 @@ import click
 from click.core import ParameterSource
 
 from agentops_memory_client.contract import models as m
-from agentops_memory_client.contract.models import MINUTE, MemoryServiceError, Progress, age_words
+from agentops_memory_client.contract.models import MemoryServiceError, Progress, age_words
 
 from ..errors import Damaged, Refusal, SettingRefused
 from ..recall.instants import parsed, rendered
@@ -179,7 +179,7 @@ def ago(at: datetime) -> str:
     seconds = (datetime.now(UTC) - at).total_seconds()
     if abs(seconds) < JUST_NOW:
         return "just now"
-    is_short = abs(seconds) < MINUTE
+    is_short = abs(seconds) < m.MINUTE
     amount = counted(int(abs(seconds)), "second") if is_short else age_words(abs(seconds))
     return f"{amount} ago" if seconds > 0 else f"in {amount}"
 
@@ -288,9 +288,7 @@ def size(count: int) -> str:
     return f"{count} bytes"
 
 
-def counted(count: int, noun: str, plural: str = "") -> str:
-    """`1 session`, `2 sessions`."""
-    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+counted = m.counted
 
 
 def count_memories(count: int) -> str:

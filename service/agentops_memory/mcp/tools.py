@@ -313,7 +313,7 @@ async def search(agent: Connection, query: Words, limit: Hits = 10) -> str:
     if not hits.hits:
         return f"No memory matches {query!r}. Try fewer or other words; mem_context has the newest."
     hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
-    parts = [f"{_count(len(hits), 'memory', 'memories')}, best first:"]
+    parts = [f"{m.counted(len(hits), 'memory', 'memories')}, best first:"]
     for rank, hit in enumerate(hits, 1):
         key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
         title = _head(hit.type, hit.title)
@@ -390,7 +390,7 @@ async def history(agent: Connection, id: Id) -> str:
     """Show how a memory changed: its revisions, newest first."""
     await agent.readable(id)
     revisions = await agent.service.history(id)
-    parts = [f"{_count(len(revisions), 'revision')} of memory {id}, newest first:"]
+    parts = [f"{m.counted(len(revisions), 'revision')} of memory {id}, newest first:"]
     for it in revisions:
         text = f" {_head(it.type or '', it.title or '')}\n{_cut(it.content or '')}"
         title = "" if it.title is None else text
@@ -413,8 +413,8 @@ async def timeline(agent: Connection, id: Id, before: Neighbors = 3, after: Neig
 async def stats(agent: Connection) -> str:
     """Count the memories and sessions of this project."""
     of = await agent.service.stats(agent.project)
-    memories = _count(of.total_observations, "memory", "memories")
-    return f"Project {agent.project} has {memories} in {_count(of.total_sessions, 'session')}."
+    memories = m.counted(of.total_observations, "memory", "memories")
+    return f"Project {agent.project} has {memories} in {m.counted(of.total_sessions, 'session')}."
 
 
 @tool("Confirm a memory", repeats=True)
@@ -582,11 +582,7 @@ def _cut(content: str, hint: str = "") -> str:
 
 def _redacted(secrets: int) -> str:
     were = "was" if secrets == 1 else "were"
-    return f" {_count(secrets, 'secret')} in it {were} not stored." if secrets else ""
-
-
-def _count(of: int, one: str, more: str = "") -> str:
-    return f"{of:,} {one if of == 1 else more or one + 's'}"
+    return f" {m.counted(secrets, 'secret')} in it {were} not stored." if secrets else ""
 
 
 def _at(instant: datetime) -> str:

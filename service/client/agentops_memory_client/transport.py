@@ -114,18 +114,13 @@ class Attempts:
 
     def __init__(self, exchange: "Exchange", timeout: timedelta | None) -> None:
         self._retries_left, self._timing = exchange.retries, exchange.timing
-        self._timeout = max(exchange.timeout, timeout or exchange.timeout).total_seconds()
-        self._deadline = self._timing.clock() + self._timeout * (exchange.retries + 1)
+        self.timeout = max(exchange.timeout, timeout or exchange.timeout).total_seconds()
+        self._deadline = self._timing.clock() + self.timeout * (exchange.retries + 1)
         self._bound = FIRST_BACKOFF
 
     @property
     def seconds_left(self) -> float:
         return self._deadline - self._timing.clock()
-
-    @property
-    def seconds_for_answer(self) -> float:
-        """The read timeout of this attempt."""
-        return max(min(self._timeout, self.seconds_left), 0.001)
 
     def pause(self, retry_after: timedelta | None) -> float | None:
         """Seconds until the next attempt, at least `retry_after`; None if there is none left.
@@ -269,7 +264,11 @@ class Exchange:
 
         answer, warning = await self._with_retries(call, attempt)
         if warning:
-            _warn(warning)
+            log.warning("the service warns", extra={"warning": warning})
+            level, frame = 1, inspect.currentframe()
+            while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
+                level, frame = level + 1, frame.f_back  # to the line that called the client
+            warnings.warn(warning, models.MemoryServiceWarning, stacklevel=level)
         return answer
 
     async def opened(self, call: Call[object]) -> httpx.Response:
@@ -314,7 +313,7 @@ class Exchange:
         headers.update({**call.headers, **trace_headers()})
         if upload:
             headers["Content-Length"] = str(upload.size)
-        seconds = attempts.seconds_for_answer
+        seconds = max(min(attempts.timeout, attempts.seconds_left), 0.001)
         usual = min(seconds, self.timeout.total_seconds())
         with translated(self.url):
             request = httpx.Request(
@@ -351,15 +350,6 @@ class Exchange:
                 if attempts.seconds_left <= 0:
                     raise _may_be_done(f"{self.url} did not answer in time.")
         return bytes(body)
-
-
-def _warn(text: str) -> None:
-    """Log the service's warning, and issue it at the line that called the client."""
-    log.warning("the service warns", extra={"warning": text})
-    level, frame = 1, inspect.currentframe()
-    while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, models.MemoryServiceWarning, stacklevel=level)
 
 
 @contextmanager

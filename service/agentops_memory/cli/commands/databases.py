@@ -57,12 +57,13 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
-    work, are_good = _planned if dry_run else _done, []
+    are_good = []
     with nullcontext() if dry_run else service_lock(chosen.db_path):
         for number, tenant in enumerate(tenants):
             with out.progress_bar("Migrating", step=(number, len(tenants))):
-                lines, is_good = work(chosen, tenant)
-            click.echo(lines)
+                lines, is_good = _upgraded(chosen, tenant, is_dry=dry_run)
+            for line in lines:
+                click.echo(f"{tenant}: {line}")
             are_good.append(is_good)
     sys.exit(0 if all(are_good) else 1)
 
@@ -104,33 +105,27 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     sys.exit(0 if is_good else 1)
 
 
-def _planned(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
-    lines, is_possible = [], False
+def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[list[str], bool]:
+    path, lines = tenant_file(settings.db_path, tenant), list[str]()
     try:
-        plan = planned(tenant_file(settings.db_path, tenant), settings.recall)
+        plan = planned(path, settings.recall)
         lines.append(_summary(plan))
+        if not is_dry:
+            if plan.is_due and not plan.has_room:
+                raise Unavailable(_room(plan))
+            migrated(path, place.now(), settings.recall)
+            return [f"{lines[0]}{' Done.' if plan.is_due else ''}"], True
         if plan.is_due and not plan.has_room_for_trial:
             lines.append("not tried: there is not enough space for a copy.")
         elif plan.is_due:
             with o.silent(logging.getLogger("agentops_memory")):
                 took = tried(plan, place.now(), settings.recall)
             lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
-        is_possible = plan.has_room
     except Refusal as refusal:
-        lines.append(f"refused. {refusal}")
-    return "\n".join(f"{tenant}: {line}" for line in lines), is_possible
-
-
-def _done(settings: Settings, tenant: TenantId) -> tuple[str, bool]:
-    path = tenant_file(settings.db_path, tenant)
-    try:
-        plan = planned(path, settings.recall)
-        if plan.is_due and not plan.has_room:
-            raise Unavailable(_room(plan))
-        migrated(path, place.now(), settings.recall)
-    except Refusal as refusal:
-        return f"{tenant}: refused, and left unchanged. {refusal}", False
-    return f"{tenant}: {_summary(plan)}{' Done.' if plan.is_due else ''}", True
+        if not is_dry:
+            return [f"refused, and left unchanged. {refusal}"], False
+        return [*lines, f"refused. {refusal}"], False
+    return lines, plan.has_room
 
 
 def _summary(plan: Plan) -> str:

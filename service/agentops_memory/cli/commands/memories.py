@@ -290,7 +290,7 @@ async def _nothing(
 Work = Callable[[MemoryService, int], Awaitable[Observation | str | None]]
 
 
-def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa: A002 - click's
+def _each(name: str, verb: str, work: Work, help: str) -> click.Command:  # noqa: A002 - click's
     """The command that does one thing to each of several memories."""
 
     @command(o.IDS, *o.ANSWER, name=name, help=help)
@@ -316,21 +316,20 @@ def _each(name: str, verb: str, help: str, work: Work) -> click.Command:  # noqa
 
 
 delete = _each(
-    "delete", "Deleted",
+    "delete", "Deleted", lambda memories, it: memories.delete(it),
     "Delete the memories ID. `restore ID` brings one back while MEMORY_KEEP_DELETED lasts.",
-    lambda memories, it: memories.delete(it),
 )  # fmt: skip
 pin = _each(
-    "pin", "Pinned", "Pin the memories ID: they come first in every context of their project.",
-    lambda memories, it: memories.update(it, pinned=True),
+    "pin", "Pinned", lambda memories, it: memories.update(it, pinned=True),
+    "Pin the memories ID: they come first in every context of their project.",
 )  # fmt: skip
 unpin = _each(
-    "unpin", "Unpinned", "Unpin the memories ID: a context shows them only if they match.",
-    lambda memories, it: memories.update(it, pinned=False),
+    "unpin", "Unpinned", lambda memories, it: memories.update(it, pinned=False),
+    "Unpin the memories ID: a context shows them only if they match.",
 )  # fmt: skip
 confirm = _each(
-    "confirm", "Confirmed", "Confirm that the memories ID are still true.",
-    lambda memories, it: memories.confirm(it),
+    "confirm", "Confirmed", lambda memories, it: memories.confirm(it),
+    "Confirm that the memories ID are still true.",
 )  # fmt: skip
 
 

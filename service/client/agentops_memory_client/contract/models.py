@@ -10,11 +10,11 @@ the command that installs it: no package index has it by name yet.
 import shlex
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, dataclass_transform
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -61,65 +61,48 @@ class Refused(MemoryServiceError):
     request_id: str | None = None  # if the service named the request
     retry_after: timedelta | None = None  # if the service said when to ask again
 
+    def __init_subclass__(cls, status: int = 0) -> None:
+        cls.status = status or cls.status
 
-class Invalid(Refused):
+
+class Invalid(Refused, status=400):
     """The request is invalid or exceeds a limit; the message names every fault."""
 
-    status = 400
 
-
-class Unauthenticated(Refused):
+class Unauthenticated(Refused, status=401):
     """No valid key was sent."""
 
-    status = 401
 
-
-class Denied(Refused):
+class Denied(Refused, status=403):
     """The key does not allow this."""
 
-    status = 403
 
-
-class NotFound(Refused):
+class NotFound(Refused, status=404):
     """It does not exist, or this key has no access to it."""
 
-    status = 404
 
-
-class Conflict(Refused):
+class Conflict(Refused, status=409):
     """The stored state does not allow this change."""
 
-    status = 409
 
-
-class TooLarge(Refused):
+class TooLarge(Refused, status=413):
     """The request is too large; nothing was stored."""
 
-    status = 413
 
-
-class TooMany(Refused):
+class TooMany(Refused, status=429):
     """The key has sent too many requests; the same request succeeds in a few seconds."""
 
-    status = 429
 
-
-class Failed(Refused):
+class Failed(Refused, status=500):
     """The service failed; its log has the reason."""
 
-    status = 500
 
-
-class Unavailable(Refused):
+class Unavailable(Refused, status=503):
     """The service cannot do this now; the same request may succeed later."""
 
-    status = 503
 
-
-class OverQuota(Refused):
+class OverQuota(Refused, status=507):
     """The tenant has used up its quota."""
-
-    status = 507
 
 
 BY_STATUS: Mapping[int, type[Refused]] = {kind.status: kind for kind in Refused.__subclasses__()}
@@ -156,12 +139,16 @@ UNITS = (
 JUST_NOW = "just now"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """`1 session`, `2 sessions`."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 def age_words(seconds: float) -> str:
     """The age in its largest whole unit, rounded down; `just now` below a minute."""
     for length, unit in UNITS:
         if seconds >= length:
-            count = int(seconds // length)
-            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
+            return counted(int(seconds // length), unit)
     return JUST_NOW
 
 
@@ -178,16 +165,22 @@ Progress = Callable[[int, int | None], None]
 """Called after each chunk of a transfer: bytes done, and bytes in total if known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Message:
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+class Noun:
+    """Each is a frozen dataclass, made by keywords."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
+
+
+class Message(Noun):
     """One message of a session's transcript."""
 
     role: str
     content: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Noun):
     """A stored session; it has a summary once it has ended with messages."""
 
     id: str
@@ -200,16 +193,14 @@ class Session:
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Appended:
+class Appended(Noun):
     """The outcome of adding messages to a session's transcript."""
 
     redacted: int = 0  # secrets removed before it was stored
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionEnd:
+class SessionEnd(Noun):
     """The outcome of ending a session."""
 
     session_id: str
@@ -219,8 +210,7 @@ class SessionEnd:
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Similar:
+class Similar(Noun):
     """A near duplicate; a score of 1 means the same words."""
 
     id: int
@@ -230,8 +220,7 @@ class Similar:
     updated_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class Saved(Noun):
     """The outcome of a save: a new memory, a new revision, or a duplicate."""
 
     id: int
@@ -244,8 +233,7 @@ class Saved:
     warning: str | None = None  # the session belongs to another project
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class Observation(Noun):
     """A memory in full. Only live memories supersede it; lists leave out expired ones."""
 
     id: int
@@ -274,8 +262,7 @@ class Observation:
     redacted: int = 0  # secrets removed before it was stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewItem:
+class ReviewItem(Noun):
     """A memory that needs a review, why and since when; near duplicates come in pairs."""
 
     reason: str  # review_due, expires_soon or similar
@@ -285,16 +272,14 @@ class ReviewItem:
     score: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReviewList:
+class ReviewList(Noun):
     """Memories that need a review, newest reason first."""
 
     items: tuple[ReviewItem, ...]
     next: str | None = None  # pass it as `before` to get the rest
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Revision:
+class Revision(Noun):
     """One change of a memory; a deletion has no text."""
 
     revision: int
@@ -306,8 +291,7 @@ class Revision:
     tags: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
+class Hit(Noun):
     """A memory that was found; a lower rank is better."""
 
     id: int
@@ -320,8 +304,7 @@ class Hit:
     explain: Explanation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class Found(Noun):
     """The hits of a search, best first."""
 
     hits: tuple[Hit, ...] = ()
@@ -335,8 +318,7 @@ class Found:
         return len(self.hits)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class Line(Noun):
     """A memory in a context, its content cut; its age is in seconds."""
 
     type: str
@@ -347,8 +329,7 @@ class Line:
     explain: Explanation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class Context(Noun):
     """The context for an agent's turn: summaries of sessions, then memories."""
 
     summaries: tuple[str, ...] = ()
@@ -357,8 +338,7 @@ class Context:
     explanation: Explanation | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimelineEntry:
+class TimelineEntry(Noun):
     """A memory in a timeline."""
 
     id: int
@@ -368,8 +348,7 @@ class TimelineEntry:
     created_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stats:
+class Stats(Noun):
     """How much is stored; `projects` always lists every project that the key may read."""
 
     total_sessions: int
@@ -377,8 +356,7 @@ class Stats:
     projects: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(Noun):
     """What an import added."""
 
     imported_sessions: int
@@ -387,8 +365,7 @@ class Imported:
     redacted: int = 0  # secrets removed before it was stored
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportConflict:
+class ImportConflict(Noun):
     """An observation that differs from the stored one, and which of the two is kept."""
 
     place: int  # in the document's observations, from 0
@@ -399,8 +376,7 @@ class ImportConflict:
     title: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImportPlan:
+class ImportPlan(Noun):
     """What an import would do."""
 
     new_sessions: int

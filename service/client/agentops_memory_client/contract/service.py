@@ -191,9 +191,9 @@ def with_signature(question: Callable[..., object], method: Described) -> Descri
     return method
 
 
-# The signature of a method that `sends` is what it does with its arguments.
+# The signature of a method that `sends` is what it does, in the protocol's words.
 # mypy: disable-error-code="empty-body"
-# ruff: noqa: ARG002
+# ruff: noqa: A002, ARG002
 
 
 MAX_PROMPT = 500  # code points; the service reads no more of a query
@@ -251,12 +251,11 @@ class Questions(Asks):
 
     @sends("add_observation", "POST", "observations", query=("similar",))
     def save(  # noqa: PLR0913 - the fields of a memory, each by its name
-        self, *, session_id: str, project: str, type: str,  # noqa: A002 - the protocol's word
-        title: str, content: str, tags: Sequence[str] = (), scope: str | None = None,
-        topic_key: str | None = None, expires_at: datetime | None = None,
-        ttl: timedelta | int | None = None, pinned: bool | None = None,
-        supersedes: Sequence[int | str] = (), review_at: datetime | None = None, similar: int = 0,
-        idempotency_key: str | None = None,
+        self, *, session_id: str, project: str, type: str, title: str, content: str,
+        tags: Sequence[str] = (), scope: str | None = None, topic_key: str | None = None,
+        expires_at: datetime | None = None, ttl: timedelta | int | None = None,
+        pinned: bool | None = None, supersedes: Sequence[int | str] = (),
+        review_at: datetime | None = None, similar: int = 0, idempotency_key: str | None = None,
     ) -> m.Saved:  # fmt: skip
         """Save a memory; a duplicate is counted, and one with the same topic key is updated.
 
@@ -279,8 +278,7 @@ class Questions(Asks):
 
     @sends("recent_observations", "GET", "observations/recent")
     def recent(
-        self, project: str | None = None, *,
-        type: str | None = None,  # noqa: A002 - the protocol's word
+        self, project: str | None = None, *, type: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 20, before: int | None = None,
     ) -> list[m.Observation]:  # fmt: skip
@@ -310,7 +308,7 @@ class Questions(Asks):
 
     @sends("update_observation", "PATCH", "observations/{observation}")
     def update(  # noqa: PLR0913 - the fields of a memory, each by its name
-        self, observation: int, *, type: str | None = None,  # noqa: A002 - the protocol's word
+        self, observation: int, *, type: str | None = None,
         title: str | None = None, content: str | None = None, tags: Sequence[str] | None = None,
         expires_at: datetime | Unset | None = UNSET, ttl: timedelta | int | None = None,
         pinned: bool | None = None, supersedes: Sequence[int | str] | None = None,
@@ -351,8 +349,7 @@ class Questions(Asks):
 
     @sends("search", "GET", "search", read=m.found)
     def search(  # noqa: PLR0913 - the filters of a search, each by its name
-        self, query: str, *, project: str | None = None,
-        type: str | None = None,  # noqa: A002 - the protocol's word
+        self, query: str, *, project: str | None = None, type: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 10, superseded: bool = False, explain: bool = False,
     ) -> m.Found:  # fmt: skip

@@ -4,9 +4,9 @@
 `AsyncOpenWopMemory`. A node of a workflow gets a `MemoryAdapter`.
 """
 
-# The signature of a method that `sends` is what it does with its arguments.
+# The signature of a method that `sends` is what it does, in the protocol's words.
 # mypy: disable-error-code="empty-body"
-# ruff: noqa: ARG002, F405
+# ruff: noqa: A002, ARG002, F405
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -96,10 +96,6 @@ class AsyncMemoryAdapter(Protocol):
 
 
 class _Entries(Part):
-    def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
-        super().__init__(exchange)
-        self._run_id = run_id
-
     @sends("GET", "memory", answer="entries", absent=())
     def list(
         self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
@@ -131,8 +127,8 @@ class _Run(Part):
         self, exchange: Exchange, run_id: str, agent_id: str | None, workflow_id: str | None,
         memory_refs: Sequence[str],
     ) -> None:  # fmt: skip
-        super().__init__(exchange)
-        self.id = self._run_id = run_id
+        super().__init__(exchange, run_id)
+        self.id = run_id
         self.agent_id, self.workflow_id, self.memory_refs = agent_id, workflow_id, memory_refs
         self.memory = self._entries(exchange, run_id)
         self._secrets: dict[tuple[str, str], None] = {}  # of an id, and one of its values
@@ -175,9 +171,8 @@ class _Run(Part):
     def put(  # noqa: PLR0913 - the fields of an entry, each by its name
         self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
         expires_at: datetime | None = None, ttl_seconds: int | None = None,
-        supersedes: Sequence[str] = (), id: str | None = None,  # noqa: A002 - the protocol's word
-        node_id: str | None = None, agent_id: str | None = None,
-        idempotency_key: str | None = None,
+        supersedes: Sequence[str] = (), id: str | None = None, node_id: str | None = None,
+        agent_id: str | None = None, idempotency_key: str | None = None,
     ) -> MemoryEntry:  # fmt: skip
         """Put an entry as `OpenWopMemory.put`; the run's agent writes it unless another is named.
 
@@ -379,8 +374,7 @@ class _Memory(_Entries, Generic[SomeRun]):
     def put(  # noqa: PLR0913 - the fields of an entry, each by its name
         self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
         expires_at: datetime | None = None, ttl_seconds: int | None = None,
-        supersedes: Sequence[str] = (), id: str | None = None,  # noqa: A002 - the protocol's word
-        idempotency_key: str | None = None,
+        supersedes: Sequence[str] = (), id: str | None = None, idempotency_key: str | None = None,
     ) -> MemoryEntry:  # fmt: skip
         """Put an entry, which never changes, and answer it as it is stored: without secrets.
 
@@ -409,8 +403,7 @@ class _Memory(_Entries, Generic[SomeRun]):
 
     @sends("GET", "events")
     def events(
-        self, after: str | None = None, *, limit: int | None = None,
-        type: str | None = None,  # noqa: A002 - the protocol's word
+        self, after: str | None = None, *, limit: int | None = None, type: str | None = None,
     ) -> EventPage:  # fmt: skip
         """What happened in all runs after a page's `next`: at most 1,000, or 100 by default."""
 

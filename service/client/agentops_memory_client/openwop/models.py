@@ -6,13 +6,14 @@ Names and meanings are OpenWOP's.
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Concatenate, cast, dataclass_transform, get_args
+from typing import Annotated, Any, ClassVar, Concatenate, cast, get_args
 
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from ..contract import models as contract
 from ..contract.models import Headers, Invalid, NotFound, json_object, read_as
 from ..contract.service import Asks, Call, Method, P, T, once, params, plain, with_signature
 from ..transport import SURROGATE, Exchange
@@ -34,14 +35,10 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-class Noun:
-    """Each is a frozen dataclass, made by keywords, and read by the protocol's names of fields."""
+class Noun(contract.Noun):
+    """It is read by the protocol's names of fields."""
 
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
-
-    def __init_subclass__(cls) -> None:
-        dataclass(frozen=True, kw_only=True)(cls)
 
 
 class MemoryEntry(Noun):
@@ -307,10 +304,10 @@ class Part(Asks):
     """A part of the client of OpenWOP."""
 
     _exchange: Exchange
-    _run_id: str | None = None  # of a part of a run: whatever it sends names the run
+    _run_id: str | None  # of a part of a run: whatever it sends names the run
 
-    def __init__(self, exchange: Exchange) -> None:
-        self._exchange = exchange
+    def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
+        self._exchange, self._run_id = exchange, run_id
 
 
 def sends(

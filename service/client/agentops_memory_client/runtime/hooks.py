@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as checked
 from pydantic_core import PydanticCustomError
 
-from ..contract.models import CLIENT, install_command
+from ..contract.models import CLIENT, Noun, install_command
 from .working_memory import ToolCall, require, utf8
 
 LONGEST_PATTERN = 10_000  # code points
@@ -146,8 +146,7 @@ OF_RULES = ConfigDict(
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(Noun):
     """What a call leaves behind: the memory to save."""
 
     type: str
@@ -157,8 +156,7 @@ class Capture:
     tags: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class Question(Noun):
     """What is searched for before a call."""
 
     query: str
@@ -279,10 +277,8 @@ class ToolHooks:
 # The rules in an agent's manifest: where they stand, and every fault in them with its path.
 
 
-def _loader(text: str) -> Any:
-    import yaml  # noqa: PLC0415 - nobody else needs PyYAML
-
-    class Loader(yaml.SafeLoader):
+def _loader(yaml: Any, text: str) -> Any:
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
             """Merge what `<<` names: own fields go first, then those of the earlier mapping.
 
@@ -321,7 +317,7 @@ def _documents(text: str) -> list[object]:
         ) from error
 
     try:
-        loader, documents = _loader(text), list[object]()
+        loader, documents = _loader(yaml, text), list[object]()
         while loader.check_node():
             documents.append(loader.construct_document(_own(loader, loader.get_node())))
     except yaml.MarkedYAMLError as error:

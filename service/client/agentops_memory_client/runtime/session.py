@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
 from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
-from ..contract.models import MemoryServiceError, MemoryServiceWarning, Refused, age_suffix
+from ..contract.models import MemoryServiceError, MemoryServiceWarning, Noun, Refused, age_suffix
 from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
@@ -81,16 +81,14 @@ backlog_log = logging.getLogger("agentops_memory.runtime.backlog")
 _OF_A_RUN = ("start_session", "end_session")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class Lost(Noun):
     """A write that the service will never have, and why."""
 
     write: Unsent
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Noun):
     """What became of the writes of a session."""
 
     ended: SessionEnd | None  # None while the service has not taken the end

@@ -356,9 +356,13 @@ class WorkingMemory:
         nouns = {name: list(map(_members, it)) for name, it in listed}
         try:
             _checked(_State, state)
-            return _written({"format": FORMAT, "version": VERSION, **state, **nouns})
-        except ValueError as fault:
-            raise CheckpointError(f"The working memory cannot be stored: {fault}") from fault
+            document = _plain({"format": FORMAT, "version": VERSION, **state, **nouns}, "")
+            text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        except (ValueError, RecursionError) as fault:
+            deep = isinstance(fault, RecursionError)
+            reason = "It is nested too deeply." if deep else fault
+            raise CheckpointError(f"The working memory cannot be stored: {reason}") from fault
+        return text.encode(errors="surrogatepass")  # half a character comes back as it was
 
     def checkpoint(self, path: FilePath) -> None:
         """Store the state: whatever happens, the file has this state or the one before.
@@ -438,19 +442,6 @@ def _checked(kind: type[T], state: Mapping[str, Any]) -> T:
         raise ValueError(f"{place[1:]}: {sentence}.") from None
 
 
-def _written(document: Mapping[str, Any]) -> bytes:
-    """ValueError names the path of what JSON does not have.
-
-    That is an object of Python, a key that is no text, a number that is infinite or of too many
-    digits, and what lies more than 100 deep.
-    """
-    try:
-        text = json.dumps(_plain(document, ""), ensure_ascii=False, separators=(",", ":"))
-    except RecursionError as fault:
-        raise ValueError("It is nested too deeply.") from fault
-    return text.encode(errors="surrogatepass")  # half a character comes back as it was
-
-
 def _members(noun: Any) -> dict[str, Any]:
     """The fields of a message, a call or a write that have a value."""
     named = {it.name: getattr(noun, it.name) for it in fields_of(noun)}
@@ -481,6 +472,11 @@ def _read(document: bytes) -> _Stored:
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:
+    """ValueError names the path of what JSON does not have.
+
+    That is an object of Python, a key that is no text, a number that is infinite or of too many
+    digits, and what lies more than 100 deep.
+    """
     match value:
         case None | bool() | str():
             return value
