@@ -19,6 +19,7 @@ from agentops_memory.cli.output import (
     fail,
     file_errors,
     reasons,
+    show_explanation,
     understood,
 )
 from agentops_memory_client.contract import models
@@ -132,7 +133,7 @@ def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service)
     assert "   content: only invisible characters changed\n" in terminal.say("history", blind)
 
 
-def test_reasons_are_told_of_whatever_was_found() -> None:
+def test_reasons_are_told_of_whatever_was_found(capsys: pytest.CaptureFixture[str]) -> None:
     strange: tuple[dict[str, Any], ...] = (  # of another shape, which is no traceback
         {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
         {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"}, {"superseded": 1},
@@ -148,15 +149,17 @@ def test_reasons_are_told_of_whatever_was_found() -> None:
         ({"place": 1, "method": "pinned", "superseded": [3, 5]},
          ["Place 1, because it is pinned.", "It supersedes #3, #5."]),
         ({}, ["Place ?, by its words."]),
-        *((odd, [STRANGE]) for odd in strange),
     ):  # fmt: skip
         assert list(reasons(explained)) == told
     assert list(understood({"degraded": True, "timed_out": True})) == [
         "The search timed out; these are the newest memories instead.",
         "The explanation timed out and is incomplete.",
     ]
+    for odd in strange:
+        show_explanation(reasons, odd)
     for odd in ({"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}}):
-        assert understood(odd) == [STRANGE]
+        show_explanation(understood, odd)
+    assert capsys.readouterr().out.splitlines() == [STRANGE] * (len(strange) + 4)
 
 
 def test_an_explanation_is_sentences(terminal: Terminal) -> None:

@@ -403,8 +403,8 @@ def print_found(hits: m.Found) -> None:
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
-            _show(reasons(hit.explain) if hit.explain else (), INDENT)
-        _show(understood(hits.explanation) if hits.explanation else ())
+            show_explanation(reasons, hit.explain, INDENT)
+        show_explanation(understood, hits.explanation)
     _say_omitted(hits.omitted)
 
 
@@ -421,8 +421,8 @@ def print_context(context: m.Context) -> None:
                 click.echo("\n".join([f"<memory:{name}>", *block, f"</memory:{name}>"]))
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
-            _show(reasons(memory.explain) if memory.explain else (), INDENT)
-        _show(understood(context.explanation) if context.explanation else ())
+            show_explanation(reasons, memory.explain, INDENT)
+        show_explanation(understood, context.explanation)
     _say_omitted(context.omitted)
 
 
@@ -431,21 +431,18 @@ def say_each(sentences: Iterable[str]) -> None:
         say(one_line(sentence))
 
 
-def _tolerant(
-    explain: Callable[[m.Explanation], Iterator[str]],
-) -> Callable[[m.Explanation], list[str]]:
-    """Of an explanation, which another service may have in another shape: no model bounds it."""
-
-    def sentences(explanation: m.Explanation) -> list[str]:
-        try:
-            return list(explain(explanation))
-        except (AttributeError, LookupError, TypeError, ValueError):
-            return [STRANGE]
-
-    return sentences
+def show_explanation(
+    explain: Callable[[m.Explanation], Iterator[str]], of: m.Explanation | None, indent: int = 0
+) -> None:
+    """Its sentences; another service may have it in another shape, as no model bounds it."""
+    try:
+        sentences = list(explain(of)) if of else []
+    except (AttributeError, LookupError, TypeError, ValueError):
+        sentences = [STRANGE]
+    for sentence in sentences:
+        show(one_line(sentence), indent, dim=True)
 
 
-@_tolerant
 def reasons(explanation: m.Explanation) -> Iterator[str]:
     method = METHODS.get(explanation.get("method", ""), BY_WORDS)
     tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
@@ -473,7 +470,6 @@ def reasons(explanation: m.Explanation) -> Iterator[str]:
         yield "The content is cut here."
 
 
-@_tolerant
 def understood(explanation: m.Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
@@ -492,14 +488,9 @@ def ids_of(memories: Sequence[int]) -> str:
     return ", ".join(f"#{it}" for it in memories)
 
 
-def _show(sentences: Iterable[str], indent: int = 0) -> None:
-    for sentence in sentences:
-        show(one_line(sentence), indent, dim=True)
-
-
 def _say_omitted(count: int) -> None:
     if count:
-        say(f"{counted(count, 'more', 'more')} did not fit into one response.")
+        say(f"{count:,} more did not fit into one response.")
 
 
 def differences(earlier: m.Revision | None, revision: m.Revision) -> Iterator[str]:

@@ -23,8 +23,6 @@ from .. import Message
 from ..client import LONGEST, replace, temporary, temporary_name
 from ..contract.models import adapter_of
 
-Role = Literal["system", "user", "assistant", "tool"]
-
 TOKENS_OF_MESSAGE = 4  # of what is around the text
 LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
 
@@ -53,7 +51,7 @@ class ChatMessage:
     answers; ValueError for any other.
     """
 
-    role: Role
+    role: Literal["system", "user", "assistant", "tool"]
     content: Text = ""
     tool_calls: tuple[ToolCall, ...] = ()
     tool_call_id: Text | None = None
@@ -124,10 +122,9 @@ def utf8(text: str) -> bytes:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
-Messages = tuple[ChatMessage, ...]
-
-
-def trimmed(messages: Sequence[ChatMessage], budget: int) -> tuple[Messages, Messages]:
+def trimmed(
+    messages: Sequence[ChatMessage], budget: int
+) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
     """The messages that stay within so many tokens, and those that are dropped; both in order."""
     sizes = [tokens((message,)) for message in messages]
     excess, gone, cut = sum(sizes) - budget, 0, 0
