@@ -125,6 +125,9 @@ class _Backend:
     def audit(self) -> AuditLog:
         return audit_of(self.settings, now, lambda _: user())
 
+    def prepare(self) -> None:
+        """Make what keys are kept in, if need be."""
+
 
 class FileBackend(_Backend):
     """What there is of a service beside what its engine does. A service may be running."""
@@ -134,7 +137,6 @@ class FileBackend(_Backend):
         return str(self.settings.keys_file)
 
     def prepare(self) -> None:
-        """Make what keys are kept in, if need be."""
         make_folder(self.settings.db_path.parent)
 
     def name_of(self, tenant: TenantId) -> str:
@@ -234,9 +236,6 @@ class DatabaseBackend(_Backend):
     def _control(self, *, makes: bool = False) -> "AbstractContextManager[psycopg.Connection[Any]]":
         assert self.settings.database_url  # else it is none
         return connecting.control(self.settings.database_url, makes=makes)
-
-    def prepare(self) -> None:
-        pass
 
     def name_of(self, tenant: TenantId) -> str:
         return f"the schema {of_schemas.schema_of(tenant)}"

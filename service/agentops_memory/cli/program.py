@@ -92,19 +92,13 @@ OF_MEMORIES = (*GROUPS["Memories"], "export", "import")
 
 # What others call it; difflib finds what is only misspelt.
 MEANT = {
-    "save": "add create new remember store write note",
-    "search": "find query recall grep ask",
-    "list": "ls recent all memories",
-    "show": "get cat view read",
-    "edit": "update change modify",
-    "delete": "rm remove del forget erase",
-    "restore": "undelete undo recover",
-    "serve": "start run up server daemon",
-    "status": "info ps version",
-    "doctor": "check fix repair verify",
-    "open": "docs browse ui web",
+    "save": "add create new remember store write note", "search": "find query recall grep ask",
+    "list": "ls recent all memories", "show": "get cat view read", "edit": "update change modify",
+    "delete": "rm remove del forget erase", "restore": "undelete undo recover",
+    "serve": "start run up server daemon", "status": "info ps version",
+    "doctor": "check fix repair verify", "open": "docs browse ui web",
     "keys": "key token tokens auth login",
-}
+}  # fmt: skip
 SUGGESTED = {word: name for name, words in MEANT.items() for word in words.split()}
 # What others call an option or an argument.
 OPTIONS_MEANT = {

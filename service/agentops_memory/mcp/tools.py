@@ -257,7 +257,6 @@ def tool(
 
 
 def _arguments(run: Callable[..., Awaitable[str]], without: str = "") -> type[Arguments]:
-    """The model of a function's parameters."""
     _, *params = signature(run).parameters.values()
     fields: dict[str, Any] = {
         it.name: (it.annotation, ... if it.default is it.empty else it.default)

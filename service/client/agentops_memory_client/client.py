@@ -269,11 +269,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
     def export(
         self, project: str | None = None, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Every session and observation of the project, or of all, as chunks of a JSON document.
-
-        Unreachable if the answer is incomplete, UnexpectedAnswer if it is no export;
-        the chunks until then are to be discarded.
-        """
+        """As `MemoryClient.export`, for `async for`."""
         return self._export(project, progress)
 
     async def aclose(self) -> None:

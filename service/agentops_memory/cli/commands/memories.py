@@ -291,8 +291,6 @@ Work = Callable[[MemoryService, int], Awaitable[Observation | str | None]]
 
 
 def _each(name: str, verb: str, work: Work, help: str) -> click.Command:  # noqa: A002 - click's
-    """The command that does one thing to each of several memories."""
-
     @command(o.IDS, *o.ANSWER, name=name, help=help)
     def changed(memories: Sequence[int], **params: Any) -> None:
         async def done(service: MemoryService) -> list[Observation | None]:

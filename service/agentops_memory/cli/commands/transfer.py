@@ -39,11 +39,9 @@ from ..target import ANSWER, FORCE, PROJECT_OPTION, TARGET, Target, argument, fl
 OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
 LISTS = {"sessions", "observations", "prompts"}
 LEFT_OUT = {  # and how each is called
-    "prompts": "prompt",
-    "personal": "personal observation",
-    "deleted": "deleted observation",
+    "prompts": "prompt", "personal": "personal observation", "deleted": "deleted observation",
     "cut": "overlong ending",
-}
+}  # fmt: skip
 
 CUT = "... [truncated]"  # as engram marks a text that it has cut at 50,000 bytes
 _IDS = UUID("5b0e4bd8-7f0c-5d5e-9d0a-6a8f2f0f6f5e")  # of observations without a topic key

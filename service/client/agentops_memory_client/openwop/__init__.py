@@ -51,7 +51,6 @@ def _of_run(answer: Json, sent: Mapping[str, Any]) -> None:
 
 
 def _ranked(answer: Json, _: object) -> list[Json]:
-    """The entries that were found, each with its rank."""
     entries = read_as(list[Any], answer.get("entries"))
     ranks = read_as(list[Any], answer.get("ranks"))
     if len(entries) != len(ranks):

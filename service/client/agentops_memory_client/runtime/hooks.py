@@ -29,12 +29,10 @@ OWN = (HOOKS, SAVE, INJECT)
 NAMES = "The name of a field must be text; write it with quotes, if it is meant as text."
 # Of pydantic's kinds of faults; of others its own sentence is plain enough.
 SENTENCES = {
-    "missing": "It is missing.",
-    "tuple_type": "It must be a list.",
+    "missing": "It is missing.", "tuple_type": "It must be a list.",
     "string_type": "It must be text; write it with quotes, if it is meant as text.",
-    "dict_type": "It must be a mapping of fields.",
-    "dataclass_type": "It must be a mapping of fields.",
-}
+    **dict.fromkeys(("dict_type", "dataclass_type"), "It must be a mapping of fields."),
+}  # fmt: skip
 
 _CLOSE = 0.8  # of difflib's ratio: two names that are meant to be one
 _TITLE_SUBJECT = 80  # code points of a command or path in a title
@@ -401,7 +399,6 @@ def _present(rules: object) -> object:
 
 
 def _fault(fault: Any) -> str:
-    """A fault of pydantic, with its position."""
     loc, kind, sentence = fault["loc"], fault["type"], f"{fault['msg']}."
     if loc[-1] == "[key]" or kind == "invalid_key":  # True is 1 there, so it is not named
         loc, kind, sentence = loc[: -2 if loc[-1] == "[key]" else -1], "", NAMES

@@ -455,7 +455,6 @@ class MemorySession:
         return self._backlog.report
 
     def _require_open(self) -> None:
-        """RuntimeError if it is not: nothing would be recorded."""
         if not self._backlog.is_open:
             raise RuntimeError("The session is not open: use it in `async with`, or open() it.")
 

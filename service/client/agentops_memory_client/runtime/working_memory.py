@@ -400,7 +400,6 @@ def _calls(messages: Iterable[ChatMessage]) -> set[str]:
 
 
 def _session_id(id_: object) -> str:
-    """ValueError for what cannot be the id of a session."""
     if not isinstance(id_, str) or not id_.strip() or len(id_) > MAX_SESSION_ID:
         raise ValueError(
             f"A session_id must be text of 1 to {MAX_SESSION_ID} characters, and not blank."
