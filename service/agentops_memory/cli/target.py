@@ -126,11 +126,11 @@ def ask(
     opened: "AbstractAsyncContextManager[MemoryService]",
     work: Callable[["MemoryService"], Awaitable[T]],
 ) -> T:
-    async def asked() -> T:
+    async def answer() -> T:
         async with opened as memories:
             return await work(memories)
 
-    return asyncio.run(asked())
+    return asyncio.run(answer())
 
 
 def answered(params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]]) -> T:

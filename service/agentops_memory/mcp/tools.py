@@ -314,7 +314,7 @@ async def search(agent: Connection, query: Words, limit: Hits = 10) -> str:
     hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
     parts = [f"{m.counted(len(hits), 'memory', 'memories')}, best first:"]
     for rank, hit in enumerate(hits, 1):
-        key = f" (topic_key {_line(hit.topic_key)})" if hit.topic_key else ""
+        key = f" ({it})" if (it := _key(hit, " ")) else ""
         title = _head(hit.type, hit.title)
         parts.append(f"{rank}. #{hit.id} {title}{key}\n{_cut(hit.content, hint)}")
     if hits.omitted:
@@ -541,8 +541,8 @@ def sentence(error: m.MemoryServiceError) -> str:
 
 def _told(of: m.Observation, note: str = "") -> str:
     about = [f"#{of.id} {_head(of.type, of.title)}"]
-    if key := of.topic_key:
-        about.append(f"topic_key: {_line(key)}")
+    if key := _key(of, ": "):
+        about.append(key)
     if of.tags:
         about.append(f"tags: {_line(', '.join(of.tags))}")
     where = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")
@@ -566,6 +566,10 @@ def _told(of: m.Observation, note: str = "") -> str:
 
 def _head(type_: str, title: str) -> str:
     return _line(f"[{type_}] {title}")
+
+
+def _key(of: m.Hit | m.Observation, between: str) -> str:
+    return f"topic_key{between}{_line(of.topic_key)}" if of.topic_key else ""
 
 
 def _line(text: str) -> str:

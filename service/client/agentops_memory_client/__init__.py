@@ -6,11 +6,10 @@ The package is independent of the server, which shares its `contract`.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from .contract import __version__ as __version__
 from .contract import models
 from .contract.models import *  # noqa: F403 - which are public
 from .contract.models import Context, Found, Message, Progress, SessionEnd
-
-__version__ = "0.1.0"  # read by the build of the distribution, and sent as the user agent
 
 if TYPE_CHECKING:
     from .client import AsyncMemoryClient, MemoryClient

@@ -18,8 +18,7 @@ from typing import BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
-from . import __version__
-from .contract import models, service
+from .contract import __version__, models, service
 from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
 from .contract.service import Blocking, Call, MemoryService, Method, Questions, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory

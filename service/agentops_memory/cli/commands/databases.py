@@ -37,7 +37,7 @@ from ...settings import Settings, settings, settings_or_defaults
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out
-from .. import place
+from .. import place as backends
 from .. import target as o
 from ..program import command
 
@@ -53,7 +53,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
     Refused while a service has them open. Exits with 1 if an upgrade failed.
     """
-    chosen = place.settings_of_files(flags)
+    chosen = backends.settings_of_files(flags)
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
@@ -101,7 +101,7 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
             are_good.append(is_good or is_rebuilt)
         return all(are_good)
 
-    is_good = place.on_tenant(place.backend_of(flags), tenant_id(tenant), checked)
+    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), checked)
     sys.exit(0 if is_good else 1)
 
 
@@ -113,13 +113,13 @@ def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[li
         if not is_dry:
             if plan.is_due and not plan.has_room:
                 raise Unavailable(_room(plan))
-            migrated(path, place.now(), settings.recall)
+            migrated(path, backends.now(), settings.recall)
             return [f"{lines[0]}{' Done.' if plan.is_due else ''}"], True
         if plan.is_due and not plan.has_room_for_trial:
             lines.append("not tried: there is not enough space for a copy.")
         elif plan.is_due:
             with o.silent(logging.getLogger("agentops_memory")):
-                took = tried(plan, place.now(), settings.recall)
+                took = tried(plan, backends.now(), settings.recall)
             lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
     except Refusal as refusal:
         if not is_dry:
@@ -207,14 +207,14 @@ def _copied(
     # Not at the top: the driver is an extra, and the setting reports its absence.
     from ...operations.copying import Files, to_database, to_files  # noqa: PLC0415
 
-    place.require_local_files(settings)
+    backends.require_local_files(settings)
     url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
     files = Files(
         path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
     )
     is_in = to == POSTGRESQL
     copied = partial(to_database, files, url) if is_in else partial(to_files, url, files)
-    return copied(named, at=place.now(), by=place.user(), progress=progress)
+    return copied(named, at=backends.now(), by=backends.user(), progress=progress)
 
 
 def _print_copied(it: "Copied") -> None:
@@ -242,8 +242,8 @@ def print_storage(params: dict[str, Any]) -> None:
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     with out.file_errors():
-        backend, tenant = place.usable(target.db, target.tenant, may_make=False)
-        retention, at = backend.settings.retention, place.now()
+        backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
+        retention, at = backend.settings.retention, backends.now()
         every: dict[TenantId, StorageStats] = {}
         for each in [tenant] if target.tenant else backend.tenants():
             backend.require_usable(each)
@@ -314,17 +314,18 @@ def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -
     A service may be running. Exits with 1 if a check failed; warnings alone exit with 0.
     """
     usable = settings_or_defaults(os.environ, flags)
-    place.require_one_backend(usable.settings, flags)
+    backends.require_one_backend(usable.settings, flags)
     named = None if tenant is None else tenant_id(tenant)
     context = DoctorContext(
-        usable=usable, environment=os.environ, now=place.now(), tenant=named, is_thorough=thorough
-    )
+        usable=usable, environment=os.environ, now=backends.now(), tenant=named,
+        is_thorough=thorough,
+    )  # fmt: skip
     with out.progress_bar("Examining") as bar:
         findings = findings_of(context, bar or noop)
     done = list(fixed(findings)) if fix else []
     if done:
         with out.progress_bar("Examining again") as bar:
-            findings = findings_of(replace(context, now=place.now()), bar or noop)
+            findings = findings_of(replace(context, now=backends.now()), bar or noop)
     out.tell(_document(findings, done), "\n".join(_lines(findings, done)))
     sys.exit(1 if has_failed(findings) else 0)
 
@@ -374,15 +375,15 @@ def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str,
     *o.setting_options(),
     o.tenant_option(help="Whose memories."),
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
-    o.json_option(help="Print a line of JSON for each place."),
+    o.json_option(help="Print a line of JSON for each backends."),
 )
 def scan(tenant: str, redact: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
     A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
-    backend = place.backend_of(flags)
-    findings = place.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
+    backend = backends.backend_of(flags)
+    findings = backends.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
     for finding in findings if out.has_flag("json") else ():
         counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
         click.echo(json.dumps(dict(_secret_names(finding)) | counts))
@@ -392,7 +393,7 @@ def scan(tenant: str, redact: bool, **flags: str | None) -> None:
 
 
 async def _scanned(
-    backend: place.Backend, redact: bool, engine: Engine, caller: Caller
+    backend: backends.Backend, redact: bool, engine: Engine, caller: Caller
 ) -> list[SecretFinding]:
     exceptions = RedactionFile(backend.settings.redaction_file)
     exceptions.read()
@@ -407,7 +408,7 @@ async def _scanned(
                 advance(done, total)
     if redact and any(finding.kinds for finding in findings):
         out.say("overwriting the removed bytes")
-        if remaining := await place.finish(backend, engine, caller):
+        if remaining := await backends.finish(backend, engine, caller):
             out.say(remaining)
     return findings
 
