@@ -4,7 +4,6 @@ What is stored may hold anything, escapes of a terminal too: `one_line` and `lin
 """
 
 import difflib
-import json
 import re
 import shutil
 import sys
@@ -23,11 +22,16 @@ from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.models import MemoryServiceError, Progress, age_words
 
 from ..errors import Damaged, Refusal, SettingRefused
-from ..recall.instants import parsed, rendered
+from ..light import Lazy
 from ..recall.visible import printable
 
 if TYPE_CHECKING:
+    import json
+
     from ..memory.keys import Key
+    from ..recall import instants
+else:  # what a help does not need
+    json, instants = Lazy(None, "json"), Lazy(__package__, "..recall.instants")
 
 
 NAME = "agentops-memory"
@@ -337,7 +341,8 @@ def parts(noun: object, names: str) -> dict[str, Any]:
     """The named parts of a noun, as JSON has them; `shown=own.part` shows one by another name."""
     split = (name.partition("=") for name in names.split())
     values = {field: attrgetter(own or field)(noun) for field, _, own in split}
-    return {name: rendered(it) if isinstance(it, datetime) else it for name, it in values.items()}
+    ats = {it: instants.rendered(at) for it, at in values.items() if isinstance(at, datetime)}
+    return values | ats
 
 
 def named(keys: "Iterable[Key]") -> list[dict[str, str]]:
@@ -350,7 +355,8 @@ def tell(document: object, sentence: str) -> None:
 
 def cells(record: Record) -> dict[str, object]:
     """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
-    ats = {name: parsed(str(part)) for name, part in record.items() if name.endswith(INSTANTS)}
+    named = [it for it in record if it.endswith(INSTANTS)]
+    ats = {name: instants.parsed(str(record[name])) for name in named}
     return {
         name: ago(at) if (at := ats.get(name)) else "" if part is None else part
         for name, part in record.items()
