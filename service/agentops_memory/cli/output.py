@@ -355,8 +355,8 @@ def tell(document: object, sentence: str) -> None:
 
 def cells(record: Record) -> dict[str, object]:
     """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
-    named = [it for it in record if it.endswith(INSTANTS)]
-    ats = {name: instants.parsed(str(record[name])) for name in named}
+    names = [it for it in record if it.endswith(INSTANTS)]
+    ats = {name: instants.parsed(str(record[name])) for name in names}
     return {
         name: ago(at) if (at := ats.get(name)) else "" if part is None else part
         for name, part in record.items()
