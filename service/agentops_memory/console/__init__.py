@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from ..http.protocol import Operation
 from ..memory.access import Role
-from . import documents, memories, projects, service, sessions
+from . import documents, memories, overviews
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -26,9 +26,9 @@ VIEWS = (
     View("/erasures/{id}", "erasure", memories.show_receipt),
     View("/review", "review", memories.show_review),
     View("/review", "decide", memories.decide, Role.WRITER, is_form=True),
-    View("/projects", "projects", projects.show),
-    View("/sessions", "sessions", sessions.show),
-    View("/sessions/{id:path}", "session", sessions.show_one),
+    View("/projects", "projects", overviews.show_projects),
+    View("/sessions", "sessions", overviews.show_sessions),
+    View("/sessions/{id:path}", "session", overviews.show_one),
     View("/documents", "documents", documents.show),
     View("/documents/stores/{store}", "documents_store", documents.show_store),
     View("/documents/stores/{store}/{entry}", "document", documents.show_document),
@@ -36,7 +36,7 @@ VIEWS = (
     View("/documents/agents/{agent}/{entry}", "agent_entry", documents.show_agent_entry),
     View("/documents/refs", "documents_ref", documents.show_ref),
     View("/documents/refs/entry", "ref_entry", documents.show_ref_entry),
-    View("/service", "service", service.show),
+    View("/service", "service", overviews.show_service),
 )
 
 
