@@ -16,6 +16,7 @@ from typing import BinaryIO
 from ..errors import StartRefused, Unavailable
 
 PAUSE = 0.002  # seconds between two tries to take a lock
+DRAFT = ".new"  # what follows a file's name while another is written in its place
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
 
 
@@ -75,7 +76,7 @@ def created(path: Path, *, like: Path | None = None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def replaced(path: Path, suffix: str) -> Iterator[Path]:
+def replaced(path: Path, suffix: str = DRAFT) -> Iterator[Path]:
     """Where a draft is to be made, which takes the file's place at the end, on disk.
 
     If anything raises, the file stays as it was. One process at a time may do this.

@@ -1,17 +1,25 @@
-"""The examination of a whole service: its settings, its files, and the database of each tenant."""
+"""The examination of a whole service: its settings, its files, and the database of each tenant.
 
+The files are looked at before anything is read in them.
+"""
+
+import json
 import os
 import platform
 import sqlite3
+import stat
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from functools import partial
+from glob import iglob
 from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
 from ..engine.engine import noop
+from ..engine.files import DRAFT, file_system, is_network, leftovers, opened, remove_leftovers
 from ..errors import Refusal, SettingRefused, Unavailable, sentence_of
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace
@@ -21,15 +29,328 @@ from ..memory.keys import KeyRegistry
 from ..settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as library
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
+from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
-from . import doctor_files as files
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.keys import AUDIT_DRAFT
-from .files.keys import DRAFT as KEYS_DRAFT
-from .files.seals import DRAFT as SEAL_DRAFT
+from .files.redaction import RedactionFile
 from .files.seals import SealFile
 from .files.service_lock import holder
+
+LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
+NOTHING = 1024 * 1024  # bytes free, below which a large write fails
+FEW = 1000  # inodes free
+QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left over
+MIB = 1024 * 1024
+SOON = timedelta(days=7)  # in which an old secret of a key ends
+LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
+BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
+
+
+def check_file(path: Path) -> Finding:
+    sentence = ""
+    remedy = "Check the path (--db, MEMORY_DB_PATH), the volume and the user."
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        sentence = f"There is no database at {path}; starting the service creates one."
+        if path.is_symlink():
+            sentence = f"{path} is a broken symbolic link."
+    except OSError as error:
+        sentence = f"{path} cannot be read: {error.strerror}."
+    else:
+        if not stat.S_ISREG(status.st_mode):
+            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            sentence = f"{path} is {what}."
+        elif not os.access(path, os.R_OK):
+            sentence = f"{path} cannot be read by the user {os.geteuid()}."
+        elif status.st_nlink > 1:
+            sentence = f"{path} has {status.st_nlink} names (hard links)."
+            remedy = f"{REMEDY} The next start removes one that a killed restore left behind."
+    for file in () if sentence else _beside(Path(os.path.realpath(path))):
+        with suppress(FileNotFoundError):  # SQLite has just taken it away
+            if not stat.S_ISREG(file.lstat().st_mode):
+                sentence = f"{file} is not a regular file, as SQLite's own file there always is."
+                remedy = "Another program put it there: stop the service and move it away."
+    return failed("file", sentence, remedy) if sentence else ok("file", f"{path} exists.")
+
+
+def check_access(path: Path) -> Iterator[Finding]:
+    """Who else may read it, whether it can be written, and what lies beside it."""
+    files = [path, *_beside(path)]
+    modes = {file: file.lstat().st_mode for file in files}
+    # Where their modes let others in, and the real folder lets these come so far.
+    is_passable = os.stat(os.path.realpath(path.parent)).st_mode & stat.S_IXOTH  # noqa: PTH116
+    if is_passable and (
+        open_to_others := [
+            file for file, mode in modes.items() if stat.S_ISREG(mode) and mode & stat.S_IRWXO
+        ]
+    ):
+        yield warn(
+            "mode",
+            f"Every user of this machine can read {path}.",
+            "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`.",
+            fix=partial(close_to_others, open_to_others),
+        )
+    else:
+        yield ok("mode", f"No other user can read {path.name}.")
+    if shut := [it for it in (path.parent, *files) if not os.access(it, os.W_OK)]:
+        yield warn(
+            "folder",
+            f"The user {os.geteuid()} cannot write to {', '.join(map(str, shut))}.",
+            "If the service runs as that user, make it the owner of the folder: `chown -R`.",
+        )
+    else:
+        yield ok("folder", "The file and its folder are writable.")
+    owners = sorted({file.stat().st_uid for file in files})
+    if len(owners) > 1:
+        yield warn(
+            "owner",
+            f"{path} and the files beside it belong to several users: "
+            f"{', '.join(map(str, owners))}.",
+            "Give all of them to the user of the service: `chown`.",
+        )
+    else:
+        yield ok("owner", f"It belongs to the user {owners[0]}.")
+    every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
+    if gone := sorted({every[name] for name, _ in _open_files() if name in every}):
+        yield failed(
+            "open-files",
+            f"A process has {' and '.join(gone)} open after it was removed or replaced.",
+            "Restart the service with SIGTERM; until then it refuses writes that it cannot keep.",
+        )
+    else:
+        yield ok("open-files", "No process has a removed or replaced file open.")
+    journal = path.with_name(f"{path.name}-journal")
+    if journal.exists() and journal.stat().st_size:
+        yield warn(
+            "journal",
+            f"{journal} belongs to an unfinished transaction; these findings are about "
+            "a file in the middle of it.",
+            "Keep both files together: starting the service rolls the transaction back.",
+        )
+    drafts = _drafts(path)
+    if copies := [file for file in copies_of(path) if file not in drafts]:
+        oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
+        yield note(
+            "copies",
+            f"{', '.join(file.name for file in copies)}: copies that still contain what "
+            f"was erased after they were made ({oldest:%Y-%m-%d} or later).",
+            "Remove them when you no longer need to go back.",
+        )
+    else:
+        yield ok("copies", "There are no old copies.")
+
+
+def check_disk(path: Path) -> Iterator[Finding]:
+    kind, status = file_system(path), os.statvfs(path.parent)
+    if kind is not None and is_network(kind):
+        yield warn(
+            "file-system",
+            f"{path.parent} is on a network file system ({kind}), where two machines can "
+            "damage a database.",
+            "Put it on a disk of this machine; the service does not start there unless "
+            "MEMORY_ALLOW_NETWORK_FS=1.",
+        )
+    elif status.f_flag & os.ST_RDONLY:
+        yield failed(
+            "file-system",
+            f"The file system of {path.parent} is read-only.",
+            "Mount it writable; the kernel log shows whether an error made it read-only.",
+        )
+    else:
+        yield ok("file-system", f"The file system is {kind or 'of an unknown type'}.")
+    free, inodes = status.f_bavail * status.f_frsize, status.f_favail
+    has_inodes = status.f_files > 0  # some file systems count none
+    room = f"There are {free / MIB:,.0f} MiB free, and {inodes:,} inodes."
+    if free >= LITTLE and (inodes >= FEW or not has_inodes):
+        yield ok("space", room)
+    else:
+        is_out = free < NOTHING or (has_inodes and inodes == 0)
+        remedy = "Free some space or enlarge the disk: writes that do not fit are refused with 503."
+        yield (failed if is_out else warn)("space", room, remedy)
+
+
+def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
+    """Drafts of processes that were killed: those that nobody has open, nor wrote an hour long."""
+    files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
+    drafts = [*files, *leftovers(path.parent)]
+    if not drafts:
+        return ok("leftovers", "No killed process left files behind.")
+    names = ", ".join(file.name for file in drafts)
+
+    def remove() -> str:
+        unused = [file for file in files if _is_left_over(file)]
+        for file in unused:
+            file.unlink(missing_ok=True)
+        names = ", ".join(file.name for file in (*unused, *remove_leftovers(path.parent)))
+        return f"Removed {names or 'nothing: the files are in use again'}."
+
+    return warn(
+        "leftovers",
+        f"A killed process left {names} in {path.parent}.",
+        "`agentops-memory doctor --fix` removes what it left.",
+        fix=remove,
+    )
+
+
+def _beside(path: Path) -> list[Path]:
+    files = (path.with_name(f"{path.name}{suffix}") for suffix in BESIDE)
+    return [file for file in files if os.path.lexists(file)]
+
+
+def _drafts(path: Path) -> list[Path]:
+    """Where a copy is made before an upgrade: under these names nobody else keeps anything."""
+    draft = draft_of(path)
+    return [draft, *_beside(draft)]
+
+
+def _is_left_over(file: Path) -> bool:
+    try:
+        status = file.lstat()
+    except OSError:
+        return False
+    is_quiet = time.time() - status.st_mtime > QUIET.total_seconds()
+    is_file = is_quiet and stat.S_ISREG(status.st_mode)
+    return is_file and not any(os.path.samestat(it, status) for _, it in _open_files())
+
+
+def _open_files() -> Iterator[tuple[str, os.stat_result]]:
+    """The name and the status of each file that a process has open."""
+    # Not by pathlib, which raises when a process ends while it is looked at.
+    for descriptor in iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207
+        with suppress(OSError):
+            yield os.readlink(descriptor), os.stat(descriptor)  # noqa: PTH115, PTH116
+
+
+def close_to_others(files: Iterable[Path]) -> str:
+    """Let nobody but the owner and the group read these files; what was done."""
+    for file in files:
+        with opened(file, os.O_NOFOLLOW) as descriptor:
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~stat.S_IRWXO)
+    return f"Other users can no longer read {', '.join(file.name for file in files)}."
+
+
+def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> Iterator[Finding]:
+    if file is not None:
+        yield from _check_privacy("keys", file)
+    try:
+        ring = keys.ring()
+        keys.require_kept(ring)
+    except Refusal as refusal:
+        remedy = "Restore the key file from a copy; until then no one has access."
+        yield failed("keys", str(refusal), remedy)
+        return
+    working = [key for key in ring.keys.values() if key.revoked_at is None]
+    if not ring.keys:
+        yield ok("keys", "No key has been created, or all were reset.")
+    elif working:
+        yield ok("keys", f"{len(working)} of {len(ring.keys)} keys work.")
+    else:
+        yield warn(
+            "keys",
+            "Every key is revoked, so no one has access.",
+            "`agentops-memory keys create --name NAME --role admin` creates one.",
+        )
+    for key in working:
+        if not any(secret.works_at(now) for secret in key.secrets):
+            yield warn(
+                "keys",
+                f"No secret of the key {key.id} ({key.name}) works any more.",
+                f"`agentops-memory keys rotate {key.id}` gives it a new one.",
+            )
+            continue
+        ends = [it.until for it in key.secrets if it.until and now < it.until < now + SOON]
+        if ends:
+            yield note(
+                "keys",
+                f"The old secret of the key {key.id} ({key.name}) expires at "
+                f"{min(ends):%Y-%m-%d %H:%M} (UTC).",
+                "Its users need the new secret by then.",
+            )
+
+
+def check_redaction(path: Path) -> Iterator[Finding]:
+    """What is not taken for a secret; nobody need have written it."""
+    try:
+        RedactionFile(path).read()
+    except Refusal as refusal:
+        remedy = "Fix it or move it away; otherwise the next start is refused."
+        yield failed("redaction", str(refusal), remedy)
+    else:
+        yield ok("redaction", "The redaction file is readable, or does not exist.")
+
+
+def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
+    """The keys of confidential values, of which nobody need have stored one."""
+    yield from _check_privacy("seal", path)
+    try:
+        count = len(SealFile(path, lambda: now).keys().keys)
+    except Refusal as refusal:
+        remedy = "Restore the file from a copy; until then confidential values cannot be read."
+        yield failed("seal", str(refusal), remedy)
+    else:
+        yield ok(
+            "seal",
+            f"The file is readable, and has {count:,} keys." if count else "There is no key.",
+        )
+
+
+def check_audit(path: Path) -> Iterator[Finding]:
+    yield from _check_privacy("audit", path)
+    try:
+        broken = _broken_lines(path)
+    except OSError as error:
+        yield failed(
+            "audit",
+            f"The audit file {path} cannot be read: {error.strerror}.",
+            "Give it to the user of the service: keys cannot be changed without it.",
+        )
+        return
+    if broken:
+        yield warn(
+            "audit",
+            f"{broken:,} lines of {path} are damaged: a full disk or a crash cut them short, or "
+            "someone changed them.",
+            "Leave them: they are evidence. New entries go on lines of their own.",
+        )
+    else:
+        yield ok("audit", "Every line is intact.")
+
+
+def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return
+    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
+        yield warn(
+            code,
+            f"Every user of this machine can read {path}.",
+            "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`. A mounted "
+            "secret gets its mode from `defaultMode`.",
+            fix=None if path.is_symlink() else partial(close_to_others, [path]),
+        )
+
+
+def _broken_lines(path: Path) -> int:
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return 0
+    with os.fdopen(descriptor, "rb") as file:
+        skipped = max(os.fstat(descriptor).st_size - LONGEST_AUDIT, 0)
+        if skipped:
+            file.seek(skipped)
+            file.readline()
+        broken = 0
+        for line in file:
+            try:
+                broken += not isinstance(json.loads(line), dict)
+            except (ValueError, RecursionError):
+                broken += 1
+        return broken
 
 
 def check_settings(usable: UsableSettings) -> Iterator[Finding]:
@@ -51,9 +372,6 @@ def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
     if not unknown:
         yield ok("environment", "No unknown variables.")
 
-
-AWAY = "Mount it, and make the service's user its owner; the service then makes a backup itself."
-LOG = "If the service is running, search its log for `backup` to see why."
 
 Check = Callable[[], Iterable[Finding]]
 
@@ -111,23 +429,30 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         "program": _check_program,
         "settings": lambda: check_settings(context.usable),
         "environment": lambda: check_environment(context.environment),
-        "redaction": lambda: files.check_redaction(settings.redaction_file),
-        "seal": lambda: files.check_seal(settings.seal_file, context.now),
-        "keys": lambda: files.check_keys(keys, context.now),
+        "redaction": lambda: check_redaction(settings.redaction_file),
+        "seal": lambda: check_seal(settings.seal_file, context.now),
+        "keys": lambda: check_keys(keys, context.now),
         "auth": lambda: _check_auth(settings, keys),
     }
     if url := settings.database_url:
         from ..postgresql.tenants import check_server  # noqa: PLC0415 - an extra
 
         return {"database": lambda: check_server(url), **checks}
+
+    def check_holder() -> Iterator[Finding]:
+        service = holder(settings.db_path)
+        yield ok("served", f"It is served by {service}." if service else "No service has it open.")
+
     folder = settings.db_path.parent
+    own = [Path(f"{file}{DRAFT}") for file in (settings.keys_file, settings.seal_file)]
+    own.append(Path(f"{settings.audit_file}{AUDIT_DRAFT}"))
     return checks | {
-        "served": lambda: _check_holder(settings.db_path),
-        "keys": lambda: files.check_keys(keys, context.now, settings.keys_file),
-        "audit": lambda: files.check_audit(settings.audit_file),
+        "served": check_holder,
+        "keys": lambda: check_keys(keys, context.now, settings.keys_file),
+        "audit": lambda: check_audit(settings.audit_file),
         "tenants": lambda: _check_tenants(settings.db_path),
-        "file-system": lambda: files.check_disk(settings.db_path) if folder.is_dir() else (),
-        "leftovers": lambda: [_check_leftovers(settings)] if folder.is_dir() else (),
+        "file-system": lambda: check_disk(settings.db_path) if folder.is_dir() else (),
+        "leftovers": lambda: [check_leftovers(settings.db_path, own)] if folder.is_dir() else (),
         "backup": lambda: _check_backups(settings, context.now),
     }
 
@@ -167,14 +492,14 @@ def _check_tenant(
         yield from check_schema(settings.database_url, tenant)
         return
     path = tenant_file(settings.db_path, tenant)
-    finding = files.check_file(path)
+    finding = check_file(path)
     yield finding
     if finding.status is not Status.OK:
         return
     path = Path(os.path.realpath(path))  # SQLite follows links; what it makes lies beside the file
-    yield from files.check_access(path)
+    yield from check_access(path)
     if tenant != DEFAULT_TENANT:
-        yield files.check_leftovers(path)
+        yield check_leftovers(path)
     yield from check_database(
         Subject(
             tenant=tenant,
@@ -191,18 +516,15 @@ def _check_tenant(
 
 
 def _check_program() -> Iterator[Finding]:
-    python = platform.python_version()
-    versions = f"agentops-memory {__version__}, Python {python}, SQLite {sqlite3.sqlite_version}."
+    versions = (
+        f"agentops-memory {__version__}, Python {platform.python_version()}, SQLite "
+        f"{sqlite3.sqlite_version}."
+    )
     if lack := library.lack():
         remedy = "Use a Python whose SQLite supports it, such as the one in the image."
         yield failed("program", f"{versions} {lack}", remedy)
     else:
         yield ok("program", versions)
-
-
-def _check_holder(path: Path) -> Iterator[Finding]:
-    service = holder(path)
-    yield ok("served", f"It is served by {service}." if service else "No service has it open.")
 
 
 def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
@@ -246,18 +568,12 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
         yield ok("tenants", count)
 
 
-def _check_leftovers(settings: Settings) -> Finding:
-    endings = {
-        settings.keys_file: KEYS_DRAFT,
-        settings.audit_file: AUDIT_DRAFT,
-        settings.seal_file: SEAL_DRAFT,
-    }
-    drafts = [file.with_name(f"{file.name}{ending}") for file, ending in endings.items()]
-    return files.check_leftovers(settings.db_path, drafts)
-
-
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
     folder = settings.backup_dir
+    log = "If the service is running, search its log for `backup` to see why."
+    mount = (
+        "Mount it, and make the service's user its owner; the service then makes a backup itself."
+    )
     if folder is None or not settings.backup_every:
         yield ok("backup", "Automatic backups are off.")
         return
@@ -265,11 +581,11 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
         backup = newest(folder, now)
         made = backup and f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
         if not os.access(folder, os.W_OK | os.X_OK):
-            yield warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", AWAY)
+            yield warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", mount)
         elif backup is None:
-            yield warn("backup", f"There is no backup in {folder}.", LOG)
+            yield warn("backup", f"There is no backup in {folder}.", log)
         elif now - backup.made_at > LATE * settings.backup_every:
-            yield warn("backup", f"{made}, longer ago than twice MEMORY_BACKUP_EVERY.", LOG)
+            yield warn("backup", f"{made}, longer ago than twice MEMORY_BACKUP_EVERY.", log)
         elif backup.is_damaged:
             yield warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
         else:
@@ -281,4 +597,4 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
                 "Mount another disk there.",
             )
     except OSError as error:
-        yield warn("backup", f"{error.filename or folder} cannot be read: {error.strerror}.", AWAY)
+        yield warn("backup", f"{error.filename or folder} cannot be read: {error.strerror}.", mount)

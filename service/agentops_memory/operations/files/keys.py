@@ -398,7 +398,6 @@ _SECRET: Readers = {
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
-DRAFT = ".new"  # what follows the file's name while another is written in its place
 
 log = logging.getLogger(__name__)
 
@@ -517,7 +516,7 @@ class KeyFile(KeyRegistry):
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))
-        with replaced(real, DRAFT) as draft:
+        with replaced(real) as draft:
             document = written(ring, at)
             with created(draft, like=real) as file:
                 if os.write(file.fileno(), document) != len(document):

@@ -20,7 +20,6 @@ from ...recall.instants import rendered
 
 LARGEST = 1024 * 1024  # bytes; a key takes about 150
 TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
-DRAFT = ".new"
 FORMAT = 1
 ENDING = ".seal"  # of the file beside a database
 BUSY = "Another process is changing the seal file; try again."
@@ -146,7 +145,7 @@ class SealFile:
             if len(written(after)) > LARGEST:
                 raise SealFileRefused(f"The seal file {self.path} can hold no more keys.")
             if after != before:
-                with replaced(real, DRAFT) as draft, created(draft, like=real) as file:
+                with replaced(real) as draft, created(draft, like=real) as file:
                     file.write(written(after))
                     audited(after)
         return after
