@@ -50,7 +50,7 @@ OF_A_KIND = re.compile(
 OF_LIVENESS = re.compile(
     r"\bdeleted_at\s+IS\b|(?<!:)\bexpires_at\s*(<|>|=).*\bnow\b(?!\s*\+)", re.IGNORECASE
 )
-LIVE = {"memory.memory", "sqlite.upgrade"}
+LIVE = {"memory.memory", "sqlite.migrate"}
 KINDS = {"memory.space"}
 
 

@@ -13,7 +13,7 @@ from agentops_memory.jobs.jobs import scrub_all
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.saves import ERASE
-from agentops_memory.sqlite import SqliteEngine, partitions, scrub, upgrade
+from agentops_memory.sqlite import SqliteEngine, migrate, open_files, partitions
 from agentops_memory.sqlite.connection import connect
 
 from ..support import engine as engines
@@ -116,7 +116,7 @@ def test_pages_have_no_byte_of_what_is_erased_in_their_gaps_while_others_save(
         memory = service.save(" ".join(words[1::2]))["id"]
     leave_in_free_space(path, b"hippogriff")
 
-    monkeypatch.setattr(scrub, "PAGES", 3)
+    monkeypatch.setattr(open_files, "PAGES", 3)
     monkeypatch.setattr(partitions, "PAGES", 1)
     with serving(path) as service:
         load = Load(service.url, saves=150).start()
@@ -220,7 +220,8 @@ def test_a_file_that_could_not_be_written_anew_is_with_the_next_erasure(
 ) -> None:
     path = forgetful(tmp_path)
     with monkeypatch.context() as full:
-        full.setattr(upgrade, "vacuum", lambda *_: False)
+        for module in (migrate, open_files):
+            full.setattr(module, "vacuum_remains", lambda *_: False)
         with serving(path) as service:
             erasure = erased(service.http, 1)
             service.save("walnut")

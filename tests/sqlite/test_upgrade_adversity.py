@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.sqlite import upgrade
+from agentops_memory.sqlite import migrate
 from agentops_memory.sqlite.migrate import migrated
 
 from ..support.engines import rows
@@ -135,8 +135,8 @@ def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     DAMAGES["garbage in a page"](source)
     size = source.stat().st_size
     with closing(sqlite3.connect(source)) as database:
-        needed = upgrade.needed(size, upgrade.SPACE_NEEDED, upgrade.projects_of(database))
-    assert upgrade.needed(size, 1, 2000) - upgrade.needed(size, 1, 8) > 64 * 1024 * 1024
+        needed = migrate.needed(size, migrate.SPACE_OF_ORIGINAL, migrate.projects_of(database))
+    assert migrate.needed(size, 1, 2000) - migrate.needed(size, 1, 8) > 64 * 1024 * 1024
     with disk(tmp_path / "disk", size=size + needed + 64 * 1024) as folder:
         path = folder / "memory.db"
         path.write_bytes(source.read_bytes())
@@ -154,12 +154,12 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.sqlite import migrate, upgrade
+from agentops_memory.sqlite import migrate
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(upgrade, sys.argv[2], kill)
+setattr(migrate, sys.argv[2], kill)
 migrate.migrated(Path(sys.argv[1]), datetime.now(UTC))
 """
 

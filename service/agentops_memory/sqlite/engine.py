@@ -60,9 +60,17 @@ from .connection import (
 from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
 from .index import STEMMED, Index
 from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
-from .open_files import OpenFiles, checkpointed, copies_of, file_id, in_use, protect_log, size_at
+from .open_files import (
+    OpenFiles,
+    checkpointed,
+    copies_of,
+    file_id,
+    in_use,
+    protect_log,
+    scrubbed,
+    size_at,
+)
 from .partitions import Purge
-from .scrub import scrubbed
 from .search import index_in_memory, load_wanted
 from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
 

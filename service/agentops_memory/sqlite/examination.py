@@ -1,9 +1,11 @@
 """What a database file is found to be, looked at without changing it."""
 
+import re
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from ..engine.engine import noop
@@ -14,23 +16,22 @@ from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
 from ..recall.stems import rules
-from . import repair, upgrade
-from .connection import faults_of, log_size, open_read_only, sizes_of
+from . import migrate, repair
+from .connection import connect, faults_of, log_size, open_read_only, sizes_of
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .migrate import (
-    ERASED,
+    apply_migrations,
     damaged,
-    difference,
     is_used,
-    names_of_parts,
     newest_format,
-    partition_of,
+    scripts,
     tables,
     version_of,
 )
-from .partitions import Partitions
+from .partitions import Partitions, table, text_of
 from .repair import Subject
+from .tenants import ERASED
 
 MOST_NAMED = 3  # faults that a sentence names
 DAMAGED = (
@@ -357,7 +358,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
             "Starting the service turns it into a database; if it had data, restore a backup: "
             "`agentops-memory restore`.",
         )
-    elif upgrade.is_original(database):
+    elif migrate.is_original(database):
         yield _older(
             "It is a database of the original service; a start copies it, then upgrades it."
         )
@@ -369,23 +370,68 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         )
 
 
+Part = tuple[str, str]
+"""What a part of a schema is, such as `index`, and its name."""
+Parts = Mapping[Part, str]
+"""Each with the statement that makes it."""
+_PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
+
+
+def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:
+    """What the schema lacks of that of the migrations, what it has otherwise, and what else."""
+    numbers = tuple(Partitions(database, is_alone=False).all())
+    parts, due = _parts(database), _due(numbers, scripts())
+    changed = {it for it in due.keys() & parts.keys() if _plain(due[it]) != _plain(parts[it])}
+    missing = {part: sql for part, sql in due.items() if part not in parts}
+    return missing, changed, {part: sql for part, sql in parts.items() if part not in due}
+
+
+@lru_cache(maxsize=16)  # it is needed twice per file, and files of many tenants are alike
+def _due(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
+    """The schema of the migrations, with these partitions."""
+    with closing(connect(Path(":memory:"))) as database:
+        apply_migrations(database)
+        for number in partitions:
+            Partitions(database, is_alone=True).make(number)
+        return _parts(database)
+
+
+def _parts(database: sqlite3.Connection) -> Parts:
+    rows = database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema")
+    return {(kind, name): sql for kind, name, sql in rows if not name.startswith("sqlite_")}
+
+
+def _plain(sql: str) -> str:
+    return " ".join(sql.replace('"', "").split())
+
+
+def names_of_parts(parts: Iterable[Part]) -> str:
+    return ", ".join(f"the {kind} {name}" for kind, name in sorted(parts))
+
+
+def partition_of(name: str) -> int | None:
+    """The partition whose table or view this is; None for any other name."""
+    match = _PARTITION.fullmatch(name)
+    return int(match[1]) if match else None
+
+
 def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    schema = difference(database)
-    if any(kind == "trigger" and ERASED in sql for (kind, _), sql in schema.further.items()):
+    missing, changed, further = difference(database)
+    if any(kind == "trigger" and ERASED in sql for (kind, _), sql in further.items()):
         yield failed(
             "schema",
             "The tenant was erased, but its files could not be removed; nothing can be saved "
             "here any more.",
             "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
         )
-    elif schema.further:
+    elif further:
         yield note(
             "schema",
-            f"Not made by the migrations: {names_of_parts(schema.further)}.",
+            f"Not made by the migrations: {names_of_parts(further)}.",
             "Its creator may remove it; the service does not use it.",
         )
     # Ordinary ones, with their statements.
-    if indexes := {name: sql for (kind, name), sql in schema.missing.items() if kind == "index"}:
+    if indexes := {name: sql for (kind, name), sql in missing.items() if kind == "index"}:
         yield failed(
             "schema",
             f"Missing: {names_of_parts(('index', name) for name in indexes)}.",
@@ -394,7 +440,7 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         )
     if others := [
         part
-        for part in (*schema.missing, *schema.changed)
+        for part in (*missing, *changed)
         if partition_of(part[1]) is None and part[1] not in indexes
     ]:
         yield failed(
@@ -402,7 +448,7 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
             f"Missing, or different from the migrations: {names_of_parts(others)}.",
             RESTORE,
         )
-    elif not (schema.missing or schema.changed or schema.further):
+    elif not (missing or changed or further):
         yield ok("schema", "It matches the migrations.")
 
 
@@ -428,9 +474,9 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         )
         return
     partitions = Partitions(database, is_alone=False)
-    numbers, schema = partitions.all(), difference(database)
-    parts = [partition_of(name) for _, name in (*schema.missing, *schema.changed)]
-    broken = {number for number in parts if number is not None}
+    missing, changed, _ = difference(database)
+    parts = [partition_of(name) for _, name in (*missing, *changed)]
+    numbers, broken = partitions.all(), {number for number in parts if number is not None}
     findings = [
         failed(
             "index",

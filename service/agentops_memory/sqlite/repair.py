@@ -28,8 +28,8 @@ from ..recall.instants import rendered
 from .connection import CHANGING, change, connect, drop_statements, faults_of
 from .dialect import NotText, run
 from .index import Index
-from .migrate import checks, damaged, ordinary_indexes, selecting, tables, undecoded, vacuum_remains
-from .open_files import MENDED, QUARANTINE, kept_copy
+from .migrate import checks, damaged, ordinary_indexes, selecting, tables, undecoded
+from .open_files import MENDED, QUARANTINE, kept_copy, vacuum_remains
 
 POSITION = {"area", "partition"}  # of a space in the index, which is made again
 

@@ -22,9 +22,8 @@ from ..recall.instants import rendered
 from ..record import Record
 from .connection import CHANGING, connect, faults_of
 from .dialect import primary_code
-from .migrate import damaged, is_used, version_of
+from .migrate import damaged, is_original, is_used, version_of
 from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
-from .upgrade import is_original
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 

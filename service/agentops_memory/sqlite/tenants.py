@@ -299,6 +299,7 @@ BESIDE = ("-wal", "-shm")
 LOCK_TIMEOUT = timedelta(seconds=5)  # with another process's transaction
 NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TABLES = ("sessions", "memories")  # each save writes into one of them
+ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is being erased
 
 
 def tenants_of(path: Path) -> list[TenantId]:
@@ -406,7 +407,7 @@ def _forbid_changes(path: Path) -> None:
                 database.execute(
                     f"""CREATE TRIGGER IF NOT EXISTS no_{change_kind}_of_{table}
                         BEFORE {change_kind} ON {table}
-                        BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END"""
+                        BEGIN SELECT RAISE(ABORT, '{ERASED}'); END"""
                 )
 
 
