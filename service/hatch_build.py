@@ -2,7 +2,7 @@
 
 import shutil
 import tomllib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
@@ -45,14 +45,10 @@ class ClientRequirement(BuildHookInterface[BuilderConfig]):
 
     def _copy_viewer(self) -> None:
         folder = Path(self.root, VIEWER)
-        if all((folder / name).is_file() for name in VIEWER_FILES):
-            with suppress(PackageNotFoundError):  # a build without isolation uses its own
-                self._copy(folder)
-        else:
-            folder.mkdir(exist_ok=True)
-            self._copy(folder)
-
-    def _copy(self, folder: Path) -> None:
-        files = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))
-        for name in VIEWER_FILES:
-            shutil.copyfile(files / name, folder / name)
+        is_there = all((folder / name).is_file() for name in VIEWER_FILES)
+        folder.mkdir(exist_ok=True)
+        # A build without isolation may use the files that are there.
+        with suppress(PackageNotFoundError) if is_there else nullcontext():
+            files = Path(str(distribution("flask-swagger-ui").locate_file("flask_swagger_ui/dist")))
+            for name in VIEWER_FILES:
+                shutil.copyfile(files / name, folder / name)
