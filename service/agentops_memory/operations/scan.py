@@ -131,7 +131,9 @@ class Scan:
                 last, scanned = page
                 if is_redacting and any(finding.kinds for finding in scanned.findings):
                     # Scanned again: only a page with secrets makes other writers wait.
-                    again = await self.engine.write(caller, redact_page, records, after, rules)
+                    again = await self.engine.write(
+                        caller, scan_page, records, after, rules, is_redacting=True
+                    )
                     last, scanned = again or (last, ScanPage(rows=scanned.rows))
                     self.on_erased(caller)
                 after = last
@@ -145,14 +147,14 @@ def size(tx: Transaction) -> int:
 
 
 def scan_page(
-    tx: Transaction, records: Records, after: Any, rules: Rules,
-    done: list[tuple[SecretFinding, int]] | None = None,
-) -> tuple[Any, ScanPage] | None:  # fmt: skip
+    tx: Transaction, records: Records, after: Any, rules: Rules, *, is_redacting: bool = False
+) -> tuple[Any, ScanPage] | None:
     """The next page, and the place after which the one after it begins; None at the end.
 
-    With a list of what is `done` the secrets are taken out, and added to it.
+    When redacting, its secrets are taken out, with a receipt for each project.
     """
     room, rows, findings, last = MAX_PAGE_SIZE, 0, [], None
+    done: list[tuple[SecretFinding, int]] = []
     for key, it in records(tx, after):
         redactor, names = Redactor(rules), Redactor(rules)
         clean = it.clean(redactor)
@@ -162,30 +164,21 @@ def scan_page(
                 it.finding, kinds=redactor.kinds, in_names=names.kinds, numbers=it.numbers(clean)
             )
             findings.append(finding)
-            if done is not None and redactor.count:
+            if is_redacting and redactor.count:
                 done.append((finding, it.write(clean, Redactor(rules)) or 0))
         last, rows, room = key, rows + it.rows, room - it.size
         if room < 0:
             break
-    return None if last is None else (last, ScanPage(rows=rows, findings=tuple(findings)))
-
-
-def redact_page(
-    tx: Transaction, records: Records, after: Any, rules: Rules
-) -> tuple[Any, ScanPage] | None:
-    """The same, redacted, with a receipt for each project."""
-    done: list[tuple[SecretFinding, int]] = []
-    page = scan_page(tx, records, after, rules, done)
     done.sort(key=lambda it: it[0].project)
     for project, group in groupby(done, key=lambda it: it[0].project):
-        findings, revisions = zip(*group, strict=True)
-        memories = tuple(it.memory for it in findings if it.memory is not None)
+        of_project, revisions = zip(*group, strict=True)
+        memories = tuple(it.memory for it in of_project if it.memory is not None)
         tx[ReceiptTable].add(Erasure(
             id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=project,
             memories=memories, observations=len(memories), revisions=sum(revisions),
-            sessions=sum(it.session is not None for it in findings), erased_at=tx.now,
+            sessions=sum(it.session is not None for it in of_project), erased_at=tx.now,
         ))  # fmt: skip
-    return page
+    return None if last is None else (last, ScanPage(rows=rows, findings=tuple(findings)))
 
 
 def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Record]]:

@@ -164,7 +164,11 @@ class Rules:
                     yield start, end
                 start = at
             end = at + len(value)
-            step = self._steps.get(value) or self._steps.setdefault(value, _period(value))
+            if (step := self._steps.get(value)) is None:
+                # The least shift under which the value matches itself: 2 for "ababa".
+                shifts = range(1, len(value) + 1)
+                step = next(it for it in shifts if value.startswith(value[it:]))
+                self._steps[value] = step
             while step < len(value) and text.startswith(value[-step:], end):
                 end += step
             at = text.find(value, end - len(value) + 1)
@@ -230,18 +234,6 @@ def _private_parts(text: str) -> Iterator[_Part]:
                 yield _Part(start, tag.end(), PRIVATE, PRIVATE)
     if depth:
         yield _Part(start, len(text), PRIVATE, PRIVATE)
-
-
-def _period(value: str) -> int:
-    """The period of a string, the least shift under which it matches itself: 2 for "ababa"."""
-    borders = [0]  # of each prefix: the longest proper one that is also its suffix (KMP)
-    border = 0
-    for sign in value[1:]:
-        while border and sign != value[border]:
-            border = borders[border - 1]
-        border += sign == value[border]
-        borders.append(border)
-    return len(value) - border
 
 
 def _merged(parts: Iterable[_Part]) -> list[_Part]:
