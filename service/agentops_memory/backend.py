@@ -13,9 +13,9 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from .memory.keys import By, KeyRegistry, KeyStore
-    from .operations.files import keys, seals
+    from .operations.files import keys, secrets
 else:  # which a command that only reads does not need
-    keys, seals = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "seals"))
+    keys, secrets = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "secrets"))
 
 
 @asynccontextmanager
@@ -46,9 +46,9 @@ async def opened_engine(
         yield engine
 
 
-def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "seals.SealFile":
+def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "secrets.SealFile":
     """The keys of confidential values; those that several machines share must already exist."""
-    return seals.SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
+    return secrets.SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
 
 
 def audit_of(

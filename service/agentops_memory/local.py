@@ -21,7 +21,7 @@ from .light import KW_ONLY, Lazy, dataclass, field
 from .memory.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.space import project_name
-from .operations.files.redaction import RedactionFile
+from .operations.files.secrets import RedactionFile
 from .recall.recall import Recall
 from .recall.summary import Message
 from .recall.text import clean

@@ -30,7 +30,7 @@ from ..sqlite.snapshots import Contents, snapshot
 from ..sqlite.tenants import size_of, tenant_file, tenants_of
 from .files import keys
 from .files.keys import KeyFile
-from .files.redaction import LARGEST, RedactionFileRefused
+from .files.secrets import LARGEST, RedactionFileRefused
 
 FORMAT = 1
 NAME = "manifest.json"

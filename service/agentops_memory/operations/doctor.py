@@ -34,8 +34,7 @@ from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.keys import AUDIT_DRAFT
-from .files.redaction import RedactionFile
-from .files.seals import SealFile
+from .files.secrets import RedactionFile, SealFile
 from .files.service_lock import holder
 
 LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look

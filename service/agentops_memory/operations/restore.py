@@ -28,7 +28,7 @@ from ..sqlite.snapshots import (
 )
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from . import backup
-from .files import keys, seals
+from .files import keys, secrets
 from .files.keys import AUDIT_RESTORED, LARGEST, KeyFile, Since, line, record, since
 from .files.service_lock import service_lock
 
@@ -120,8 +120,8 @@ class Restore:
                 tenants=[it.part.tenant for it in self.replacements],
             )  # fmt: skip
             if backup.SEAL in self.files:
-                archived = seals.read(self.files[backup.SEAL].read_bytes(), backup.SEAL)
-                seals.SealFile(self.settings.seal_file, lambda: at).add(archived)
+                archived = secrets.read(self.files[backup.SEAL].read_bytes(), backup.SEAL)
+                secrets.SealFile(self.settings.seal_file, lambda: at).add(archived)
             kept = [file for it in to_do for file in _put(it, self.settings.db_path)]
             if backup.REDACTION in self.put_back:
                 _put_back(self.files[backup.REDACTION], self.settings.redaction_file)

@@ -27,7 +27,7 @@ from ...memory.redactor import Redaction
 from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
 from ...operations.doctor import DoctorContext, findings_of, fixed
 from ...operations.files.keys import KeyFile
-from ...operations.files.redaction import RedactionFile
+from ...operations.files.secrets import RedactionFile
 from ...operations.files.service_lock import service_lock
 from ...operations.scan import Scan, SecretFinding
 from ...recall.instants import rendered

@@ -15,7 +15,7 @@ from ...errors import NotFound, Refusal, Unavailable
 from ...memory import access
 from ...memory.access import DEFAULT_TENANT, Caller, Role, TenantId, tenant_id
 from ...memory.keys import Key, issued
-from ...operations.files.seals import SealFile
+from ...operations.files.secrets import SealFile
 from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
