@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, closing, nullcontext
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from .engine.engine import AuditLog, Engine, Storage, noop
 from .engine.files import require_local
 from .http.app import Application, application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.middleware import ALWAYS, Early, EarlyPost, Probes, host_of, local_names, well
+from .http.middleware import ALWAYS, Early, Probes, host_of, local_names, well
 from .http.protocol import Operation, Protocol
 from .jobs.jobs import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
@@ -161,8 +161,6 @@ def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Wiring:
-    """How the parts of a service are put together."""
-
     settings: Settings
     telemetry: Telemetry
     clock: Callable[[], datetime]
@@ -235,10 +233,16 @@ class _Wiring:
             )  # fmt: skip
             operations = self._operations(api, entries, of_openwop, of_console, on_erased)
             served = list(zip(PROTOCOLS, operations, strict=True))
-            more = self._endpoints(probes, figures, gate)
+            more = probes.operations
+            if self.exposition is not None:
+                is_open = settings.metrics == "open"
+                more.append(scrape(figures.refresh, self.exposition, gate, is_open=is_open))
             app = application(served, more, gate, self.telemetry)
             app.early = self._early(storage, gate)
-            app.early_posts = self._early_posts(api, gate)
+            if not self.telemetry.tracer:  # else spans are to tell of each step of a save
+                heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
+                saves = FastSaves(api, gate, heads, tail_of(ALWAYS), self.telemetry)
+                app.early_posts = {SAVES: saves.answer}
             yield app
 
     def _openwop(self, engine: Engine, jobs: BackgroundJobs) -> OpenWop:
@@ -250,13 +254,6 @@ class _Wiring:
             on_due=jobs.due.set, on_erased=jobs.erased.set,
             pass_ended=partial(metrics.count, PASSES),
         )  # fmt: skip
-
-    def _early_posts(self, of: AgentOps, gate: Gate) -> Mapping[str, EarlyPost]:
-        """What saves plain observations, unless spans are to tell of each step."""
-        if self.telemetry.tracer:
-            return {}
-        heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
-        return {SAVES: FastSaves(of, gate, heads, tail_of(ALWAYS), self.telemetry).answer}
 
     def _is_own_name(self, host: str) -> bool:
         names = local_names(self.settings.listen.host)
@@ -283,7 +280,6 @@ class _Wiring:
         of_console: Callable[..., Console],
         on_erased: Callable[[Caller], None],
     ) -> Sequence[Sequence[Operation]]:
-        """Those of each of the PROTOCOLS."""
         settings, rules = self.settings, self.rules
         stores = partial(
             Serving, engine=api.engine, audit=self.audit, rules=rules, on_erased=on_erased
@@ -316,11 +312,3 @@ class _Wiring:
                 settings.delete_answer,
             ),
         )
-
-    def _endpoints(self, probes: Probes, figures: Figures, gate: Gate) -> list[Operation]:
-        """Those for operators."""
-        if self.exposition is None:
-            return probes.operations
-        is_open = self.settings.metrics == "open"
-        measured = scrape(figures.refresh, self.exposition, gate, is_open=is_open)
-        return [*probes.operations, measured]

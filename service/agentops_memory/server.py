@@ -74,20 +74,15 @@ async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = Non
                 gc.freeze()  # what is there now stays: no request waits until it is looked through
                 gc.set_threshold(YOUNG)
                 _announce(settings, service.address)
-                await _drained(service.gate, signals, settings.drain)
+                received = await signals.next()
+                service.gate.drain()
+                if received == signal.SIGTERM:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(settings.drain.total_seconds()):
+                            await signals.next()
     finally:
         telemetry.stop()
     log.info("stopped")
-
-
-async def _drained(gate: StartupGate, signals: "_Signals", drain: timedelta) -> None:
-    """Serve until a signal, and after SIGTERM on through the drain."""
-    received = await signals.next()
-    gate.drain()
-    if received == signal.SIGTERM:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(drain.total_seconds()):
-                await signals.next()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,23 +201,18 @@ class _Server(uvicorn.Server):
         """Accept no more, and finish what was; uvicorn's own takes a tenth of a second or more."""
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
-        if self.server_state.connections:
-            log.info("finishing accepted requests")
-        try:
-            async with asyncio.timeout(GRACE.total_seconds()):
-                await self._finish_connections()
-        except TimeoutError:
-            await self._cut_off()
-
-    async def _finish_connections(self) -> None:
-        """Let each connection end with its answer."""
         state = self.server_state
-        while True:
-            for connection in list(state.connections):
-                connection.shutdown()
-            await asyncio.sleep(LOOK.total_seconds())
-            if not (state.connections or state.tasks):
-                return
+        if state.connections:
+            log.info("finishing accepted requests")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GRACE.total_seconds()):
+                while True:
+                    for connection in list(state.connections):
+                        connection.shutdown()  # once it has its answer
+                    await asyncio.sleep(LOOK.total_seconds())
+                    if not (state.connections or state.tasks):
+                        return
+        await self._cut_off()
 
     async def _cut_off(self) -> None:
         """End what did not come to its end: as if the clients had left, or else by force."""

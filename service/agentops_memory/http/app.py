@@ -29,7 +29,7 @@ from ..telemetry import Telemetry
 from .bodies import JSON, KEY_HEADERS
 from .gate import BEGUN, REPLAYED, SAFE, Endpoint, Gate, PlainEndpoint, routes
 from .middleware import Early, EarlyPost
-from .protocol import HEADERS, NoPath, Operation, Parameter, Protocol, Served, protocol_at
+from .protocol import HEADERS, NoPath, Operation, Parameter, Protocol, Served, protocol_at, template
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
 REFUSED_WITH_KEY = (400, 404, 408, 409, 507)  # it takes the body and some room; answers are erased
@@ -52,25 +52,24 @@ def document(described: Sequence[Served], *, title: str, version: str) -> dict[s
     )
     paths: dict[str, dict[str, Any]] = {}
     for operation, protocol in table:
-        path = re.sub(r":\w+}", "}", operation.path)
-        paths.setdefault(path, {})[operation.method.lower()] = _operation(operation, protocol)
+        methods = paths.setdefault(template(operation.path), {})
+        methods[operation.method.lower()] = _operation(operation, protocol)
+    # The schemas that operations answer and take; without types that are sent as others.
+    names, left = set[str](), [json.dumps(paths)]
+    while left:
+        new = {*_REFERENCE.findall(left.pop())} - names
+        names |= new
+        left += [json.dumps(schemas["$defs"][name]) for name in new]
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": version},
         "tags": [{"name": each.title, "description": each.summary} for each, _ in described],
         "paths": paths,
-        "components": {"schemas": _referred_to(paths, schemas["$defs"]), "securitySchemes": _KEYS},
+        "components": {
+            "schemas": {name: it for name, it in schemas["$defs"].items() if name in names},
+            "securitySchemes": _KEYS,
+        },
     }
-
-
-def _referred_to(paths: Mapping[str, Any], schemas: Mapping[str, Any]) -> dict[str, Any]:
-    """The schemas that operations answer and take; without types that are sent as others."""
-    names, left = set[str](), [json.dumps(paths)]
-    while left:
-        new = {*_REFERENCE.findall(left.pop())} - names
-        names |= new
-        left += [json.dumps(schemas[name]) for name in new]
-    return {name: schema for name, schema in schemas.items() if name in names}
 
 
 def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:

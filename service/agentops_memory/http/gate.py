@@ -223,13 +223,6 @@ async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T
             await asyncio.sleep(0)
 
 
-def row_counts(operation: Operation) -> re.Pattern[bytes] | None:
-    """A pattern for the row counts in a query that reads; None if there are none."""
-    names = "|".join(each.name for each in operation.query if each.is_row_count)
-    reads = names and operation.method == "GET"
-    return re.compile(rf"(?:^|&)(?:{names})=(\d{{1,18}})".encode()) if reads else None
-
-
 def _in_pieces(send: Send, timeout: float) -> Send:
     async def sent(message: Message) -> None:
         if message["type"] != "http.response.body":
@@ -330,24 +323,21 @@ def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
 
 
 def _token(headers: Mapping[str, str]) -> str:
-    authorized = _authorization(headers.get("authorization", ""))
+    authorized = ""
+    scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
+    match scheme.lower():
+        case "bearer":
+            authorized = credentials.strip()
+        case "basic":
+            with suppress(ValueError):
+                pair = b64decode(credentials.strip(), validate=True)
+                authorized = pair.partition(b":")[2].decode()
     named = headers.get("x-api-key", "").strip()
     if not (authorized and named) or authorized == named:
         return authorized or named
     if parsed(authorized) and parsed(named):
         raise Invalid(TWO_KEYS)
     return authorized if parsed(authorized) else named
-
-
-def _authorization(value: str) -> str:
-    scheme, _, credentials = value.strip().partition(" ")
-    match scheme.lower():
-        case "bearer":
-            return credentials.strip()
-        case "basic":
-            with suppress(ValueError):
-                return b64decode(credentials.strip(), validate=True).partition(b":")[2].decode()
-    return ""
 
 
 MOST_KEYS = 10_000  # whose buckets are kept
@@ -475,7 +465,7 @@ class Endpoint:
     operation: Operation
     gate: Gate
     telemetry: Telemetry
-    row_counts: re.Pattern[bytes] | None
+    row_counts: re.Pattern[bytes] | None  # in a query that reads
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, operation, protocol = Request(scope, receive), self.operation, self.protocol
@@ -546,9 +536,12 @@ def routes(
 ) -> Iterator[Route]:
     """The operations as Starlette's routes, each in its span."""
     for each in operations:
+        names, row_counts = "|".join(it.name for it in each.query if it.is_row_count), None
+        if names and each.method == "GET":
+            row_counts = re.compile(rf"(?:^|&)(?:{names})=(\d{{1,18}})".encode())
         endpoint = Endpoint(
             protocol=protocol, operation=each, gate=gate, telemetry=telemetry,
-            row_counts=row_counts(each),
+            row_counts=row_counts,
         )  # fmt: skip
         route = Route(each.path, endpoint, methods=[each.method])
         if "{" in each.path:

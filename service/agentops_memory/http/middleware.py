@@ -5,7 +5,6 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
-from functools import cache
 from itertools import chain
 
 from pydantic import BaseModel
@@ -22,7 +21,7 @@ from ..settings import PORTS, Settings, canonical_origin
 from ..telemetry import Metrics, Requests
 from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT
 from .gate import Endpoint, is_loopback
-from .protocol import READ, SENT, Handler, Operation, Protocol, protocol_at
+from .protocol import READ, SENT, Handler, Operation, Protocol, protocol_at, template
 
 HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
 
@@ -124,8 +123,14 @@ class Probes:
         checks = await self._database_checks()
         if self.storage.maintenance.has_files:
             sizes = await self.storage.maintenance.sizes(OPERATOR)
-            log = sizes.log or 0
-            checks["disk"] = _disk(sizes.free)
+            log, free = sizes.log or 0, sizes.free
+            if free is None:
+                checks["disk"] = _failed("The free disk space cannot be determined.")
+            elif free < NOTHING:
+                checks["disk"] = _failed("The disk is full.", bytes=free)
+            else:
+                trouble = "The disk is nearly full." if free < LITTLE else None
+                checks["disk"] = _warned(trouble, bytes=free)
             checks["wal"] = _warned(LOG_IS_LONG if log >= LONG else None, bytes=log)
         drift = int(self.metrics.value_of(INDEX_DRIFT))
         checks["index"] = _warned(DRIFTED if drift else None, rows=drift)
@@ -150,14 +155,6 @@ class Probes:
             migrations = _failed("Another version of the program has changed the database.")
         standby = {"standby": ALONE} if probe.lacks_standby else {}
         return {DATABASE: rows, MIGRATIONS: migrations, **standby}
-
-
-def _disk(free: int | None) -> Check:
-    if free is None:
-        return _failed("The free disk space cannot be determined.")
-    if free < NOTHING:
-        return _failed("The disk is full.", bytes=free)
-    return _warned("The disk is nearly full." if free < LITTLE else None, bytes=free)
 
 
 def _warned(trouble: str | None, **counts: int) -> Check:
@@ -198,9 +195,6 @@ _STOPPING = "The service is stopping."
 
 ProbeAnswers = Mapping[str, Response]
 """Responses to probes, by their path."""
-
-AS_USUAL: ProbeAnswers = {}
-"""Of probes that the service itself answers."""
 
 WHILE_STARTING: ProbeAnswers = {
     # An upgrade may take long, and a probe of the original's chart must not end it half-way.
@@ -406,7 +400,7 @@ class StartupGate:
         early_posts: Mapping[str, EarlyPost] = NONE,
     ) -> None:
         """Serve the application from now on, also to the requests that have waited for it."""
-        self._application, self._probes = application, AS_USUAL
+        self._application, self._probes = application, {}
         self.early, self.early_posts = early, early_posts
         self._no_wait.set()
 
@@ -450,13 +444,8 @@ def route_of(scope: Scope) -> str:
     """The template of the path that a request came by; `none` if it is none of the service's."""
     endpoint = scope.get("endpoint")
     if isinstance(endpoint, Endpoint):
-        return _template(endpoint.operation.path)
+        return template(endpoint.operation.path)
     return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
-
-
-@cache
-def _template(path: str) -> str:
-    return re.sub(r":\w+}", "}", path)
 
 
 _AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

@@ -1,6 +1,8 @@
 """A protocol as one value: its paths, its operations, and what a refusal is over HTTP."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import cache
+from re import sub
 from typing import Literal
 
 from pydantic import BaseModel
@@ -171,6 +173,12 @@ class Protocol:
 
 
 Served = tuple[Protocol, Sequence[Operation]]
+
+
+@cache
+def template(path: str) -> str:
+    """The path of a route without the types of its parameters."""
+    return sub(r":\w+}", "}", path)
 
 
 def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:
