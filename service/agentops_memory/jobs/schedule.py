@@ -84,9 +84,8 @@ class Backups:
         try:
             await self._look()
             await jobs.run_in_thread(lambda _: _require_writable(self.folder))
-            if await jobs.run_in_thread(
-                lambda _: are_on_one_disk(self.folder, self.settings.db_path)
-            ):
+            path = self.settings.db_path
+            if await jobs.run_in_thread(lambda _: are_on_one_disk(self.folder, path)):
                 self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
             jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
@@ -100,10 +99,8 @@ class Backups:
             return
         try:
             await self._look()
-            if (
-                self._newest is None
-                or self.clock() - self._newest.made_at >= self.settings.backup_every
-            ):
+            last, every = self._newest, self.settings.backup_every
+            if last is None or self.clock() - last.made_at >= every:
                 await self._make()
             self._fault = None
         except Exception as error:
@@ -129,21 +126,15 @@ class Backups:
         log.info("backed up", extra=extra)
         if damaged := made.manifest.damaged:
             log.error("the backup has damaged values", extra={**extra, "values": list(damaged)})
-        await self._prune()
-        await self._look()
-
-    async def _prune(self) -> None:
-        now = self.clock()
+        now, keep = self.clock(), self.settings.backup_keep
         try:
-            gone = await jobs.run_in_thread(
-                lambda _: prune(self.folder, self.settings.backup_keep, now)
-            )
-        except OSError as error:
-            self._warn("old backups could not be removed", reason=sentence_of(error))
-        else:
+            gone = await jobs.run_in_thread(lambda _: prune(self.folder, keep, now))
             if gone:
                 names = [path.name for path in gone]
                 log.info("old backups were removed", extra={"archives": names})
+        except OSError as error:
+            self._warn("old backups could not be removed", reason=sentence_of(error))
+        await self._look()
 
     def _failed(self, error: Exception) -> None:
         sentence = sentence_of(error)
@@ -151,13 +142,10 @@ class Backups:
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(m.BACKUPS, "failed")
         if self._fault is None or _without_figures(sentence) != _without_figures(self._fault):
-            extra = {
-                "reason": sentence,
-                "code": code_of(error),
-                "folder": str(self.folder),
-                "again_in": str(wait),
-            }
-            log.error("the backup failed and will be retried", extra=extra)
+            extra = {"reason": sentence, "code": code_of(error), "folder": str(self.folder)}
+            log.error(
+                "the backup failed and will be retried", extra={**extra, "again_in": str(wait)}
+            )
         self._fault = sentence
 
     def _warn(self, sentence: str, **fields: str) -> None:

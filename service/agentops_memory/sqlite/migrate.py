@@ -275,14 +275,6 @@ def tables(database: sqlite3.Connection) -> Iterator[str]:
     return (name for (name,) in rows.fetchall())
 
 
-def ordinary_indexes(database: sqlite3.Connection) -> dict[str, str]:
-    return dict(
-        database.execute(
-            "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
-        ).fetchall()
-    )
-
-
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
     """The first of the damaged rows in a file of ours, table by table."""
     with undecoded(database):

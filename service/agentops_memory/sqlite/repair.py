@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from ..engine.engine import Sealer
 from ..errors import Unavailable, reason
@@ -28,7 +29,7 @@ from ..recall.instants import rendered
 from .connection import CHANGING, change, connect, drop_statements, faults_of
 from .dialect import NotText, run
 from .index import Index
-from .migrate import checks, damaged, ordinary_indexes, selecting, tables, undecoded
+from .migrate import checks, damaged, selecting, tables, undecoded
 from .open_files import MENDED, QUARANTINE, kept_copy, vacuum_remains
 
 POSITION = {"area", "partition"}  # of a space in the index, which is made again
@@ -82,11 +83,8 @@ class Quarantine:
     def take_all(self) -> None:
         """Take every damaged row, and put every space in a place in the index again."""
         database = self._database
-        triggers = dict(
-            database.execute(
-                "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'"
-            ).fetchall()
-        )
+        rows = database.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
+        triggers = dict(rows.fetchall())
         # They would count with what is damaged, and an index may not have it as its row does.
         run(database, (f"DROP TRIGGER {name}" for name in triggers))
         database.execute("REINDEX")
@@ -213,8 +211,7 @@ _COUNTS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strays:
+class Strays(NamedTuple):
     """Rows that no request makes, and how they are put right."""
 
     table: str
@@ -246,52 +243,41 @@ def _of_its_memory(column: str) -> str:
     return f"(SELECT {column} FROM memories m WHERE m.id = memory_id)"
 
 
+_WITHOUT_MEMORY = "memory_id NOT IN (SELECT id FROM memories)"
 _S_IS_GLOBAL, _T_IS_GLOBAL = (f"{it}.scope = '{GLOBAL_SCOPE}'" for it in "st")
 
 _STRAYS = (
     Strays(
-        table="partitions",
-        what="partition numbers that no space can have",
-        where=" AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
+        "partitions",
+        "partition numbers that no space can have",
+        " AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
+    ),
+    Strays("memory_stems", "words of missing memories", _WITHOUT_MEMORY),
+    Strays("area_stems", "words of missing projects", "area NOT IN (SELECT area FROM spaces)"),
+    Strays("lifecycles", "lifecycles of missing memories", _WITHOUT_MEMORY),
+    Strays(
+        "lifecycles",
+        "lifecycles in a space that is not their memory's",
+        f"space_id <> {_of_its_memory('space_id')}",
+        f"UPDATE {{0}} SET space_id = {_of_its_memory('space_id')} WHERE {{1}}",
     ),
     Strays(
-        table="memory_stems",
-        what="words of missing memories",
-        where="memory_id NOT IN (SELECT id FROM memories)",
+        "lifecycles",
+        "held topic keys of memories that have one",
+        f"held_key IS NOT NULL AND {_of_its_memory('key')} IS NOT NULL",
+        "UPDATE {0} SET held_key = NULL WHERE {1}",
     ),
     Strays(
-        table="area_stems",
-        what="words of missing projects",
-        where="area NOT IN (SELECT area FROM spaces)",
-    ),
-    Strays(
-        table="lifecycles",
-        what="lifecycles of missing memories",
-        where="memory_id NOT IN (SELECT id FROM memories)",
-    ),
-    Strays(
-        table="lifecycles",
-        what="lifecycles in a space that is not their memory's",
-        where=f"space_id <> {_of_its_memory('space_id')}",
-        repair=f"UPDATE {{0}} SET space_id = {_of_its_memory('space_id')} WHERE {{1}}",
-    ),
-    Strays(
-        table="lifecycles",
-        what="held topic keys of memories that have one",
-        where=f"held_key IS NOT NULL AND {_of_its_memory('key')} IS NOT NULL",
-        repair="UPDATE {0} SET held_key = NULL WHERE {1}",
-    ),
-    Strays(
-        table="supersessions",
-        what="supersessions that are not allowed, or of missing memories",
-        where=_not_of(
+        "supersessions",
+        "supersessions that are not allowed, or of missing memories",
+        _not_of(
             "newer_id", "older_id", f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})"
         ),
     ),
     Strays(
-        table="lookalikes",
-        what="near duplicates of missing memories, or across projects",
-        where=_not_of(
+        "lookalikes",
+        "near duplicates of missing memories, or across projects",
+        _not_of(
             "later_id", "earlier_id", f"s.project = t.project OR {_S_IS_GLOBAL} OR {_T_IS_GLOBAL}"
         ),
     ),
@@ -325,7 +311,10 @@ def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> 
 
 def reindex(path: Path, features: Features) -> str:
     with _repairing(path, features) as database:
-        indexes = ordinary_indexes(database)
+        rows = database.execute(
+            "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+        )
+        indexes = dict(rows.fetchall())
         run(database, [*drop_statements(indexes), *indexes.values()])
         database.execute("REINDEX")  # those that SQLite made for constraints
     return "All ordinary indexes were rebuilt."

@@ -14,6 +14,7 @@ from contextlib import (
     suppress,
 )
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -140,7 +141,10 @@ class TenantsEngine(SqliteMaintenance):
             try:
                 yield engine
             finally:
-                await engine._close_all()
+                await asyncio.gather(*engine._opening.values(), return_exceptions=True)
+                for tenant, database in list(engine._open.items()):
+                    engine._forget(tenant, database)
+                await asyncio.gather(*engine._closing, return_exceptions=True)
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if caller.tenant == DEFAULT_TENANT:
@@ -246,7 +250,18 @@ class TenantsEngine(SqliteMaintenance):
     async def _open_now(self, tenant: TenantId) -> None:
         path = tenant_file(self._path, tenant)
         try:
-            await self._take_slot()
+            if self._places.locked() and (
+                idle := [item for item in self._open.items() if not item[1].users]
+            ):
+                self._forget(*min(idle, key=lambda item: item[1].used_at))
+            self._waiting += 1
+            try:
+                async with asyncio.timeout(TIMEOUT.total_seconds()):
+                    await self._places.acquire()
+            except TimeoutError as error:
+                raise Busy("Too many databases are in use; try again.") from error
+            finally:
+                self._waiting -= 1
             async with AsyncExitStack() as stack:
                 stack.callback(self._places.release)
                 # Looked at now: it may have waited long for its place.
@@ -265,20 +280,6 @@ class TenantsEngine(SqliteMaintenance):
         finally:  # here: a later check must not wait for a step that is over
             del self._opening[tenant]
 
-    async def _take_slot(self) -> None:
-        if self._places.locked():
-            idle = [item for item in self._open.items() if not item[1].users]
-            if idle:
-                self._forget(*min(idle, key=lambda item: item[1].used_at))
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(TIMEOUT.total_seconds()):
-                await self._places.acquire()
-        except TimeoutError as error:
-            raise Busy("Too many databases are in use; try again.") from error
-        finally:
-            self._waiting -= 1
-
     def _forget(self, tenant: TenantId, database: _Database) -> None:
         """Close a database once its users have left; the next user opens it again."""
         if self._open.get(tenant) is not database:
@@ -287,12 +288,6 @@ class TenantsEngine(SqliteMaintenance):
         closing = asyncio.create_task(database.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-    async def _close_all(self) -> None:
-        await asyncio.gather(*self._opening.values(), return_exceptions=True)
-        for tenant, database in list(self._open.items()):
-            self._forget(tenant, database)
-        await asyncio.gather(*self._closing, return_exceptions=True)
 
 
 BESIDE = ("-wal", "-shm")
@@ -385,8 +380,15 @@ def remove(path: Path) -> list[Path]:
     require_one_name(path)
     if path.exists():
         with translated():
+            end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
             try:  # writes by other processes, which would be lost with the file
-                _forbid_changes(path)
+                with closing(connect(path, busy_timeout=LOCK_TIMEOUT)) as it, change(it, end):
+                    for table, kind in product(TABLES, ("INSERT", "UPDATE", "DELETE")):
+                        it.execute(
+                            f"""CREATE TRIGGER IF NOT EXISTS no_{kind}_of_{table}
+                                BEFORE {kind} ON {table}
+                                BEGIN SELECT RAISE(ABORT, '{ERASED}'); END"""
+                        )
             except sqlite3.DatabaseError as error:
                 if primary_code(error) not in NONE_OF_OURS:
                     raise
@@ -397,18 +399,6 @@ def remove(path: Path) -> list[Path]:
             file.unlink(missing_ok=True)
         sync(path.parent)
     return files
-
-
-def _forbid_changes(path: Path) -> None:
-    end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
-    with closing(connect(path, busy_timeout=LOCK_TIMEOUT)) as database, change(database, end):
-        for table in TABLES:
-            for change_kind in ("INSERT", "UPDATE", "DELETE"):
-                database.execute(
-                    f"""CREATE TRIGGER IF NOT EXISTS no_{change_kind}_of_{table}
-                        BEFORE {change_kind} ON {table}
-                        BEGIN SELECT RAISE(ABORT, '{ERASED}'); END"""
-                )
 
 
 def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageStats:
