@@ -18,7 +18,6 @@ from pathlib import Path
 from ...engine.engine import noop
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
 from ...errors import StartRefused
-from ...light import dataclass
 from ...recall.instants import parsed, rendered
 
 log = logging.getLogger(__name__)
@@ -32,26 +31,14 @@ OnWait = Callable[[str], None]
 """Gets what is waited for; nothing once that is over."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
-    host: str  # in a container its name, in a pod the pod's
-    pid: int
-    since: datetime
-
-    def __str__(self) -> str:
-        if self == UNNAMED:
-            return self.host
-        return f"{self.host} (process {self.pid}), since {rendered(self.since)}"
-
-
-UNNAMED = Holder(host="another service", pid=0, since=datetime.fromtimestamp(0, UTC))
+UNNAMED = "another service"
 """One whose name cannot be read: it has just come, or the disk was full."""
 
 
 class InUse(StartRefused):
     """Another service has the database."""
 
-    def __init__(self, database: Path, holder: Holder) -> None:
+    def __init__(self, database: Path, holder: str) -> None:
         super().__init__(f"The database {database} is served by {holder}. End that service first.")
         self.holder = holder
 
@@ -74,7 +61,7 @@ async def service_lock_within(
                 if loop.time() - began < RETRY.total_seconds():
                     log.warning(
                         "another service has the database open; waiting for it to stop",
-                        extra={"holder": str(refusal.holder), "seconds": wait.total_seconds()},
+                        extra={"holder": refusal.holder, "seconds": wait.total_seconds()},
                     )
                 notify(
                     f"Another service has the database: {refusal.holder}. This one waits for it."
@@ -104,7 +91,7 @@ def service_lock(database: Path) -> Iterator[None]:
         yield
 
 
-def holder(database: Path) -> Holder | None:
+def holder(database: Path) -> str | None:
     """Who has the database now; none if nobody has. StartRefused if the lock cannot be read."""
     lock = _lock_of(database)
     with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
@@ -136,7 +123,8 @@ def _forget(file: int) -> None:
         os.ftruncate(file, 0)
 
 
-def _record(file: int) -> Holder:
+def _record(file: int) -> str:
+    """The host, which is a container's name or a pod's, with the process and when it came."""
     try:
         record = json.loads(os.pread(file, LONGEST, 0))
         host, pid, since = record["host"], record["pid"], parsed(str(record["since"]))
@@ -144,4 +132,4 @@ def _record(file: int) -> Holder:
         return UNNAMED
     if not (isinstance(host, str) and host.isprintable() and isinstance(pid, int) and since):
         return UNNAMED
-    return Holder(host=host, pid=pid, since=since)
+    return f"{host} (process {pid}), since {rendered(since)}"
