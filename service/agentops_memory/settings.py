@@ -193,10 +193,6 @@ def size(text: str) -> int:
     return int(match["count"]) * _SIZES[(match["unit"] or "").lower()]
 
 
-def size_or_none(text: str) -> int:
-    return 0 if text == "0" else size(text)
-
-
 def origins(text: str) -> frozenset[str]:
     """Origins of pages, separated by commas: `https://console.example`. `*` is none."""
     origins = {canonical_origin(part.strip()) for part in text.split(",") if part.strip()}
@@ -369,7 +365,7 @@ class Settings:
         help="Timeout of a search by words; after it, a context returns the newest memories "
         "instead.")
     index_cache: int = setting(  # bytes
-        "SIZE", size_or_none, "64MiB",
+        "SIZE", lambda text: 0 if text == "0" else size(text), "64MiB",
         help="Size of the in-memory cache of the full-text index; 0 turns it off.")
     episodic_capacity: int = setting("NUMBER", between(1, LARGEST_CAPACITY), "1000",
         help="Maximum number of episodic entries of an agent; the next one evicts an older one.")

@@ -4,7 +4,7 @@ from starlette.responses import Response
 
 from ..http.protocol import Operation
 from ..memory.access import Role
-from . import documents, memories, overviews
+from . import memories, overviews
 from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
@@ -29,13 +29,13 @@ VIEWS = (
     View("/projects", "projects", overviews.show_projects),
     View("/sessions", "sessions", overviews.show_sessions),
     View("/sessions/{id:path}", "session", overviews.show_one),
-    View("/documents", "documents", documents.show),
-    View("/documents/stores/{store}", "documents_store", documents.show_store),
-    View("/documents/stores/{store}/{entry}", "document", documents.show_document),
-    View("/documents/agents/{agent}", "documents_agent", documents.show_agent),
-    View("/documents/agents/{agent}/{entry}", "agent_entry", documents.show_agent_entry),
-    View("/documents/refs", "documents_ref", documents.show_ref),
-    View("/documents/refs/entry", "ref_entry", documents.show_ref_entry),
+    View("/documents", "documents", overviews.show_documents),
+    View("/documents/stores/{store}", "documents_store", overviews.show_store),
+    View("/documents/stores/{store}/{entry}", "document", overviews.show_document),
+    View("/documents/agents/{agent}", "documents_agent", overviews.show_agent),
+    View("/documents/agents/{agent}/{entry}", "agent_entry", overviews.show_agent_entry),
+    View("/documents/refs", "documents_ref", overviews.show_ref),
+    View("/documents/refs/entry", "ref_entry", overviews.show_ref_entry),
     View("/service", "service", overviews.show_service),
 )
 

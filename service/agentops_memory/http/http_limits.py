@@ -60,7 +60,10 @@ class Framing:
         """
         data, at = self._pending + data, 0
         while at < len(data):
-            start = at if self._has_begun else self._start(data, at)
+            start = at
+            if not self._has_begun:
+                start = len(data) - len(data[at:].lstrip(b"\r\n"))
+                self._has_begun = start < len(data)
             at = self._end(data, start)
             if start == at:
                 break
@@ -75,11 +78,6 @@ class Framing:
 
     def request_ended(self) -> None:
         self._has_begun, self._in_line, self._left = False, True, None
-
-    def _start(self, data: bytes, at: int) -> int:
-        start = len(data) - len(data[at:].lstrip(b"\r\n"))
-        self._has_begun = start < len(data)
-        return start
 
     def _end(self, data: bytes, at: int) -> int:
         """Where the part ends that begins here; what may be the start of an end waits."""

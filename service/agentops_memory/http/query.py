@@ -232,11 +232,7 @@ def several(query: Query, name: str, most: int) -> tuple[str, ...]:
 
 def row_count(query: Query, name: str, default: int) -> int:
     """A number of rows: the default unless it is a positive number, and at most 1,000."""
-    text = parameter(query, name) or ""
-    if not NUMBER.fullmatch(text):
-        return default
-    digits = text.lstrip("0")
-    return min(int(digits[:5] or 0), MAX_ROWS) or default
+    return min(max(natural(parameter(query, name) or ""), 0), MAX_ROWS) or default
 
 
 def whole_number(text: str | None, name: str) -> int:

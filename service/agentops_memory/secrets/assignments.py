@@ -142,17 +142,12 @@ def is_named(match: re.Match[str]) -> bool:
     )
 
 
-def is_password(match: re.Match[str]) -> bool:
-    """Whether this match of `ASSIGNMENT` is an assignment, and its value a secret."""
-    return _is_assigned(match) and _is_secret(match)
-
-
 def is_reference(value: str) -> bool:
     """Whether this is a variable or a placeholder for a value."""
     return _REFERENCE.match(value) is not None or _STAND_IN.fullmatch(value) is not None
 
 
-def _is_assigned(match: re.Match[str]) -> bool:
+def is_assigned(match: re.Match[str]) -> bool:
     """Whether the text between the name and the value makes it an assignment."""
     between, is_quoted = match["between"].strip(), match["quote"] is not None
     match between:
@@ -175,7 +170,7 @@ def _is_argument(match: re.Match[str]) -> bool:
     return follows(_GETTER, match) or follows(_ITEM, match)
 
 
-def _is_secret(match: re.Match[str]) -> bool:
+def is_secret(match: re.Match[str]) -> bool:
     """Whether the value is no code, reference, placeholder or plain word.
 
     A word is enough beside a name in capitals, as environment variables have.

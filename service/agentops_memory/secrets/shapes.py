@@ -24,10 +24,11 @@ from .assignments import (
     VALUE_OF,
     alternations,
     follows,
+    is_assigned,
     is_named,
-    is_password,
     is_random,
     is_reference,
+    is_secret,
 )
 
 
@@ -94,7 +95,9 @@ def _passwords(label: str) -> list[_Label]:
     ]
 
 
-PASSWORD = _Label(kind="password", text=ASSIGNMENT, holds=is_password)
+PASSWORD = _Label(
+    kind="password", text=ASSIGNMENT, holds=lambda match: is_assigned(match) and is_secret(match)
+)
 _connection = partial(_label, "connection-password")
 _WORD = re.compile(r"[A-Z]?[a-z._~/-]+|[A-Z._/-]+")
 _PORTS = re.compile(r"[\d.:]+(?:/\w+)?")
@@ -316,9 +319,13 @@ def secrets(text: str) -> Iterator[SecretSpan]:
     lowered = raw.lower()
     if len(text) < SHORT and not _HINT.search(lowered):
         return iter(())
-    spans = chain(
-        _tokens(text, raw), _labelled(text, lowered), _private_keys(text), _hinted(text, lowered)
+    hinted = (
+        SecretSpan(*match.span("secret"), kind)
+        for hint, kind, pattern in _HINTED
+        if hint in lowered
+        for match in pattern.finditer(text)
     )
+    spans = chain(_tokens(text, raw), _labelled(text, lowered), _private_keys(text), hinted)
     return (span for span in spans if not _is_placeholder(text[span.start : span.end]))
 
 
@@ -377,14 +384,6 @@ def _private_keys(text: str) -> Iterator[SecretSpan]:
             yield SecretSpan(begin.start(), end.end(), "private-key")
         elif not end and (armor := _KEY_ARMOR.match(text, begin.end())):
             yield SecretSpan(begin.start(), armor.end(), "private-key")
-
-
-def _hinted(text: str, lowered: bytes) -> Iterator[SecretSpan]:
-    """Private members of JSON Web Keys, and passwords in data source names of Go."""
-    for hint, kind, pattern in _HINTED:
-        if hint in lowered:
-            for match in pattern.finditer(text):
-                yield SecretSpan(*match.span("secret"), kind)
 
 
 def _is_placeholder(secret: str) -> bool:
@@ -557,7 +556,8 @@ _WEB_KEY = re.compile(
 _DATA_SOURCE = re.compile(
     r"""(?<![A-Za-z0-9_.-])(?!REDACTED:)[A-Za-z0-9_.-]{1,64}:(?!//)(?P<secret>[^\s@"'`]{1,128})@tcp\("""
 )
-# (a hint in lower case, without which no search is made; the kind; the pattern)
+# Private members of JSON Web Keys, and passwords in data source names of Go: a hint in lower case,
+# without which no search is made; the kind; the pattern.
 _HINTED = ((b'"kty', "private-key", _WEB_KEY), (b"@tcp(", "connection-password", _DATA_SOURCE))
 # What every secret holds something of, in lower case; most short texts do not.
 _HINT = re.compile(

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...engine.files import (
     Stamp,
@@ -247,6 +247,7 @@ def _entry(line: bytes) -> dict[str, Any]:
 VERSION = 1
 
 Readers = Mapping[str, Callable[[Any], object]]
+T = TypeVar("T")
 
 
 def written(ring: KeyRing, at: datetime) -> bytes:
@@ -345,12 +346,6 @@ def _field(name: str, reader: Callable[[Any], object], value: object) -> object:
         raise ValueError(f"its {name} cannot be used") from fault
 
 
-def _list(value: object) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError
-    return value
-
-
 def _instant(text: str) -> datetime:
     if (at := instants.parsed(text)) is None:
         raise ValueError
@@ -366,16 +361,20 @@ def _bytes(count: int) -> Callable[[str], bytes]:
     return parse
 
 
-def _yes(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError
-    return value
+def _only(type_: type[T]) -> Callable[[Any], T]:
+    def read(value: Any) -> T:
+        if not isinstance(value, type_):
+            raise TypeError
+        return value
+
+    return read
 
 
 def _if_any(read: Callable[[Any], Any], none: object = None) -> Callable[[Any], Any]:
     return lambda value: none if value is None else read(value)
 
 
+_list = _only(list)
 _FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
 _KEY: Readers = {
     "id": key_id,
@@ -384,7 +383,7 @@ _KEY: Readers = {
     "role": Role,
     "projects": lambda value: patterns(tuple(_list(value))),
     "agents": lambda value: agent_patterns(_if_any(_list, [])(value)),
-    "coordinates": _if_any(_yes, none=False),
+    "coordinates": _if_any(_only(bool), none=False),
     "created_at": _instant,
     "revoked_at": _if_any(_instant),
     "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
