@@ -18,7 +18,7 @@ from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
-from .engine.engine import AuditLog, Engine, Storage, noop
+from .engine.engine import AuditLog, Engine, Sealer, Storage, noop
 from .engine.files import require_local
 from .http.app import Application, application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
@@ -38,7 +38,7 @@ from .openintent.memory import AgentEntries
 from .openwop import routes as openwop
 from .openwop.api import Serving as OpenWop
 from .openwop.routes import OpenWopOperations
-from .operations.files.secrets import SealFile, SealFileRefused, require_seal_file
+from .operations.files.secrets import SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
 from .recall.recall import Recall
@@ -103,17 +103,11 @@ async def opened(
         # Kept from here on: what fires while the storage is opened counts, too.
         exposition=None if settings.metrics == "off" else telemetry.exposition(),
     )  # fmt: skip
-    sealer = _sealer(settings, clock)
     jobs = BackgroundJobs(
-        settings=settings,
-        metrics=telemetry.metrics,
-        audit=wiring.audit,
-        clock=clock,
-        elapsed=elapsed,
-        on_upgrade=on_upgrade,
-        index_cache=IndexCache(settings.index_cache),
-        sealer=sealer.sealer,
-    )
+        settings=settings, metrics=telemetry.metrics, audit=wiring.audit, clock=clock,
+        elapsed=elapsed, on_upgrade=on_upgrade, index_cache=IndexCache(settings.index_cache),
+        sealer=_sealer(settings, clock),
+    )  # fmt: skip
     with closing(wiring.reader):
         async with (
             watched_keys(settings) as keys,
@@ -148,7 +142,7 @@ async def _storage(
         yield files
 
 
-def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
+def _sealer(settings: Settings, clock: Callable[[], datetime]) -> Sealer:
     """The keys of confidential values; a file that cannot be read keeps no other value back."""
     require_seal_file(settings.seal_file, settings.db_path)
     file = sealer_of(settings, clock)
@@ -156,7 +150,7 @@ def _sealer(settings: Settings, clock: Callable[[], datetime]) -> SealFile:
         file.keys()
     except SealFileRefused as refusal:
         log.warning("confidential values cannot be read or stored", extra={"reason": str(refusal)})
-    return file
+    return file.sealer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,11 +199,9 @@ class _Wiring:
             features=settings.recall, timeout=settings.recall_limit, on_erased=on_erased,
         )  # fmt: skip
         recall = Recall(
-            engine=engine,
-            features=settings.recall,
-            timeout=settings.recall_limit,
+            engine=engine, features=settings.recall, timeout=settings.recall_limit,
             accessed=entries.accesses.put,
-        )
+        )  # fmt: skip
         transfer = Transfer(engine=engine, rules=self.rules)
         api = AgentOps(
             engine=engine, rules=self.rules, recall=recall, clock=self.clock,
@@ -264,13 +256,9 @@ class _Wiring:
         is_fast = self.telemetry.past or not self.telemetry.tracer
         return FastReads(
             held=storage.held if isinstance(storage, TenantsEngine) and is_fast else lambda _: None,
-            gate=gate,
-            heads=PlainHeads(self._is_own_name),
-            tail=tail_of(ALWAYS),
-            health=bytes(well().body),
-            clock=self.clock,
-            telemetry=self.telemetry,
-        ).answer
+            gate=gate, heads=PlainHeads(self._is_own_name), tail=tail_of(ALWAYS),
+            health=bytes(well().body), clock=self.clock, telemetry=self.telemetry,
+        ).answer  # fmt: skip
 
     def _operations(
         self,
@@ -287,28 +275,20 @@ class _Wiring:
         # The services behind the REST API, for a caller in this process.
         local = partial(LocalService, agentops=api, rules=rules, telemetry=self.telemetry)
         agents = mcp.McpOverHttp(profile=settings.profile, service=local, clock=self.clock)
+        discovery = Discovery(
+            is_consolidating=bool(settings.consolidate_every), keep_archives=settings.keep_archives
+        )
         return (
             cloud.operations(stores(policy=cloud.POLICY), api.recall),
             openintent.operations(entries),
             anthropic.operations(stores(policy=anthropic.POLICY)),
             self.of_openwop(of_openwop),
             mcp.operations(agents),
-            console.operations(
-                of_console(
-                    agentops=api,
-                    memories=local,
-                    clock=self.clock,
-                    agents=entries,
-                    refs=of_openwop,
-                )
-            ),
-            agentops.operations(
-                Handlers(
-                    agentops=api,
-                    max_upload=settings.max_upload,
-                    reader=self.reader,
-                    folder=settings.db_path.parent,
-                ),
-                settings.delete_answer,
-            ),
-        )
+            console.operations(of_console(
+                agentops=api, memories=local, clock=self.clock, agents=entries, refs=of_openwop,
+            )),
+            agentops.operations(Handlers(
+                agentops=api, max_upload=settings.max_upload, reader=self.reader,
+                folder=settings.db_path.parent,
+            ), settings.delete_answer),
+        )  # fmt: skip

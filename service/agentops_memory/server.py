@@ -110,15 +110,11 @@ async def running(
         _listening(app, gate, settings.listen) as server,
         # Imported in a thread, as above.
         (await asyncio.to_thread(import_module, ".compose", __package__)).opened(
-            replace(settings, listen=replace(settings.listen, port=server.address.port)),
-            telemetry,
-            of_openwop=of_openwop,
-            clock=clock,
-            elapsed=elapsed,
-            on_wait=gate.wait,
+            replace(settings, listen=replace(settings.listen, port=server.address.port)), telemetry,
+            of_openwop=of_openwop, clock=clock, elapsed=elapsed, on_wait=gate.wait,
             on_upgrade=gate.upgrade,
         ) as application,
-    ):
+    ):  # fmt: skip
         gate.open(application, application.early, application.early_posts)
         try:
             yield Running(address=server.address, gate=gate)

@@ -413,17 +413,10 @@ def _add_receipt(
     tx: Transaction, group: Group, memories: list[MemoryId], observations: int, revisions: int
 ) -> None:
     project, kind = group
-    tx[ReceiptTable].add(
-        Erasure(
-            id=ErasureId(tx.new_uid(tx.now)),
-            kind=TRAITS[kind].erasure,
-            project=project,
-            memories=tuple(memories),
-            observations=observations,
-            revisions=revisions,
-            erased_at=tx.now,
-        )
-    )
+    tx[ReceiptTable].add(Erasure(
+        id=ErasureId(tx.new_uid(tx.now)), kind=TRAITS[kind].erasure, project=project,
+        memories=tuple(memories), observations=observations, revisions=revisions, erased_at=tx.now,
+    ))  # fmt: skip
 
 
 def _one_by_one(remove: Callable[[Transaction, Any], int]) -> Any:

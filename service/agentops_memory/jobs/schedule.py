@@ -312,17 +312,11 @@ class BackgroundJobs:
     ) -> AsyncIterator[Storage]:
         from ..postgresql.engine import PostgresEngine  # noqa: PLC0415
 
-        async with (
-            PostgresEngine.opened(
-                url,
-                has_key=has_key,
-                size=self.settings.database_pool,
-                copies_kept=self.settings.database_retention,
-                may_lead=True,
-                **self._options(),
-            ) as engine,
-            jobs.background(engine.lead()),
-        ):
+        opened = PostgresEngine.opened(
+            url, has_key=has_key, size=self.settings.database_pool,
+            copies_kept=self.settings.database_retention, may_lead=True, **self._options(),
+        )  # fmt: skip
+        async with opened as engine, jobs.background(engine.lead()):
             yield engine
 
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
@@ -375,13 +369,10 @@ class BackgroundJobs:
             "refs could not be consolidated; retrying later",
         )
         retention = RetentionJob(
-            engine=storage,
-            on_erased=self.erased.set,
-            retention=self.settings.retention,
-            trim_audit=self.audit.trim,
+            engine=storage, on_erased=self.erased.set, retention=self.settings.retention,
+            trim_audit=self.audit.trim, metrics=self.metrics,
             clock=TrustedClock(clock=self.clock, elapsed=self.elapsed),
-            metrics=self.metrics,
-        )
+        )  # fmt: skip
         await end_all_idle(storage, callers(), idle)
         await fire.run(callers())
         async with jobs.background(

@@ -347,12 +347,9 @@ def _packed(
             copy.unlink()
             parts.append(TenantPart(tenant=tenant, **dict(member), **dict(contents)))
         manifest = Manifest(
-            made_at=now,
-            program=__version__,
-            is_of_all=not scope.tenants,
-            tenants=tuple(parts),
+            made_at=now, program=__version__, is_of_all=not scope.tenants, tenants=tuple(parts),
             others=tuple(others),
-        )
+        )  # fmt: skip
         data = manifest.model_dump_json(by_alias=True, indent=1).encode() + b"\n"
         file.writestr(NAME, data)
         file.comment = COMMENT + sha256(data).hexdigest().encode()
@@ -459,12 +456,9 @@ def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
                 manifest = archive.manifest
             if manifest is None or manifest.is_of_all:
                 yield KeptArchive(
-                    made_at=made_at,
-                    path=path,
-                    size=path.stat().st_size,
-                    is_whole=manifest is not None,
-                    is_damaged=bool(manifest and manifest.damaged),
-                )
+                    made_at=made_at, path=path, size=path.stat().st_size,
+                    is_whole=manifest is not None, is_damaged=bool(manifest and manifest.damaged),
+                )  # fmt: skip
 
 
 def _made_at(name: str) -> datetime | None:

@@ -499,19 +499,13 @@ def _check_tenant(
     yield from check_access(path)
     if tenant != DEFAULT_TENANT:
         yield check_leftovers(path)
-    yield from check_database(
-        Subject(
-            tenant=tenant,
-            path=path,
-            features=settings.recall,
-            sealer=SealFile(settings.seal_file, lambda: context.now).sealer,
-            now=context.now,
-            quota=settings.tenant_quota,
-            session_idle=settings.session_idle,
-            is_thorough=context.is_thorough,
-        ),
-        progress,
-    )
+    subject = Subject(
+        tenant=tenant, path=path, features=settings.recall, now=context.now,
+        sealer=SealFile(settings.seal_file, lambda: context.now).sealer,
+        quota=settings.tenant_quota, session_idle=settings.session_idle,
+        is_thorough=context.is_thorough,
+    )  # fmt: skip
+    yield from check_database(subject, progress)
 
 
 def _check_program() -> Iterator[Finding]:

@@ -135,15 +135,12 @@ def planned(path: Path, features: Features) -> Plan:
             )
         _require_ours(database, path)
         return Plan(
-            path=path,
-            before=before,
-            after=after,
+            path=path, before=before, after=after,
             is_original=not before and is_original(database),
             makes_index=before != after or not is_by_rules(database, rules(features)),
             size=path.stat().st_size + (log_size(path) or 0),
-            free=shutil.disk_usage(path.parent).free,
-            projects=projects_of(database),
-        )
+            free=shutil.disk_usage(path.parent).free, projects=projects_of(database),
+        )  # fmt: skip
 
 
 def tried(plan: Plan, now: datetime, features: Features) -> timedelta:

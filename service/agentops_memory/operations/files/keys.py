@@ -173,11 +173,9 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
                 case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
                     erased.add(TenantId(tenant))
     return Since(
-        is_known=is_known and not has_gap,
-        ended=frozenset(ended),
-        were_reset=were_reset,
+        is_known=is_known and not has_gap, were_reset=were_reset, ended=frozenset(ended),
         erased=frozenset(erased),
-    )
+    )  # fmt: skip
 
 
 class KeysMade:
