@@ -15,17 +15,8 @@ from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.erasure import Erasure
 from ..memory.keys import By, Key
 from ..settings import Settings
+from ..sqlite import snapshots
 from ..sqlite.migrate import newest_format
-from ..sqlite.snapshots import (
-    Contents,
-    RestoreRefused,
-    SnapshotRefused,
-    contents_at,
-    erasures_at,
-    replace_database,
-    require_files,
-    verified,
-)
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from . import backup
 from .files import keys, secrets
@@ -49,7 +40,7 @@ class Replacement:
     is_there: bool  # a database is in its place
     is_done: bool  # and it is this one
     size: int  # bytes of what is there
-    now: Contents | None  # what it holds; none if it cannot be read
+    now: snapshots.Contents | None  # what it holds; none if it cannot be read
     erased: tuple[Erasure, ...]  # in it, which the archive does not know of
     is_all_erased: bool  # which are all: none of its receipts is damaged
 
@@ -109,7 +100,7 @@ class Restore:
                 f"Receipts of erasures of {', '.join(unknown)} are damaged: erased data may "
                 "come back with the archive. --without-receipts restores it anyway."
             )
-        with os_errors_as(RestoreRefused, f"{self.archive} cannot be restored"):
+        with os_errors_as(snapshots.RestoreRefused, f"{self.archive} cannot be restored"):
             if backup.AUDIT in self.put_back:
                 with self.files[backup.AUDIT].open("ab") as audit:
                     audit.write(line(at, AUDIT_RESTORED, by))
@@ -131,7 +122,7 @@ class Restore:
                 file.bring_back(self.keys.new, self.keys.stamp, at=at, by=by)
             except Unavailable as refusal:
                 sentence = f"The databases are in their place, but the keys are not: {refusal}"
-                raise RestoreRefused(sentence) from refusal
+                raise snapshots.RestoreRefused(sentence) from refusal
         return kept
 
 
@@ -146,7 +137,7 @@ def prepared(
     service has it, where the archive is not whole, and where it needs a newer program.
     """
     with ExitStack() as stack:
-        with os_errors_as(RestoreRefused, f"{archive} cannot be restored"):
+        with os_errors_as(snapshots.RestoreRefused, f"{archive} cannot be restored"):
             source = stack.enter_context(backup.Archive.opened(archive))
             if not is_dry:
                 stack.enter_context(service_lock(settings.db_path))
@@ -167,7 +158,7 @@ def _planned(
         """The member in a draft on the disk of a path, gone when the stack ends."""
         folder = next(it for it in near.absolute().parents if it.is_dir())
         if folder not in folders:
-            backup.require_space(folder, total, RestoreRefused)
+            backup.require_space(folder, total, snapshots.RestoreRefused)
             folders[folder] = stack.enter_context(drafts(folder))
         draft = folders[folder] / member.name.replace("/", "-")
         with created(draft) as into:
@@ -200,11 +191,11 @@ def _planned(
                 f"{newest_format()}."
             )
         database = Path(os.path.realpath(tenant_file(settings.db_path, part.tenant)))
-        require_files(database)
+        snapshots.require_files(database)
         draft = unpacked(part, database)
         try:
-            contents = verified(draft)
-        except SnapshotRefused as refusal:
+            contents = snapshots.verified(draft)
+        except snapshots.SnapshotRefused as refusal:
             sentence = f"The database of the tenant {part.tenant} in the archive is damaged."
             raise backup.ArchiveRefused(sentence) from refusal
         if (contents.format, contents.counts) != (part.format, part.counts):
@@ -219,11 +210,11 @@ def _planned(
             with database.open("rb") as file:
                 is_done = file_digest(file, "sha256").hexdigest() == part.sha256
         is_there = database.exists()
-        known, _ = erasures_at(draft)
-        present, is_all = erasures_at(database) if is_there else ({}, True)
+        known, _ = snapshots.erasures_at(draft)
+        present, is_all = snapshots.erasures_at(database) if is_there else ({}, True)
         replacements.append(Replacement(
             part=part, path=database, draft=draft, is_there=is_there, is_done=is_done,
-            size=size_of(database), now=contents_at(database) if is_there else None,
+            size=size_of(database), now=snapshots.contents_at(database) if is_there else None,
             erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
             is_all_erased=is_all,
         ))  # fmt: skip
@@ -240,7 +231,7 @@ def _planned(
 
 def _keys_plan(settings: Settings, files: Mapping[str, Path], after: Since) -> KeysPlan:
     if backup.KEYS not in files:
-        raise RestoreRefused("The archive has no keys: it was made without --keys.")
+        raise snapshots.RestoreRefused("The archive has no keys: it was made without --keys.")
     try:
         if files[backup.KEYS].stat().st_size > LARGEST:
             raise ValueError("they are too large")
@@ -272,4 +263,4 @@ def _put(it: Replacement, database: Path) -> tuple[Path, ...]:
     owned_like(it.draft, it.path)
     if it.is_there:
         shutil.copymode(it.path, it.draft)
-    return replace_database(it.path, it.draft)
+    return snapshots.replace_database(it.path, it.draft)

@@ -20,15 +20,6 @@ from . import migrate, repair
 from .connection import connect, faults_of, log_size, open_read_only, sizes_of
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
-from .migrate import (
-    apply_migrations,
-    damaged,
-    is_used,
-    newest_format,
-    scripts,
-    tables,
-    version_of,
-)
 from .partitions import Partitions, table, text_of
 from .repair import Subject
 from .tenants import ERASED
@@ -71,10 +62,10 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             fix=subject.fix(repair.write_anew),
         )
     # Tables whose rows cannot all be read, whatever their indexes hold.
-    elif damaged := [it for it in tables(database) if not _has_readable_rows(database, it)]:
+    elif broken := [it for it in migrate.tables(database) if not _has_readable_rows(database, it)]:
         # What the full-text index holds can be rebuilt, rows cannot.
-        numbers = {number for it in damaged if (number := partition_of(it)) is not None}
-        data = [table for table in damaged if partition_of(table) is None]
+        numbers = {number for it in broken if (number := partition_of(it)) is not None}
+        data = [table for table in broken if partition_of(table) is None]
         for number in sorted(numbers):
             yield failed(
                 "integrity",
@@ -333,13 +324,13 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
 def is_ours(database: sqlite3.Connection) -> bool:
     """Whether the file is of this program's newest format; false for one that is no database."""
     try:
-        return version_of(database) == newest_format()
+        return migrate.version_of(database) == migrate.newest_format()
     except sqlite3.Error:
         return False
 
 
 def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
-    version, newest = version_of(database), newest_format()
+    version, newest = migrate.version_of(database), migrate.newest_format()
     if version == newest:
         yield ok("format", f"It has format {version}, the newest.")
     elif version > newest:
@@ -351,7 +342,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         )
     elif version:
         yield _older(f"It has format {version}, and this program makes format {newest}.")
-    elif not is_used(database):
+    elif not migrate.is_used(database):
         yield note(
             "format",
             "It is empty.",
@@ -380,7 +371,7 @@ _PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)
 def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:
     """What the schema lacks of that of the migrations, what it has otherwise, and what else."""
     numbers = tuple(Partitions(database, is_alone=False).all())
-    parts, due = _parts(database), _due(numbers, scripts())
+    parts, due = _parts(database), _due(numbers, migrate.scripts())
     changed = {it for it in due.keys() & parts.keys() if _plain(due[it]) != _plain(parts[it])}
     missing = {part: sql for part, sql in due.items() if part not in parts}
     return missing, changed, {part: sql for part, sql in parts.items() if part not in due}
@@ -390,7 +381,7 @@ def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:
 def _due(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
     """The schema of the migrations, with these partitions."""
     with closing(connect(Path(":memory:"))) as database:
-        apply_migrations(database)
+        migrate.apply_migrations(database)
         for number in partitions:
             Partitions(database, is_alone=True).make(number)
         return _parts(database)
@@ -453,7 +444,7 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
 
 
 def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    rows = damaged(database)
+    rows = migrate.damaged(database)
     if not rows:
         yield ok("values", "Every row has valid values.")
         return
