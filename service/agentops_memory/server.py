@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
-from functools import cached_property, partial
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,20 +42,11 @@ BACKLOG = 2048  # connections that wait to be accepted: a burst of agents, as uv
 YOUNG = 700  # objects, new ones, until garbage is looked for: short pauses, none in a start
 
 
-class _Protocols(Sequence[Protocol]):
+def _protocols() -> Sequence[Protocol]:
     """The protocols, imported when first needed: a probe is answered before that."""
+    from .compose import PROTOCOLS  # noqa: PLC0415 - half of the time of a start
 
-    def __getitem__(self, index: Any) -> Any:
-        return self._every[index]
-
-    def __len__(self) -> int:
-        return len(self._every)
-
-    @cached_property
-    def _every(self) -> Sequence[Protocol]:
-        from .compose import PROTOCOLS  # noqa: PLC0415 - half of the time of a start
-
-        return PROTOCOLS
+    return PROTOCOLS
 
 
 async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = None) -> None:
@@ -103,9 +94,8 @@ async def running(
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """The service on its socket. At the end it finishes what was accepted, then closes."""
-    protocols = _Protocols()
-    gate = StartupGate(protocols)
-    app = guarded(gate, protocols, telemetry.metrics, settings)
+    gate = StartupGate(_protocols)
+    app = guarded(gate, _protocols, telemetry.metrics, settings)
     async with (
         _listening(app, gate, settings.listen) as server,
         # Imported in a thread, as above.

@@ -6,7 +6,7 @@ import re
 import signal
 import socket
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
@@ -18,9 +18,11 @@ from starlette.types import Message
 from agentops_memory import __version__
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.http import middleware
-from agentops_memory.http.middleware import StartupGate
-from agentops_memory.settings import default_db_path
+from agentops_memory.http.middleware import StartupGate, guarded
+from agentops_memory.http.protocol import Protocol
+from agentops_memory.settings import default_db_path, settings
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
+from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import made_key, revoke
 from ..support.engine import turns
@@ -316,7 +318,7 @@ def test_no_more_requests_wait_than_there_are_places_and_one_that_is_answered_le
     monkeypatch.setattr(middleware, "MOST_WAITING", 1)
 
     async def statuses() -> list[int]:
-        gate = StartupGate(PROTOCOLS)
+        gate = StartupGate(lambda: PROTOCOLS)
         first = await waiting_at(gate)
         crowded = await waiting_at(gate)
         assert crowded.done()  # at once
@@ -328,6 +330,19 @@ def test_no_more_requests_wait_than_there_are_places_and_one_that_is_answered_le
         return [await crowded, refused, await second]
 
     assert asyncio.run(statuses()) == [503, 503, 200]
+
+
+def test_probes_are_answered_before_the_protocols_are_imported() -> None:
+    def protocols() -> Sequence[Protocol]:
+        raise AssertionError("the import takes half of a start")
+
+    async def status() -> int:
+        gate, metrics = StartupGate(protocols), Telemetry.started(None).metrics
+        transport = httpx.ASGITransport(guarded(gate, protocols, metrics, settings({})))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            return (await http.get("/health/live")).status_code
+
+    assert asyncio.run(status()) == 200
 
 
 async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[int]":
@@ -352,7 +367,7 @@ async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[i
 
 def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing() -> None:
     async def statuses(probe: str) -> list[int]:
-        gate = StartupGate(PROTOCOLS)
+        gate = StartupGate(lambda: PROTOCOLS)
         before = await waiting_at(gate, probe)
         gate.close()
         return [await before, await (await waiting_at(gate, probe))]

@@ -246,8 +246,12 @@ EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
 NONE: Mapping[str, EarlyPost] = {}
 
 
+Protocols = Callable[[], Sequence[Protocol]]
+"""Imports them, which takes long: not to be called before somebody asks for what is no probe."""
+
+
 def guarded(
-    gate: "StartupGate", protocols: Sequence[Protocol], metrics: Metrics, settings: Settings
+    gate: "StartupGate", protocols: Protocols, metrics: Metrics, settings: Settings
 ) -> ASGIApp:
     """The gate inside all that a request passes before it, so that no answer is without it."""
     names = local_names(settings.listen.host)
@@ -285,20 +289,20 @@ class Origins:
     def __init__(
         self,
         app: ASGIApp,
-        protocols: Sequence[Protocol],
+        protocols: Protocols,
         *,
         names: frozenset[str] | None,
         allowed: frozenset[str],
     ) -> None:
-        *others, last = protocols
-        read = dict.fromkeys(chain(last.read, *(it.read for it in others), READ))
         self._app = app
         if allowed:
+            *others, last = protocols()
+            read = dict.fromkeys(chain(last.read, *(it.read for it in others), READ))
             self._app = CORSMiddleware(
                 app,
                 allow_origins=allowed,
                 allow_methods=METHODS,
-                allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols)},
+                allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols())},
                 expose_headers=[*read],
                 allow_private_network=True,  # a page from elsewhere asks this machine, as allowed
             )
@@ -310,7 +314,7 @@ class Origins:
         sentence = self._refusal(scope) if scope["type"] == "http" else None
         app = self._app
         if sentence is not None:
-            app = protocol_at(scope["path"], self._protocols).refused(Denied(sentence))
+            app = protocol_at(scope["path"], self._protocols()).refused(Denied(sentence))
         await app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> str | None:
@@ -321,7 +325,7 @@ class Origins:
         hosts, origins = values[b"host"], values[b"origin"]
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
-        if origins == [HIDDEN] and protocol_at(scope["path"], self._protocols).has_forms:
+        if origins == [HIDDEN] and protocol_at(scope["path"], self._protocols()).has_forms:
             return None
         if not all(is_welcome(origin, hosts, self._allowed) for origin in origins):
             return FOREIGN
@@ -369,7 +373,7 @@ class StartupGate:
     everything else is served.
     """
 
-    def __init__(self, protocols: Sequence[Protocol]) -> None:
+    def __init__(self, protocols: Protocols) -> None:
         self._protocols = protocols
         self._application: ASGIApp | None = None
         # What answers without the application.
@@ -424,7 +428,7 @@ class StartupGate:
             await self._opened()
         answer = self._application
         if answer is None:
-            answer = protocol_at(scope["path"], self._protocols).refused(self._refusal)
+            answer = protocol_at(scope["path"], self._protocols()).refused(self._refusal)
         await answer(scope, receive, send)
 
     async def _opened(self) -> None:
