@@ -37,6 +37,11 @@ ALL_TOOLS = (
 SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}
 
 T = TypeVar("T")
+OF_FILES = (
+    "this setting is for files; PostgreSQL has its own backups: pg_dump, or base backups with "
+    "point-in-time recovery."
+)
+BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -311,12 +316,6 @@ def setting(
     return field(repr=not is_secret, metadata=row | {"help": help})
 
 
-OF_FILES = (
-    "this setting is for files; PostgreSQL has its own backups: pg_dump, or base backups with "
-    "point-in-time recovery."
-)
-
-
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -558,6 +557,3 @@ def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
     return {
         name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown
     }
-
-
-BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}

@@ -49,6 +49,22 @@ ACTIONS: Mapping[str, str] = {
     "expire": "Expire now",
     "delete": "Delete",
 }
+SIMILAR = 5
+MOST_OF_UNSEEN = 8_000  # bytes of HTML of what changed in a field
+MOST_ID = (1 << 53) - 1  # as in AgentOps REST
+REVIEW = f"{PREFIX}/review"
+REVIEWED = 20  # lines of a page
+MOST_REVIEWED = 1000  # lines at most, as many as a list of REST has
+COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes of HTML of both
+LONGER = timedelta(days=30)
+REVIEW_FILTERS = ("project", "reason", "before")
+LIMIT = 5  # as REST has it
+MOST = 50  # memories, as many as are explained
+TERMS = 12  # of a memory that are named, the strongest first
+PART, BLOCK = 1_500, 55_000  # bytes of HTML of a title or a content, and of the block
+NEXT = 5  # candidates below the limit
+ASK_FILTERS = ("scope", "tag", "type", "exclude_type")
+PARAMS = ("query", "project", "limit", "max_tokens", "why_not", *ASK_FILTERS)
 
 
 async def show_list(visit: Visit) -> Response:
@@ -199,11 +215,6 @@ async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
     except Refused as refusal:
         return Step(number, revision, title, str(refusal), is_change=False)
     return Step(number, revision, title, "done", is_change=True)
-
-
-SIMILAR = 5
-MOST_OF_UNSEEN = 8_000  # bytes of HTML of what changed in a field
-MOST_ID = (1 << 53) - 1  # as in AgentOps REST
 
 
 def path_of(memory: int) -> str:
@@ -420,14 +431,6 @@ async def show_receipt(visit: Visit) -> Response:
     return await visit.page("erasure.html", f"/erasures/{receipt.id}", receipt=receipt)
 
 
-REVIEW = f"{PREFIX}/review"
-REVIEWED = 20  # lines of a page
-MOST_REVIEWED = 1000  # lines at most, as many as a list of REST has
-COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes of HTML of both
-LONGER = timedelta(days=30)
-REVIEW_FILTERS = ("project", "reason", "before")
-
-
 async def show_review(
     visit: Visit, *, status: int = 200, problem: str = "", **values: Any
 ) -> Response:
@@ -471,16 +474,6 @@ async def decide(visit: Visit) -> Response:
         return await show_review(visit, status=refusal.status, problem=str(refusal))
     filters = visit.only(*REVIEW_FILTERS)
     return visit.see(REVIEW, anchor=f"#line-{line}", **filters, done=action, about=id_)
-
-
-LIMIT = 5  # as REST has it
-MOST = 50  # memories, as many as are explained
-TERMS = 12  # of a memory that are named, the strongest first
-PART, BLOCK = 1_500, 55_000  # bytes of HTML of a title or a content, and of the block
-NEXT = 5  # candidates below the limit
-
-ASK_FILTERS = ("scope", "tag", "type", "exclude_type")
-PARAMS = ("query", "project", "limit", "max_tokens", "why_not", *ASK_FILTERS)
 
 
 async def ask(visit: Visit) -> Response:

@@ -52,6 +52,12 @@ MOST_PROJECTS = 40  # projects of a page
 WEEKS = 53  # of the heat map
 GROWTH = 12  # weeks of a project in the list
 DAY = 86_400_000_000  # microseconds
+MOST_SESSIONS = 25  # sessions of a page
+MOST_MEMORIES = 50  # memories of a page
+MOST_ROWS = 20  # rows of a list
+MOST_SPACES = 40  # namespaces of an agent
+LAID_OUT = 16_384  # bytes of a value that is laid out member by member
+NO_REF = "Nothing is stored under this ref."
 
 
 @dataclass(eq=False)
@@ -117,10 +123,6 @@ def activity(
             growth[project][week] += count
     rows = [(listed_project(tx, it), growth[it]) for it in names]
     return rows, days, facets_of(tx, newest(tx, within, ""))["type"]
-
-
-MOST_SESSIONS = 25  # sessions of a page
-MOST_MEMORIES = 50  # memories of a page
 
 
 @dataclass(eq=False)
@@ -274,12 +276,6 @@ def _period(time: timedelta) -> str:
             count = time // length
             return f"{count} {unit if count > 1 else unit[:-1]}"
     return f"{time.total_seconds():g} seconds"
-
-
-MOST_ROWS = 20  # rows of a list
-MOST_SPACES = 40  # namespaces of an agent
-LAID_OUT = 16_384  # bytes of a value that is laid out member by member
-NO_REF = "Nothing is stored under this ref."
 
 
 async def show_documents(visit: Visit) -> Response:

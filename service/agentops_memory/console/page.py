@@ -66,6 +66,11 @@ _CLIPPED = Markup('<span class="clipped">… {} more characters; the JSON below 
 _CHANGE = {"same": Markup("{}"), "del": Markup("<del>{}</del>"), "ins": Markup("<ins>{}</ins>")}
 WORD = pattern(r"[^\W_]+")
 _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
+TOKEN = "token"  # noqa: S105 - the name of a field
+LASTS = timedelta(hours=12)  # a tab may stay open over a working day
+MOST_FIELDS = 500
+FOREIGN = "This form was sent from another site; nothing was done."
+Form = ImmutableMultiDict[str, str]
 
 
 def line(text: str, most: int = MOST_OF_LINE) -> Markup:
@@ -233,14 +238,6 @@ def _signs(sign: str, count: int) -> Markup:
     code = f"U+{ord(sign):04X}"
     name = unicodedata.name(sign, "control character").lower()
     return _SIGN.format(name, code if count == 1 else f"{code} * {count:,}")
-
-
-TOKEN = "token"  # noqa: S105 - the name of a field
-LASTS = timedelta(hours=12)  # a tab may stay open over a working day
-MOST_FIELDS = 500
-FOREIGN = "This form was sent from another site; nothing was done."
-
-Form = ImmutableMultiDict[str, str]
 
 
 async def sent(request: Request) -> Form:

@@ -44,6 +44,8 @@ BODY_IDLE = 15.0  # seconds in which a body must continue
 IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
 
 KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
+REQUEST_ID = "X-Request-Id"
+_SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
 
 
 async def json_object(
@@ -245,11 +247,6 @@ def answered(
 
 def written(content: object) -> bytes:
     return dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-REQUEST_ID = "X-Request-Id"
-
-_SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
 
 
 def request_id(headers: Mapping[str, str]) -> str:

@@ -68,6 +68,18 @@ TOO_SLOW = "The client reads its response too slowly."
 SAFE = ("GET", "HEAD")
 
 T = TypeVar("T")
+KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
+NOT_A_KEY = "This service needs a valid key: Authorization: Bearer amk_..."
+TWO_KEYS = "The headers Authorization and X-API-Key contain different keys."
+CREATE = "create one with `agentops-memory keys create --name NAME --role admin`"
+ANYBODY = Caller()
+MOST_KEYS = 10_000  # whose buckets are kept
+REPLAYED = "Idempotent-Replayed"
+REPLAY = {"memory.idempotent_replay": True}
+ADMISSION = f"{__package__}.admission"  # in the scope of a request
+BEGUN = f"{__package__}.begun"  # that its answer has begun
+CHARGED = f"{__package__}.charged"  # that the rate limit has counted it
+FAILED = f"{__package__}.failed"  # the error of one that was let in and refused already
 
 
 class _Readers:
@@ -246,14 +258,6 @@ def _in_pieces(send: Send, timeout: float) -> Send:
     return sent
 
 
-KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
-
-NOT_A_KEY = "This service needs a valid key: Authorization: Bearer amk_..."
-TWO_KEYS = "The headers Authorization and X-API-Key contain different keys."
-CREATE = "create one with `agentops-memory keys create --name NAME --role admin`"
-ANYBODY = Caller()
-
-
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Tells the callers of requests; a change of the keys holds from the next one on."""
@@ -340,9 +344,6 @@ def _token(headers: Mapping[str, str]) -> str:
     return authorized if parsed(authorized) else named
 
 
-MOST_KEYS = 10_000  # whose buckets are kept
-
-
 @dataclass(slots=True, eq=False)
 class RateLimiter:
     """Counts the requests of each key, and those without one together.
@@ -376,14 +377,6 @@ class RateLimiter:
         self._full_at.move_to_end(key)
         while next(iter(self._full_at.values())) <= now or len(self._full_at) > MOST_KEYS:
             self._full_at.popitem(last=False)
-
-
-REPLAYED = "Idempotent-Replayed"
-REPLAY = {"memory.idempotent_replay": True}
-ADMISSION = f"{__package__}.admission"  # in the scope of a request
-BEGUN = f"{__package__}.begun"  # that its answer has begun
-CHARGED = f"{__package__}.charged"  # that the rate limit has counted it
-FAILED = f"{__package__}.failed"  # the error of one that was let in and refused already
 
 
 @dataclass(slots=True, kw_only=True)

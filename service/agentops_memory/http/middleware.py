@@ -36,6 +36,7 @@ LOG_IS_LONG = "The write-ahead log is long; a read or another process prevents i
 DAMAGED = "Rows in the database are damaged, first {}; `agentops-memory doctor` names them."
 DATABASE = "database"
 MIGRATIONS = "migrations"
+_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)
 
 
 class Status(StrEnum):
@@ -450,6 +451,3 @@ def route_of(scope: Scope) -> str:
     if isinstance(endpoint, Endpoint):
         return template(endpoint.operation.path)
     return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
-
-
-_AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII)

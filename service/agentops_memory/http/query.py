@@ -24,6 +24,9 @@ _ENCODING = "utf-8-sig"  # a byte order mark is passed over
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DIGIT = re.compile(r"\d")
 _LONGEST_SIGN = 16  # characters; more than `-Infinity` or an escaped character has
+STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
+_HEX = re.compile("[0-9a-f]{32}", re.ASCII)
+_MARK = 8  # bytes that tell of which list a cursor is
 
 
 def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
@@ -277,11 +280,6 @@ def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
     return fit
 
 
-STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
-
-_HEX = re.compile("[0-9a-f]{32}", re.ASCII)
-
-
 def public_id(kind: str, uid: str) -> str:
     """A stable id on the wire: `mem_` and 32 digits."""
     return f"{kind}_{uid.replace('-', '')}"
@@ -298,9 +296,6 @@ def known_uid(kind: str, id_: str, sentence: str) -> str:
     if uid is None:
         raise NotFound(sentence)
     return uid
-
-
-_MARK = 8  # bytes that tell of which list a cursor is
 
 
 def cursor(listed: Sequence[object], after: str) -> str:

@@ -62,6 +62,9 @@ Callers = Callable[[], Iterable[Caller]]
 """The caller for each tenant, listed each time, because tenants come and go."""
 GoOn = Callable[..., None]
 """Called by a thread between steps; raises Stopped if it must end."""
+PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
+Group = tuple[Project, SpaceKind]
+"""Memories that share a receipt."""
 
 
 class Stopped(Exception):
@@ -207,9 +210,6 @@ async def run_in_thread(work: Callable[[GoOn], T]) -> T:
         await asyncio.wait([done], timeout=HURRY.total_seconds())
         raise
     return done.result()
-
-
-PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
 
 
 async def scrub(engine: Engine, caller: Caller, progress: Progress = noop) -> Scrubbed:
@@ -381,10 +381,6 @@ class RetentionJob:
         """Sweep where a database was just opened."""
         while True:
             await self.sweep(await opened.wait())
-
-
-Group = tuple[Project, SpaceKind]
-"""Memories that share a receipt."""
 
 
 def _memories_of(kind: Kind) -> Sweep:

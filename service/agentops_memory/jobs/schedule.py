@@ -48,6 +48,16 @@ LOOK_AT_FOLDER = timedelta(minutes=1)  # between two looks at the folder; a star
 LONGEST_WAIT = timedelta(minutes=15)  # after a failure, at most
 
 log = logging.getLogger(__name__)
+PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
+CHECK_PAUSE = 100  # times what it took to check all rows, until they are checked again
+LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event loop
+AT_ONCE = timedelta(microseconds=1)
+LOOK_EVERY = timedelta(seconds=10)  # for what is due
+FEW = 50  # commitments of a step that nobody waits for, so that saves wait less for it
+FIRE_LATER = "due commitments could not be fired; retrying later"
+COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least
+COUNT_PAUSE = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
+COUNT_TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -161,12 +171,6 @@ def _without_figures(sentence: str) -> str:
     return re.sub(r"(?<= )\d[\d,]*", "", sentence)
 
 
-PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
-CHECK_PAUSE = 100  # times what it took to check all rows, until they are checked again
-LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event loop
-AT_ONCE = timedelta(microseconds=1)
-
-
 async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:
     """Bring each tenant's index to the rules of this process as soon as it leads.
 
@@ -256,11 +260,6 @@ async def tidy(
     await jobs.Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
     metrics.show(m.INDEX_DRIFT, sum(it.drift for it in indexes))
     metrics.show(m.INDEX_PARTITIONS, sum(it.parts for it in indexes))
-
-
-LOOK_EVERY = timedelta(seconds=10)  # for what is due
-FEW = 50  # commitments of a step that nobody waits for, so that saves wait less for it
-FIRE_LATER = "due commitments could not be fired; retrying later"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,11 +413,6 @@ async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
         extra = {"erasures": scrubbed.settled, "tenant": caller.tenant}
         log.info("erased bytes are gone", extra=extra)
     return not scrubbed.pending
-
-
-COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least
-COUNT_PAUSE = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
-COUNT_TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
 
 
 class Figures:

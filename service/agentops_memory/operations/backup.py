@@ -50,6 +50,12 @@ _FAULTS = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OverflowError,
     NotImplementedError, RuntimeError, RecursionError,
 )  # fmt: skip
+DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
+LATE = 2  # times the interval, after which the newest is too old
+STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
+DRAFT = "archive.zip"
+COPIED_PACKED_READ = 3  # times that each byte is read
+SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
 
 
 class ArchiveRefused(Refusal):
@@ -219,14 +225,6 @@ def _explained(path: Path) -> Iterator[None]:
     except _FAULTS as fault:
         reason = str(fault).strip("'\".") if isinstance(fault, ValueError) else "it is incomplete"
         raise ArchiveRefused(f"The archive {path} cannot be used: {reason}.") from fault
-
-
-DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
-LATE = 2  # times the interval, after which the newest is too old
-STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
-DRAFT = "archive.zip"
-COPIED_PACKED_READ = 3  # times that each byte is read
-SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
 
 
 class BackupRefused(Refusal):

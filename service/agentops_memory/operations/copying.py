@@ -51,6 +51,7 @@ SUM = 1 << 128  # digests of rows are added up below it, in whatever order they 
 Row = tuple[Any, ...]
 Project = str | None
 """A project's name; None for what a tenant has in no project."""
+TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 
 
 class CopyRefused(Refusal):
@@ -126,9 +127,6 @@ class Tally:
         if tables or differing:
             where = f"in the tables {', '.join(tables)}" if tables else f"in {differing} projects"
             raise CopyRefused(f"The copy differs {where}; it was discarded.")
-
-
-TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,7 @@ MIB = 1024 * 1024
 SOON = timedelta(days=7)  # in which an old secret of a key ends
 LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
 BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
+Check = Callable[[], Iterable[Finding]]
 
 
 def check_file(path: Path) -> Finding:
@@ -370,9 +371,6 @@ def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
             yield note("environment", sentence, "docs/configuration.md lists all settings.")
     if not unknown:
         yield ok("environment", "No unknown variables.")
-
-
-Check = Callable[[], Iterable[Finding]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

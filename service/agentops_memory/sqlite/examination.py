@@ -38,6 +38,12 @@ BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # no clock is right that shows an earl
 MIB = 1024 * 1024
 VACUUM = "Later saves reuse them; with the service stopped, `VACUUM` returns them to the disk."
 SET_CLOCK = "Set the clock (`timedatectl`). Order and expiry depend on it; nothing is lost."
+PAGE = 100  # entries that are opened at once
+Part = tuple[str, str]
+"""What a part of a schema is, such as `index`, and its name."""
+Parts = Mapping[Part, str]
+"""Each with the statement that makes it."""
+_PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -261,9 +267,6 @@ def _first_of(faults: list[str]) -> str:
     return "; ".join(faults[:MOST_NAMED]) + more
 
 
-PAGE = 100  # entries that are opened at once
-
-
 def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
     count, lost, after = 0, 0, UNSAVED
@@ -359,13 +362,6 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
             "It is a database of another program.",
             "Select the right file with --db or MEMORY_DB_PATH.",
         )
-
-
-Part = tuple[str, str]
-"""What a part of a schema is, such as `index`, and its name."""
-Parts = Mapping[Part, str]
-"""Each with the statement that makes it."""
-_PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
 
 
 def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:

@@ -26,6 +26,10 @@ from .migrate import damaged, is_original, is_used, version_of
 from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
+OPEN_TIMEOUT = timedelta(seconds=1)  # with a command that is about to end
+LOGS = ("-wal", "-journal")  # SQLite would read them into whatever database they lie beside
+BEYOND_LOCKS = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 class Counts(Record):
@@ -209,12 +213,6 @@ def _refusal(path: Path, error: sqlite3.Error) -> Refusal:
             )
         case _:
             return SnapshotRefused(f"The database {path} cannot be copied: {reason(error)}.")
-
-
-OPEN_TIMEOUT = timedelta(seconds=1)  # with a command that is about to end
-LOGS = ("-wal", "-journal")  # SQLite would read them into whatever database they lie beside
-BEYOND_LOCKS = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 class StillOpen(Busy):

@@ -38,6 +38,11 @@ from .transaction import Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
+BESIDE = ("-wal", "-shm")
+LOCK_TIMEOUT = timedelta(seconds=5)  # with another process's transaction
+NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+TABLES = ("sessions", "memories")  # each save writes into one of them
+ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is being erased
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,13 +293,6 @@ class TenantsEngine(SqliteMaintenance):
         closing = asyncio.create_task(database.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-
-
-BESIDE = ("-wal", "-shm")
-LOCK_TIMEOUT = timedelta(seconds=5)  # with another process's transaction
-NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-TABLES = ("sessions", "memories")  # each save writes into one of them
-ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is being erased
 
 
 def tenants_of(path: Path) -> list[TenantId]:

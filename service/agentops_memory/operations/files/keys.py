@@ -53,6 +53,9 @@ from ...recall.instants import rendered
 AUDIT_DRAFT = ".part"  # the suffix of the file that is written to replace it
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
 AUDIT_RESTORED = "audit.restored"  # the audit was lost, and restored from an archive
+VERSION = 1  # of the key file
+Readers = Mapping[str, Callable[[Any], object]]
+T = TypeVar("T")
 
 
 def by_key(caller: Caller) -> By:
@@ -240,12 +243,6 @@ def _entry(line: bytes) -> dict[str, Any]:
         if isinstance(entry, dict):
             return entry
     return {}
-
-
-VERSION = 1
-
-Readers = Mapping[str, Callable[[Any], object]]
-T = TypeVar("T")
 
 
 def written(ring: KeyRing, at: datetime) -> bytes:

@@ -31,6 +31,13 @@ LARGEST = 1024 * 1024  # bytes; a key that seals takes about 150
 Exceptions = Mapping[TenantId, Rules]
 
 log = logging.getLogger(__name__)
+TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
+FORMAT = 1
+ENDING = ".seal"  # of the file beside a database
+BUSY = "Another process is changing the seal file; try again."
+UNUSABLE = "The seal file cannot be used; nothing was stored."
+UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
+KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
 
 
 class RedactionFileRefused(Refusal):
@@ -116,15 +123,6 @@ def _texts(tenant: str, value: Any) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise Invalid(f"What tenant {tenant} allows is not a list of texts.")
     return frozenset(value)
-
-
-TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
-FORMAT = 1
-ENDING = ".seal"  # of the file beside a database
-BUSY = "Another process is changing the seal file; try again."
-UNUSABLE = "The seal file cannot be used; nothing was stored."
-UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
-KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
 
 
 class SealFileRefused(Unavailable):
