@@ -51,6 +51,17 @@ from .telemetry import Telemetry, traced
 from .telemetry.metrics import PASSES
 
 EVERY = timedelta(seconds=1)  # a crash loses the accesses noted since
+log = logging.getLogger(__name__)
+# What is spoken, in the order in which a path is looked for: the last has the paths of no other.
+PROTOCOLS: tuple[Protocol, ...] = (
+    cloud.PROTOCOL,
+    openintent.PROTOCOL,
+    anthropic.PROTOCOL,
+    openwop.PROTOCOL,
+    mcp.PROTOCOL,
+    CONSOLE,
+    agentops.PROTOCOL,
+)
 
 
 @asynccontextmanager
@@ -63,20 +74,6 @@ async def noting(entries: AgentEntries) -> AsyncIterator[None]:
     async with background(repeat(EVERY, write)):
         yield
     await write()
-
-
-log = logging.getLogger(__name__)
-
-# What is spoken, in the order in which a path is looked for: the last has the paths of no other.
-PROTOCOLS: tuple[Protocol, ...] = (
-    cloud.PROTOCOL,
-    openintent.PROTOCOL,
-    anthropic.PROTOCOL,
-    openwop.PROTOCOL,
-    mcp.PROTOCOL,
-    CONSOLE,
-    agentops.PROTOCOL,
-)
 
 
 @asynccontextmanager

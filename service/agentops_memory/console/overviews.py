@@ -58,6 +58,23 @@ MOST_ROWS = 20  # rows of a list
 MOST_SPACES = 40  # namespaces of an agent
 LAID_OUT = 16_384  # bytes of a value that is laid out member by member
 NO_REF = "Nothing is stored under this ref."
+ERASURES = 20  # receipts in the list
+# What an operator does about a check, at the terminal.
+COMMANDS: Mapping[str, str] = {
+    "database": "agentops-memory doctor",
+    "migrations": "agentops-memory migrate",
+    "index": "agentops-memory index",
+    "backup": "agentops-memory backup --to FILE",
+}
+# What is removed, after how long: each with the setting that says so.
+RETENTION = (
+    ("Deleted memories", "keep_deleted", "after their deletion"),
+    ("Expired memories", "keep_expired", "after their expiry"),
+    ("Requests with an idempotency key", "keep_idempotency", "after the request"),
+    ("Events of agents and runs", "keep_events", "after the event"),
+    ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),
+    ("Lines of the audit file", "keep_audit", "after they were written"),
+)
 
 
 @dataclass(eq=False)
@@ -204,25 +221,6 @@ def conversation(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
         "newer": newer,
         "older": [it.id for it in sessions.newest(session.project, 1, before=id_)],
     }
-
-
-ERASURES = 20  # receipts in the list
-# What an operator does about a check, at the terminal.
-COMMANDS: Mapping[str, str] = {
-    "database": "agentops-memory doctor",
-    "migrations": "agentops-memory migrate",
-    "index": "agentops-memory index",
-    "backup": "agentops-memory backup --to FILE",
-}
-# What is removed, after how long: each with the setting that says so.
-RETENTION = (
-    ("Deleted memories", "keep_deleted", "after their deletion"),
-    ("Expired memories", "keep_expired", "after their expiry"),
-    ("Requests with an idempotency key", "keep_idempotency", "after the request"),
-    ("Events of agents and runs", "keep_events", "after the event"),
-    ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),
-    ("Lines of the audit file", "keep_audit", "after they were written"),
-)
 
 
 async def show_service(visit: Visit) -> Response:

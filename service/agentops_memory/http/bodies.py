@@ -46,6 +46,13 @@ IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
 KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
 REQUEST_ID = "X-Request-Id"
 _SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
+JSON = "application/json"
+WRITTEN = {REDACTED: "How many secrets were kept out."}
+NONE: Mapping[str, str] = {}
+# Of a body's model.
+BODY_CONFIG: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)
+Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+Model = TypeVar("Model", bound=BaseModel)
 
 
 async def json_object(
@@ -197,17 +204,6 @@ def _continued(
         raise
     message: Message = yield from receiving
     return message
-
-
-JSON = "application/json"
-WRITTEN = {REDACTED: "How many secrets were kept out."}
-NONE: Mapping[str, str] = {}
-
-# Of a body's model.
-BODY_CONFIG: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)
-
-Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-Model = TypeVar("Model", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

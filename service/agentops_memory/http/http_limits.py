@@ -29,6 +29,19 @@ _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _WITHOUT_HOST = ("0.9", "1.0")  # versions of HTTP
 _KEYS = frozenset({b"authorization", b"x-api-key"})  # the same one may come twice
 _SINGLE = _KEYS | {b"host", b"transfer-encoding"}
+MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
+MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
+HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its headers
+LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
+STALL_TIME = 120.0  # seconds in which a client must take some of its answer
+NO_REQUEST = "This is not an HTTP request."
+LATE = "The headers of the request did not arrive in time."
+LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
+FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
+_LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
+_ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
+SHORT = 32 * 1024  # bytes of a body that may be answered early
+BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
 
 
 class Refused(Exception):
@@ -160,25 +173,6 @@ class HeldTransport:
             self.flush()
             self._is_finished = True
             self._finish()
-
-
-MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
-MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
-HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its headers
-LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
-STALL_TIME = 120.0  # seconds in which a client must take some of its answer
-
-NO_REQUEST = "This is not an HTTP request."
-LATE = "The headers of the request did not arrive in time."
-LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
-FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
-
-_LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
-_ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
-
-
-SHORT = 32 * 1024  # bytes of a body that may be answered early
-BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
 
 
 class LimitedProtocol(httptools_impl.HttpToolsProtocol):

@@ -53,6 +53,14 @@ TYPES: Mapping[int, str] = {  # of the errors of dialects that name a type; FAIL
     409: "conflict_error",
     429: "rate_limit_error",
 }
+Handler = Callable[[Request], Awaitable[Response]]
+# CORS, for every protocol: what a page may send, and what it may read of an answer.
+SENT = (
+    "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
+    "traceparent",
+)  # fmt: skip
+REDACTED = "X-Redacted"
+READ = ("Retry-After", "x-should-retry", "Idempotent-Replayed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,17 +101,6 @@ class NoPath(Refusal):
 
 class Gone(Refusal):
     code = "invalid_input"
-
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-# CORS, for every protocol: what a page may send, and what it may read of an answer.
-SENT = (
-    "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
-    "traceparent",
-)  # fmt: skip
-REDACTED = "X-Redacted"
-READ = ("Retry-After", "x-should-retry", "Idempotent-Replayed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,14 @@ GoOn = Callable[..., None]
 PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
 Group = tuple[Project, SpaceKind]
 """Memories that share a receipt."""
+MAX_SWEPT = 50  # memories of one transaction that leave the index; saves wait for it
+MAX_REMOVED = 200  # rows of one transaction; saves wait for it
+MAX_DUE = 1000  # of one lookup, which scans a whole index
+STEP = timedelta(minutes=1)  # by which a clock may be put right without having jumped
+PROVEN = timedelta(minutes=5)  # after a jump, and after the start
+log = logging.getLogger(__name__)
+Removed = Mapping[Kind, int]
+"""How many rows of each kind were removed."""
 
 
 class Stopped(Exception):
@@ -232,18 +240,6 @@ async def scrub_all(engine: Engine, caller: Caller, progress: Progress = noop) -
             progress("waiting for those who read an older state")
             await asyncio.sleep(PAUSE.total_seconds())
     return settled
-
-
-MAX_SWEPT = 50  # memories of one transaction that leave the index; saves wait for it
-MAX_REMOVED = 200  # rows of one transaction; saves wait for it
-MAX_DUE = 1000  # of one lookup, which scans a whole index
-STEP = timedelta(minutes=1)  # by which a clock may be put right without having jumped
-PROVEN = timedelta(minutes=5)  # after a jump, and after the start
-
-log = logging.getLogger(__name__)
-
-Removed = Mapping[Kind, int]
-"""How many rows of each kind were removed."""
 
 
 @dataclass(frozen=True, slots=True)

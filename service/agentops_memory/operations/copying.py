@@ -52,6 +52,19 @@ Row = tuple[Any, ...]
 Project = str | None
 """A project's name; None for what a tenant has in no project."""
 TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
+_OF_A_MEMORY = """(SELECT s.project
+                     FROM memories m
+                     JOIN spaces s ON s.id = m.space_id
+                    WHERE m.id = t.{})""".format
+_PROJECTS = {
+    "project": "t.project",
+    "space_id": "(SELECT s.project FROM spaces s WHERE s.id = t.space_id)",
+    "memory_id": _OF_A_MEMORY("memory_id"),
+    "newer_id": _OF_A_MEMORY("newer_id"),
+    "later_id": _OF_A_MEMORY("later_id"),
+    "session": "(SELECT s.project FROM sessions s WHERE s.number = t.session)",
+}
+"""By a column that a table may have: the project of a row. The first counts that is there."""
 
 
 class CopyRefused(Refusal):
@@ -77,21 +90,6 @@ class Table:
     @property
     def names(self) -> str:
         return ", ".join(f'"{it}"' for it in self.columns)
-
-
-_OF_A_MEMORY = """(SELECT s.project
-                     FROM memories m
-                     JOIN spaces s ON s.id = m.space_id
-                    WHERE m.id = t.{})""".format
-_PROJECTS = {
-    "project": "t.project",
-    "space_id": "(SELECT s.project FROM spaces s WHERE s.id = t.space_id)",
-    "memory_id": _OF_A_MEMORY("memory_id"),
-    "newer_id": _OF_A_MEMORY("newer_id"),
-    "later_id": _OF_A_MEMORY("later_id"),
-    "session": "(SELECT s.project FROM sessions s WHERE s.number = t.session)",
-}
-"""By a column that a table may have: the project of a row. The first counts that is there."""
 
 
 @dataclass(slots=True)

@@ -44,6 +44,17 @@ Part = tuple[str, str]
 Parts = Mapping[Part, str]
 """Each with the statement that makes it."""
 _PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
+MOVES = (
+    "`agentops-memory doctor --fix` moves them and the rows that depend on them to a quarantine "
+    "file, and keeps a copy of the database; `agentops-memory restore` restores a backup."
+)
+TRIES = 2  # a file that changed while it was read as if nobody used it is read again
+RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
+SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
+ACCESS = (
+    "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
+)
+Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -283,22 +294,6 @@ def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         "Restore the seal file from a copy, or from a backup, where it is `seal.json`. Values that "
         "are lost permanently can be deleted.",
     )
-
-
-MOVES = (
-    "`agentops-memory doctor --fix` moves them and the rows that depend on them to a quarantine "
-    "file, and keeps a copy of the database; `agentops-memory restore` restores a backup."
-)
-TRIES = 2  # a file that changed while it was read as if nobody used it is read again
-RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
-
-SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
-ACCESS = (
-    "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
-)
-
-
-Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
 
 
 def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> list[Finding]:

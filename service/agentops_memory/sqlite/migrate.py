@@ -42,6 +42,15 @@ SPACE_NEEDED = 4  # times the file's size: the log of what is rewritten, and wha
 
 OnUpgrade = Callable[[], object]
 """Called before a file that is not empty is upgraded or rewritten: that may take long."""
+# Of a partition that is not there, what no partition can be.
+_KNOWN_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
+                     THEN partition
+                     ELSE -1 END"""
+log = logging.getLogger(__name__)
+SPACE_OF_ORIGINAL = 5  # times the file's size: the copy, the log, and what the file grows by
+PRIOR_SPACE = 420 * 1024  # bytes of each partition of the index: its prior, here and in the log
+SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
+ANY_NUMBER = -1  # of arguments
 
 
 def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
@@ -314,19 +323,6 @@ def undecoded(database: sqlite3.Connection) -> Iterator[None]:
         yield
     finally:
         database.text_factory = before
-
-
-# Of a partition that is not there, what no partition can be.
-_KNOWN_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
-                     THEN partition
-                     ELSE -1 END"""
-
-log = logging.getLogger(__name__)
-
-SPACE_OF_ORIGINAL = 5  # times the file's size: the copy, the log, and what the file grows by
-PRIOR_SPACE = 420 * 1024  # bytes of each partition of the index: its prior, here and in the log
-SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
-ANY_NUMBER = -1  # of arguments
 
 
 def is_original(database: sqlite3.Connection) -> bool:

@@ -53,6 +53,29 @@ TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
 SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
 
 log = logging.getLogger(__name__)
+_users: Counter[FileId | None] = Counter()
+_descriptors: defaultdict[FileId | None, list[int]] = defaultdict(list)
+_guard = threading.Lock()
+SUFFIX = "before-upgrade"
+RESTORED = "before-restore"
+MENDED = "before-fix"
+QUARANTINE = "quarantine"  # rows that `doctor --fix` has taken out
+LINKED_TIMEOUT = timedelta(seconds=1)  # with another command that removes further names
+REMEDY = (
+    "Each has a write-ahead log of its own, so that programs would overwrite each other's commits. "
+    "Stop them, find the names with `find / -xdev -samefile`, and remove all but one."
+)
+# Of the walk over the free space.
+READS = timedelta(milliseconds=25)  # for which a step waits, and saves with it
+WRITES = timedelta(milliseconds=100)  # of another process, for which saves would wait anyway
+TRIES = 8  # after so many delays in a row, a walk ends
+PAGES = 1024  # of a step: 10 ms
+MOST_PAGES = 1 << 25  # from here on, an overflow page may begin like a page of rows
+FIRST_PAGE = 2  # the one before holds the schema, and no user's text
+LOG_HEADER = 32  # bytes: https://sqlite.org/fileformat2.html#walformat
+FRAME_HEADER = 24  # bytes before each page in the log
+LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own size
+_HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
 
 
 class OpenFiles:
@@ -272,21 +295,6 @@ def protect_log(files: OpenFiles) -> None:
         fcntl.fcntl(descriptor_of(files), fcntl.F_OFD_SETLK, lock)
 
 
-_users: Counter[FileId | None] = Counter()
-_descriptors: defaultdict[FileId | None, list[int]] = defaultdict(list)
-_guard = threading.Lock()
-
-SUFFIX = "before-upgrade"
-RESTORED = "before-restore"
-MENDED = "before-fix"
-QUARANTINE = "quarantine"  # rows that `doctor --fix` has taken out
-LINKED_TIMEOUT = timedelta(seconds=1)  # with another command that removes further names
-REMEDY = (
-    "Each has a write-ahead log of its own, so that programs would overwrite each other's commits. "
-    "Stop them, find the names with `find / -xdev -samefile`, and remove all but one."
-)
-
-
 def kept_copy(
     path: Path, contents: Callable[[sqlite3.Connection], object], suffix: str = SUFFIX
 ) -> Path:
@@ -385,19 +393,6 @@ def _second_names(path: Path) -> Iterator[Path]:
     with suppress(FileNotFoundError):
         file = path.stat()
         yield from (it for it in copies_of(path) if os.path.samestat(it.lstat(), file))
-
-
-READS = timedelta(milliseconds=25)  # for which a step waits, and saves with it
-WRITES = timedelta(milliseconds=100)  # of another process, for which saves would wait anyway
-TRIES = 8  # after so many delays in a row, a walk ends
-PAGES = 1024  # of a step: 10 ms
-MOST_PAGES = 1 << 25  # from here on, an overflow page may begin like a page of rows
-FIRST_PAGE = 2  # the one before holds the schema, and no user's text
-LOG_HEADER = 32  # bytes: https://sqlite.org/fileformat2.html#walformat
-FRAME_HEADER = 24  # bytes before each page in the log
-LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own size
-
-_HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
 
 
 async def scrubbed(writer: WriterThread, files: OpenFiles) -> bool:

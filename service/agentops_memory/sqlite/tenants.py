@@ -43,6 +43,13 @@ LOCK_TIMEOUT = timedelta(seconds=5)  # with another process's transaction
 NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TABLES = ("sessions", "memories")  # each save writes into one of them
 ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is being erased
+OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
+HasKey = Callable[[TenantId], bool]
+Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
+log = logging.getLogger(__name__)
+MOST_OPEN = 16  # databases beside the default one; each has three connections and threads
+IDLE = timedelta(minutes=5)  # after which a database that nobody uses is closed
+TIMEOUT = timedelta(seconds=5)  # until another tenant's database can be closed
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +69,6 @@ class OpenOnly:
     @property
     def maintenance(self) -> SqliteMaintenance:
         return self.databases
-
-
-OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
-HasKey = Callable[[TenantId], bool]
-Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
-
-log = logging.getLogger(__name__)
-
-MOST_OPEN = 16  # databases beside the default one; each has three connections and threads
-IDLE = timedelta(minutes=5)  # after which a database that nobody uses is closed
-TIMEOUT = timedelta(seconds=5)  # until another tenant's database can be closed
 
 
 def tenant_file(path: Path, tenant: TenantId) -> Path:
