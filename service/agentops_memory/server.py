@@ -265,9 +265,7 @@ def _announce(settings: Settings, address: Address) -> None:
     ):
         return
     log.info(
-        "serving on http://%s, data in %s, every write %s before it is answered",
-        bound,
-        data,
+        "serving on http://%s, data in %s, every write %s before it is answered", bound, data,
         "committed" if settings.database_url else "on disk",
         extra={"version": __version__, "listen": str(bound), "db": data},
-    )
+    )  # fmt: skip

@@ -5,6 +5,7 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from itertools import chain
 
 from pydantic import BaseModel
@@ -21,7 +22,7 @@ from ..settings import PORTS, Settings, canonical_origin
 from ..telemetry import Metrics, Requests
 from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT
 from .gate import Endpoint, is_loopback
-from .protocol import READ, SENT, Handler, Operation, Protocol, protocol_at, template
+from .protocol import READ, SENT, Operation, Protocol, protocol_at, template
 
 HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
 
@@ -96,19 +97,15 @@ class Probes:
         async def ready(_: Request) -> Response:
             return _answer(await self.readiness())
 
-        checked = "Whether the service can do its work, with the result of each check."
-        rows: list[tuple[str, str, str, Handler, type[BaseModel]]] = [
-            (HEALTH, "health", "Whether the service runs.", ok, Health),
-            (LIVE, "live", "Whether the process answers.", ok, Health),
-            (STARTUP, "startup", "Whether the service has started.", ok, Health),
-            (READY, "ready", checked, ready, Readiness),
-        ]
+        probe = partial(Operation, method="GET", refusals=(503,), handler=ok, answer=Health)
         return [
-            Operation(
-                method="GET", path=path, name=name, summary=summary, handler=handler,
-                answer=answer, refusals=(503,),
-            )
-            for path, name, summary, handler, answer in rows
+            probe(path=HEALTH, name="health", summary="Whether the service runs."),
+            probe(path=LIVE, name="live", summary="Whether the process answers."),
+            probe(path=STARTUP, name="startup", summary="Whether the service has started."),
+            probe(
+                path=READY, name="ready", handler=ready, answer=Readiness,
+                summary="Whether the service can do its work, with the result of each check.",
+            ),
         ]  # fmt: skip
 
     async def readiness(self) -> Readiness:

@@ -464,8 +464,6 @@ def _refusing() -> Iterator[None]:
         ) from None
 
 
-KEYS_COPIED = "keys.copied"
-
 Side = Files | Database
 Rows = FileRows | DatabaseRows
 
@@ -587,4 +585,4 @@ def _copy_keys(
     if new := [it for it in keys.values() if it.id not in present]:
         with target.changing() as (before, put):
             ring = reduce(KeyRing.with_key, new, before)
-            put(ring, at, KEYS_COPIED, by, keys=[key.id for key in new])
+            put(ring, at, "keys.copied", by, keys=[key.id for key in new])

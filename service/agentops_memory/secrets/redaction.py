@@ -89,9 +89,8 @@ class Rules:
     allowed_kinds: frozenset[str] = frozenset()
     # Hashes of short texts without secrets, which requests repeat: erased text is in none.
     _clean: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    # Names of ids, for one of which all values are searched, and periods of values that occurred.
+    # Names of ids, for one of which all values are searched.
     _names: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
-    _steps: dict[str, int] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         for _, value in self.values:
@@ -156,7 +155,7 @@ class Rules:
 
     def _occurrences(self, value: str, text: str) -> Iterator[tuple[int, int]]:
         """The spans of a value; overlapping ones are merged."""
-        start = end = 0
+        start = end = step = 0
         at = text.find(value)
         while at >= 0:
             if at >= end:
@@ -164,11 +163,9 @@ class Rules:
                     yield start, end
                 start = at
             end = at + len(value)
-            if (step := self._steps.get(value)) is None:
-                # The least shift under which the value matches itself: 2 for "ababa".
+            if not step:  # the least shift under which the value matches itself: 2 for "ababa"
                 shifts = range(1, len(value) + 1)
                 step = next(it for it in shifts if value.startswith(value[it:]))
-                self._steps[value] = step
             while step < len(value) and text.startswith(value[-step:], end):
                 end += step
             at = text.find(value, end - len(value) + 1)

@@ -156,8 +156,38 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
     yield from check_size(database, subject.quota)
     yield check_log(subject)
     yield check_clock(database, subject)
-    yield check_erasures(database, subject.now)
-    yield check_sessions(database, subject.now, subject.session_idle)
+    overdue, idle = micros(subject.now - OVERDUE), subject.session_idle
+    ((pending,),) = database.execute(
+        "SELECT count(*) FROM erasures WHERE bytes_gone_at IS NULL AND erased_at < :until",
+        {"until": overdue},
+    )
+    if pending:
+        yield warn(
+            "erasures",
+            f"Erasures whose bytes are still in the file after an hour: {pending:,}.",
+            "Start the service, which completes them; if it is running, search its log for `erased "
+            "bytes could not be overwritten`, and end the reader of an old snapshot.",
+        )
+    else:
+        yield ok("erasures", "None is overdue.")
+    ((going_on,),) = database.execute(
+        """SELECT count(*)
+             FROM transcripts t
+             JOIN sessions s ON s.number = t.session
+            WHERE s.ended_at IS NULL AND t.heard_at < :until""",
+        {"until": max(overdue - idle // timedelta(microseconds=1), 0)},
+    )
+    if not idle:
+        yield ok("sessions", "Idle sessions stay open, as configured.")
+    elif going_on:
+        yield warn(
+            "sessions",
+            f"Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended: {going_on:,}.",
+            "Start the service, which ends them; if it is running, search its log for `idle "
+            "sessions could not be ended`.",
+        )
+    else:
+        yield ok("sessions", "None has been idle for too long.")
 
 
 def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
@@ -226,41 +256,6 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
     else:
         return ok("clock", "No row is from the future.")
     return warn("clock", sentence, SET_CLOCK)
-
-
-def check_erasures(database: sqlite3.Connection, now: datetime) -> Finding:
-    ((pending,),) = database.execute(
-        "SELECT count(*) FROM erasures WHERE bytes_gone_at IS NULL AND erased_at < :until",
-        {"until": micros(now - OVERDUE)},
-    )
-    if not pending:
-        return ok("erasures", "None is overdue.")
-    return warn(
-        "erasures",
-        f"Erasures whose bytes are still in the file after an hour: {pending:,}.",
-        "Start the service, which completes them; if it is running, search its log for `erased "
-        "bytes could not be overwritten`, and end the reader of an old snapshot.",
-    )
-
-
-def check_sessions(database: sqlite3.Connection, now: datetime, idle: timedelta) -> Finding:
-    if not idle:
-        return ok("sessions", "Idle sessions stay open, as configured.")
-    ((going_on,),) = database.execute(
-        """SELECT count(*)
-             FROM transcripts t
-             JOIN sessions s ON s.number = t.session
-            WHERE s.ended_at IS NULL AND t.heard_at < :until""",
-        {"until": max(micros(now - OVERDUE) - idle // timedelta(microseconds=1), 0)},
-    )
-    if not going_on:
-        return ok("sessions", "None has been idle for too long.")
-    return warn(
-        "sessions",
-        f"Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended: {going_on:,}.",
-        "Start the service, which ends them; if it is running, search its log for `idle "
-        "sessions could not be ended`.",
-    )
 
 
 def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:

@@ -248,40 +248,35 @@ _S_IS_GLOBAL, _T_IS_GLOBAL = (f"{it}.scope = '{GLOBAL_SCOPE}'" for it in "st")
 
 _STRAYS = (
     Strays(
-        "partitions",
-        "partition numbers that no space can have",
+        "partitions", "partition numbers that no space can have",
         " AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
     ),
     Strays("memory_stems", "words of missing memories", _WITHOUT_MEMORY),
     Strays("area_stems", "words of missing projects", "area NOT IN (SELECT area FROM spaces)"),
     Strays("lifecycles", "lifecycles of missing memories", _WITHOUT_MEMORY),
     Strays(
-        "lifecycles",
-        "lifecycles in a space that is not their memory's",
+        "lifecycles", "lifecycles in a space that is not their memory's",
         f"space_id <> {_of_its_memory('space_id')}",
         f"UPDATE {{0}} SET space_id = {_of_its_memory('space_id')} WHERE {{1}}",
     ),
     Strays(
-        "lifecycles",
-        "held topic keys of memories that have one",
+        "lifecycles", "held topic keys of memories that have one",
         f"held_key IS NOT NULL AND {_of_its_memory('key')} IS NOT NULL",
         "UPDATE {0} SET held_key = NULL WHERE {1}",
     ),
     Strays(
-        "supersessions",
-        "supersessions that are not allowed, or of missing memories",
+        "supersessions", "supersessions that are not allowed, or of missing memories",
         _not_of(
             "newer_id", "older_id", f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})"
         ),
     ),
     Strays(
-        "lookalikes",
-        "near duplicates of missing memories, or across projects",
+        "lookalikes", "near duplicates of missing memories, or across projects",
         _not_of(
             "later_id", "earlier_id", f"s.project = t.project OR {_S_IS_GLOBAL} OR {_T_IS_GLOBAL}"
         ),
     ),
-)
+)  # fmt: skip
 
 TABLES = {it.table for it in _STRAYS}
 
