@@ -16,7 +16,7 @@ from pathlib import Path
 from agentops_memory.agentops.transfer import Document, chunks_of, import_whole
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.recall.instants import rendered, uid_of
+from agentops_memory.memory.rows import rendered, uid_of
 from agentops_memory.recall.visibility import AREA
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.connection import connect

@@ -18,8 +18,7 @@ from itertools import cycle
 from pathlib import Path
 from socket import MSG_DONTWAIT, MSG_PEEK, SO_RCVBUF, SOL_SOCKET, socket
 
-from agentops_memory.memory.access import EVERYTHING, Role, TenantId, agent_patterns
-from agentops_memory.memory.keys import issued
+from agentops_memory.memory.access import EVERYTHING, Role, TenantId, agent_patterns, issued
 from agentops_memory.operations.files.keys import KeyFile
 
 from .client import Client, Request, get, with_body

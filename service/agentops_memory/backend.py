@@ -12,7 +12,7 @@ from .recall.cache import IndexCache
 from .settings import Settings
 
 if TYPE_CHECKING:
-    from .memory.keys import By, KeyRegistry, KeyStore
+    from .memory.access import By, KeyRegistry, KeyStore
     from .operations.files import keys, secrets
 else:  # which a command that only reads does not need
     keys, secrets = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "secrets"))

@@ -29,8 +29,7 @@ from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
 from .light import dataclass
 from .local import LocalService, redaction_of, utc_now
 from .mcp import http as mcp
-from .memory.access import Caller, TenantId
-from .memory.keys import KeyStore
+from .memory.access import Caller, KeyStore, TenantId
 from .memory.projects import Projects
 from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
@@ -272,9 +271,6 @@ class _Wiring:
         # The services behind the REST API, for a caller in this process.
         local = partial(LocalService, agentops=api, rules=rules, telemetry=self.telemetry)
         agents = mcp.McpOverHttp(profile=settings.profile, service=local, clock=self.clock)
-        discovery = Discovery(
-            is_consolidating=bool(settings.consolidate_every), keep_archives=settings.keep_archives
-        )
         return (
             cloud.operations(stores(policy=cloud.POLICY), api.recall),
             openintent.operations(entries),

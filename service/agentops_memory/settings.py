@@ -17,7 +17,7 @@ from agentops_memory_client.contract.models import SERVER, install_command
 
 from .errors import SettingRefused
 from .light import Field, dataclass, field, fields
-from .memory.retention import LARGEST_CAPACITY, Capacities, Retentions
+from .memory.space import LARGEST_CAPACITY, Capacities, Retentions
 from .recall.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now

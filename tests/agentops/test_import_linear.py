@@ -22,7 +22,7 @@ from agentops_memory.memory.imports import Row
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import UNSAVED
 from agentops_memory.memory.redactor import Redactor
-from agentops_memory.recall.instants import rendered
+from agentops_memory.memory.rows import rendered
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.migrate import migrated

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import SettingRefused
-from agentops_memory.memory.retention import FOR_EVER, Retentions
+from agentops_memory.memory.space import FOR_EVER, Retentions
 from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.settings import (
     VARIABLES,

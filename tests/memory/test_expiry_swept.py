@@ -7,7 +7,7 @@ import pytest
 
 from agentops_memory.jobs import jobs as sweeping
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.retention import FOR_EVER, Kind, Retentions
+from agentops_memory.memory.space import FOR_EVER, Kind, Retentions
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.engine import stats

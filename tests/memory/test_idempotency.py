@@ -13,8 +13,7 @@ import pytest
 
 from agentops_memory.http.bodies import KEY_HEADERS
 from agentops_memory.memory import redactor
-from agentops_memory.memory.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, patterns
-from agentops_memory.memory.keys import issued
+from agentops_memory.memory.access import DEFAULT_TENANT, NOT_YOUR_PROJECT, Role, issued, patterns
 
 from ..support.answers import ANTHROPIC
 from ..support.callers import OPERATOR, calling, heard, key_file, made_key

@@ -26,8 +26,7 @@ from agentops_memory.memory import erasure as past_retention
 from agentops_memory.memory import saves
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.retention import FOR_EVER, WHAT, Kind, Retentions
-from agentops_memory.memory.space import StoreId
+from agentops_memory.memory.space import FOR_EVER, WHAT, Kind, Retentions, StoreId
 from agentops_memory.settings import VARIABLES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.store import delete_store

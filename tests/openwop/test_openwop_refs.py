@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from agentops_memory.memory.retention import Retentions
+from agentops_memory.memory.space import Retentions
 
 from ..memory.test_expiry_swept import swept
 from ..support.engines import rows

@@ -16,7 +16,7 @@ import pytest
 
 from agentops_memory.engine.files import drafts
 from agentops_memory.memory.damage import Finding, Status
-from agentops_memory.memory.retention import USUAL
+from agentops_memory.memory.space import USUAL
 from agentops_memory.operations.backup import make_archive, path_in
 from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
 from agentops_memory.operations.files.service_lock import service_lock

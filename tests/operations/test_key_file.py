@@ -18,8 +18,7 @@ from click.testing import CliRunner, Result
 
 from agentops_memory.cli import main
 from agentops_memory.errors import Unavailable
-from agentops_memory.memory.access import EVERYTHING, Role, TenantId
-from agentops_memory.memory.keys import Key, KeyRing, issued
+from agentops_memory.memory.access import EVERYTHING, Key, KeyRing, Role, TenantId, issued
 from agentops_memory.operations.files import keys as key_file
 from agentops_memory.operations.files.keys import KeyFile, KeyFileRefused, WatchedKeys, record
 

@@ -18,21 +18,19 @@ from agentops_memory.errors import (
 )
 from agentops_memory.http.gate import Identity, is_open_allowed, must_have_keys
 from agentops_memory.memory.access import (
+    MOST_SECRETS,
     NOTHING,
     Caller,
+    Key,
+    KeyRing,
     Patterns,
     Role,
     TenantId,
-    tenant_id,
-)
-from agentops_memory.memory.keys import (
-    MOST_SECRETS,
-    Key,
-    KeyRing,
     issued,
     key_name,
     revoked,
     rotated,
+    tenant_id,
 )
 from agentops_memory.operations.files.keys import KeyFile, WatchedKeys
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.memory.agents import Tier
+from agentops_memory.memory.sight import Tier
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.logs import JsonFormatter
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.recall.instants import Uids
+from agentops_memory.memory.rows import Uids
 
 from ..support.requirements import requirement
 from ..support.samples import for_each

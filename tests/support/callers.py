@@ -6,8 +6,15 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.memory.access import KeyId, Role, TenantId, agent_patterns, patterns
-from agentops_memory.memory.keys import KeyRegistry, issued
+from agentops_memory.memory.access import (
+    KeyId,
+    KeyRegistry,
+    Role,
+    TenantId,
+    agent_patterns,
+    issued,
+    patterns,
+)
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.postgresql.tenants import PostgresKeys
 

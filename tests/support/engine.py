@@ -17,8 +17,7 @@ from agentops_memory.memory import saves as memories
 from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import Draft, SessionId, Text
-from agentops_memory.memory.retention import Retentions, StorageStats
-from agentops_memory.memory.space import Project, Space
+from agentops_memory.memory.space import Project, Retentions, Space, StorageStats
 from agentops_memory.postgresql import transaction, transactions
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.tenants import storage_stats as postgresql_stats

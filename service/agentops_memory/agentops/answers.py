@@ -15,9 +15,9 @@ from ..http.query import ENTRY, STORE, public_id
 from ..memory.erasure import Erasure
 from ..memory.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 from ..memory.memory import NO_LINKS
+from ..memory.rows import rendered
 from ..memory.search import Budget, Hit, Packed, Reason, SearchResult
 from ..recall.explanation import MAX_EXPLAINED
-from ..recall.instants import rendered
 from ..recall.query import Term
 from ..recall.recall import whole_memory
 from . import transfer, wire

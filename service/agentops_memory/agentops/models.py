@@ -18,8 +18,8 @@ from pydantic_core import PydanticCustomError
 from ..errors import InvalidFields
 from ..memory import redactor as limits
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
+from ..memory.rows import parsed
 from ..memory.space import project_name
-from ..recall.instants import parsed
 from ..recall.text import clean
 
 Model = TypeVar("Model", bound=BaseModel)

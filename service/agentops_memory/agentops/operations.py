@@ -19,7 +19,6 @@ from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_
 from ..light import Lazy, dataclass, replace
 from ..memory import saves
 from ..memory.access import Caller, Role, asking
-from ..memory.agents import Viewer
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.lifecycles import ReviewPeriods, ReviewPosition, ReviewReason, review
 from ..memory.memory import Memory, MemoryId, Session, SessionId
@@ -37,6 +36,7 @@ from ..memory.search import (
     SearchResult,
 )
 from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
+from ..memory.sight import Viewer
 from ..memory.space import Project, StoreId, project_name
 from ..recall.query import MAX_PROMPT
 from ..recall.recall import Joining, Recall, timeline, totals, whole_memory

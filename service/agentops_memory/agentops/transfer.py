@@ -59,9 +59,9 @@ from ..memory.memory import (
     SessionId,
 )
 from ..memory.redactor import Redactor, RulesOf, default_rules, require_margin, require_room
+from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
 from ..memory.space import Project, project_name
-from ..recall.instants import parsed, rendered
 from ..telemetry import hidden
 from .wire import fields_of, json_bytes, memory_as, session
 

@@ -28,10 +28,10 @@ from ..recall.visible import printable
 if TYPE_CHECKING:
     import json
 
-    from ..memory.keys import Key
-    from ..recall import instants
+    from ..memory import rows as instants
+    from ..memory.access import Key
 else:  # what a help does not need
-    json, instants = Lazy(None, "json"), Lazy(__package__, "..recall.instants")
+    json, instants = Lazy(None, "json"), Lazy(__package__, "..memory.rows")
 
 
 NAME = "agentops-memory"

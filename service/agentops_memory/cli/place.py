@@ -18,14 +18,14 @@ from ..engine.files import make_folder, os_errors_as, require_local
 from ..errors import Unavailable
 from ..light import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
-from ..memory.retention import Counted, StorageStats
+from ..memory.space import Counted, StorageStats
 from ..settings import OF_FILES, Flags, Settings, settings
 from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 
 if TYPE_CHECKING:
     import psycopg
 
-    from ..memory.keys import KeyRegistry
+    from ..memory.access import KeyRegistry
     from ..postgresql import connection as connecting
     from ..postgresql import migrate as of_schemas
     from ..postgresql import tenants as schemas

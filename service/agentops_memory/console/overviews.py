@@ -24,23 +24,22 @@ from ..http.middleware import READY
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
 from ..light import dataclass
 from ..memory import sight
-from ..memory.access import DEFAULT_TENANT, Role, asking
-from ..memory.agents import AgentEntryId, Tier, Viewer
+from ..memory.access import DEFAULT_TENANT, Key, Role, asking
 from ..memory.erasure import ReceiptTable
-from ..memory.keys import Key
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, SessionId, live
 from ..memory.projects import Listed
 from ..memory.redactor import NO_STORE, Redactor
-from ..memory.rows import LAST
+from ..memory.rows import EPOCH, LAST
 from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
+from ..memory.sight import AgentEntryId, Tier, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import FilteredTable, Sql
 from ..openintent import agents, entries
 from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
+from ..openwop import adapter
 from ..openwop.api import BASE, RefEntryId
-from ..recall.instants import EPOCH
 from ..recall.summary import parsed_summary
 from ..recall.text import clean
 from ..stores import anthropic, cloud, entry, store
@@ -282,7 +281,9 @@ async def show_documents(visit: Visit) -> Response:
     known, twins = await visit.read(_agents, query["agent_after"]), list[str]()
     extra: dict[str, Any] = {}
     if caller.projects.are_everything:
-        refs = await visit.console.refs.refs(caller, limit=MOST_ROWS, after=query["ref_after"])
+        refs = await adapter.list_refs(
+            visit.console.refs, caller, limit=MOST_ROWS, after=query["ref_after"]
+        )
         stores = await visit.read(
             store.list_stores, name=query["name"], limit=MOST_ROWS,
             with_archived=query["include_archived"] == "true",
@@ -418,7 +419,9 @@ async def show_ref(visit: Visit) -> Response:
     visit.caller.require_refs()
     ref, filters = MemoryRef(visit.query["memoryRef"]), visit.only("tag", "before", "runId")
     which: Any = {to_snake(name): text for name, text in filters.items()}
-    listed = await visit.console.refs.list(visit.caller, memory_ref=ref, limit=MOST_ROWS, **which)
+    listed = await adapter.list_entries(
+        visit.console.refs, visit.caller, memory_ref=ref, limit=MOST_ROWS, **which
+    )
     if not listed.items and not filters:
         raise NotFound(NO_REF)
     twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=MOST_ROWS)
@@ -431,18 +434,19 @@ async def show_ref_entry(visit: Visit) -> Response:
     visit.caller.require_refs()
     caller, refs, query = visit.caller, visit.console.refs, visit.query
     ref, id_ = MemoryRef(query["memoryRef"]), RefEntryId(query["memoryId"])
-    current = (await refs.get(caller, id_, ref)).entry
-    origin = await refs.provenance(caller, memory_id=id_, memory_ref=ref)
+    current = (await adapter.get(refs, caller, memory_id=id_, memory_ref=ref)).entry
+    origin = await adapter.provenance(refs, caller, memory_id=id_, memory_ref=ref)
     newer = origin.superseded_by or ()
     linked = (*origin.derived_from, *newer)
     other = query["with"] or next(iter(linked), "")
     if other and other not in linked:
         raise NotFound(NO_REF)
+    with_other = other and await adapter.get(refs, caller, memory_id=other, memory_ref=ref)
     return await visit.page(
         "ref_entry.html",
         *(address(f"{BASE}/{of}/{id_}", memoryRef=ref) for of in ("memory", "provenance")),
         entry=current, origin=origin, newer=newer, is_newer=other in newer,
-        other=(await refs.get(caller, other, ref)).entry if other else None,
+        other=with_other.entry if with_other else None,
     )  # fmt: skip
 
 

@@ -37,8 +37,7 @@ from ..http.middleware import Readiness
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
 from ..http.query import Query, public_id, whole_number
 from ..light import dataclass, field
-from ..memory.access import Caller, KeyId, Role
-from ..memory.keys import KeyRing
+from ..memory.access import Caller, KeyId, KeyRing, Role
 from ..memory.memories import MemoryTable
 from ..memory.sessions import SessionTable
 from ..memory.space import Project

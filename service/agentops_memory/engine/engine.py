@@ -13,12 +13,10 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 
 from ..light import dataclass, fields
 from ..memory.access import Caller
-from ..memory.agents import Sealed
 from ..memory.memory import Moment, SessionId
-from ..memory.retention import USUAL, Held, Retentions
-from ..memory.space import Project
+from ..memory.rows import Uids, uid_of
+from ..memory.space import USUAL, Held, Project, Retentions
 from ..memory.table import Connection, Dialect, Index, Known, Table
-from ..recall.instants import Uids, uid_of
 from ..recall.search import Search
 
 Progress = Callable[[str], None]
@@ -191,6 +189,15 @@ def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
     else:
         answer.set_exception(outcome.error)
         answer.exception()  # a caller that leaves now does not ask for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """An encrypted value, and what is needed to open it but the key."""
+
+    key: str  # the id of the key that sealed it
+    nonce: bytes
+    text: bytes
 
 
 @dataclass(frozen=True, slots=True)

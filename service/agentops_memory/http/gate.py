@@ -36,8 +36,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from ..errors import Invalid, Refusal, SettingRefused, TooMany, Unauthenticated, Unavailable
 from ..light import dataclass, field, replace
-from ..memory.access import Caller, IdempotentRequest, KeyId, Role
-from ..memory.keys import KeyRing, KeyStore, parsed
+from ..memory.access import Caller, IdempotentRequest, KeyId, KeyRing, KeyStore, Role, parsed
 from ..secrets.redaction import Rules
 from ..settings import NANOSECONDS, Rate
 from ..telemetry import CALLER, Telemetry, annotate, count, hide_by

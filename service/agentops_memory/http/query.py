@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, BinaryIO, NoReturn
 
 from ..errors import Invalid, NotFound
-from ..recall.instants import dashed, exact
+from ..memory.rows import dashed, exact
 from ..recall.text import MAX_DEPTH, clean, depth_of
 
 MAX_DIGITS = 20  # an INTEGER of SQLite has 19, and long ones take quadratic time to parse

@@ -32,15 +32,14 @@ from ..engine.engine import Engine, Progress, Scrubbed, Transaction, noop
 from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
-from ..memory.agents import AgentEntryId
 from ..memory.erasure import Erasure, ErasureId, ReceiptTable, first_of, past_memories
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import swept, unswept
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
-from ..memory.retention import BY_CLOCK, Kind, Retentions
 from ..memory.saves import RevisionTable
-from ..memory.space import TRAITS, Project, SpaceKind
+from ..memory.sight import AgentEntryId
+from ..memory.space import BY_CLOCK, TRAITS, Kind, Project, Retentions, SpaceKind
 from ..openintent import agents
 from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events

@@ -12,29 +12,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from hashlib import sha256
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import DamagedRow
-from ..light import Lazy, dataclass, field
-from . import agents, sight
+from ..light import dataclass, field
+from . import sight
 from .access import Caller, TenantId
-from .retention import LARGEST_CAPACITY
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from .space import (
     GLOBAL_AREA,
     GLOBAL_SCOPE,
+    LARGEST_CAPACITY,
     LAST_AREA,
     UNINDEXED_AREA,
     ErasureKind,
     SpaceKind,
     is_partition,
 )
-
-if TYPE_CHECKING:
-    from . import guardrails
-else:
-    guardrails = Lazy(__package__, ".guardrails")
-
 
 Fix = Callable[[], str]
 """Does what is safe about a finding, and says in a sentence what it did."""
@@ -132,23 +126,23 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "passes.written": texts_of,
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
-    "tasks.status": agents.TaskStatus,
-    "tasks.policy": lambda text: guardrails.policy_of(text),  # noqa: PLW0108 - at first use
+    "tasks.status": sight.TaskStatus,
+    "tasks.policy": sight.policy_of,
     "tasks.details": lambda text: sight.details_of(text, sight.DETAILS_OF_TASK),
     "agents.episodic_capacity": _whole(1, LARGEST_CAPACITY),
-    "agent_spaces.tier": agents.Tier,
-    "agent_memories.tier": agents.Tier,
-    "agent_memories.priority": agents.Priority,
-    "agent_memories.sensitivity": agents.Sensitivity,
-    "agent_memories.binding": agents.Binding,
-    "agent_events.binding": agents.Binding,
-    "namespaces.default_access": agents.Access,
-    "namespace_access.access": agents.Access,
-    "events.type": (agents.LOGGED | {*agents.EventType}).__contains__,
+    "agent_spaces.tier": sight.Tier,
+    "agent_memories.tier": sight.Tier,
+    "agent_memories.priority": sight.Priority,
+    "agent_memories.sensitivity": sight.Sensitivity,
+    "agent_memories.binding": sight.Binding,
+    "agent_events.binding": sight.Binding,
+    "namespaces.default_access": sight.Access,
+    "namespace_access.access": sight.Access,
+    "events.type": (sight.LOGGED | {*sight.EventType}).__contains__,
     "events.payload": _json,
     "intents.details": lambda text: sight.details_of(text, sight.DETAILS_OF_INTENT),
-    "coordinators.details": lambda text: guardrails.guardrails_of(text),  # noqa: PLW0108 - as above
-    "grants.permission": agents.Permission,
+    "coordinators.details": sight.guardrails_of,
+    "grants.permission": sight.Permission,
     "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,
     "runs.refs": texts_of,
@@ -186,7 +180,7 @@ ROWS: Mapping[str, Mapping[str, Check]] = {
     "spaces": {"partition": lambda row: (row["area"] <= GLOBAL_AREA
                                          or is_partition(row["partition"]))
                and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)},
-    "agent_memories": {"attempt": lambda row: row["binding"] != agents.Binding.TASK
+    "agent_memories": {"attempt": lambda row: row["binding"] != sight.Binding.TASK
                        or row["attempt"] is not None,
                        "content": _has_value},
     "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()

@@ -9,13 +9,21 @@ from typing import Annotated, Any, NewType
 from ..engine.engine import Engine, Transaction
 from ..errors import DamagedRow, NotFound
 from ..light import dataclass, field, replace
-from ..recall.instants import first_uid
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
-from .retention import BY_CLOCK, Held, Kind, Retentions
-from .rows import EARLIEST, UNSTORED, Column, RowMapper, count, instant, micros, reads
+from .rows import EARLIEST, UNSTORED, Column, RowMapper, count, first_uid, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
-from .space import NO_PROJECT, ErasureKind, Project, SpaceKind, in_a_session
+from .space import (
+    BY_CLOCK,
+    NO_PROJECT,
+    ErasureKind,
+    Held,
+    Kind,
+    Project,
+    Retentions,
+    SpaceKind,
+    in_a_session,
+)
 from .table import Connection, Dialect, Sql, Table
 
 ErasureId = NewType("ErasureId", str)

@@ -22,8 +22,8 @@ from ..light import Lazy, dataclass, fields, is_dataclass
 from .access import Caller, IdempotentRequest
 from .memory import MemoryId
 from .redactor import require_margin
-from .retention import Kind
 from .rows import EARLIEST, Column, RowMapper, micros
+from .space import Kind
 from .table import Table
 
 if TYPE_CHECKING:

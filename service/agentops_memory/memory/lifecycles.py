@@ -11,7 +11,6 @@ from typing import NamedTuple, cast
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..light import dataclass, replace
-from ..recall.instants import MICROSECOND
 from .erasure import MAX_STEP
 from .memories import MemoryTable
 from .memory import (
@@ -32,7 +31,7 @@ from .memory import (
     undeleted,
 )
 from .memory import superseded as superseded_sql
-from .rows import instant, micros, portion, reads
+from .rows import MICROSECOND, instant, micros, portion, reads
 from .search import Filter
 from .space import GLOBAL_SCOPE, Space
 from .table import GLOBAL, Dialect, FilteredTable, Sql

@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any
 
 from ..light import dataclass, field, replace
-from ..recall.instants import Uids
 from ..recall.text import content_hash, fingerprint
 from .memory import (
     ENDED,
@@ -29,7 +28,7 @@ from .memory import (
     memory_text,
     undeleted,
 )
-from .rows import EARLIEST, MAX_LIST, micros, optional_micros, portion, reads
+from .rows import EARLIEST, MAX_LIST, Uids, micros, optional_micros, portion, reads
 from .search import Filter
 from .space import (
     GLOBAL_SCOPE,

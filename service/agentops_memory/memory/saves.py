@@ -13,7 +13,6 @@ from ..engine.engine import Transaction, WriteTarget, within_one_project
 from ..errors import Conflict, Invalid, NotFound, required
 from ..light import dataclass, replace
 from ..recall.features import Feature, Features
-from ..recall.instants import LATEST
 from ..recall.query import understood
 from ..recall.text import content_hash
 from ..secrets.redaction import Rules
@@ -36,7 +35,7 @@ from .memory import (
     text_row,
 )
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
-from .rows import count, instant, micros, portion, reads, texts_of
+from .rows import LATEST, count, instant, micros, portion, reads, texts_of
 from .search import Filter
 from .sessions import SessionTable, project_entered, project_warning
 from .space import GLOBAL_SCOPE, ErasureKind, History, in_a_session

@@ -1,7 +1,10 @@
-"""Where memories live: projects, stores and others, and the traits of their kinds, in SQL too."""
+"""What memory lies in, and how long it is kept: projects, stores and other spaces, the traits of
+their kinds, in SQL too; and the retention of each kind of data.
+"""
 
 import unicodedata
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
 from typing import Any, NewType
@@ -145,7 +148,6 @@ GLOBAL_AREA = 0  # of the index: of the global memories of every project
 UNINDEXED_AREA = -1  # of spaces that are not in it
 LAST_AREA = (1 << 22) - 1  # above it, no row number of the index is left
 
-
 _OF_PROJECTS = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if traits.has_sessions)
 OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # of `spaces s`
 
@@ -153,8 +155,6 @@ OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # of `spaces s`
 # A memory has a session if the kind of its space has sessions. It is read from the memory, as the
 # partial indexes `memories_in_time` and `memories_in_store` do: SQLite reads along one of them only
 # for a statement that says the same.
-
-
 def in_a_session(memories: str) -> str:
     """The condition that memories, under an alias or the name of their table, have a session."""
     return f"{memories}.session_id IS NOT NULL"
@@ -215,3 +215,111 @@ def named(space: Space) -> str:
 
 def names_of(space: Space) -> dict[str, object]:
     return {"project": space.project or None, "scope": space.scope}
+
+
+FOR_EVER = timedelta()
+LARGEST_CAPACITY = 100_000  # episodic entries of an agent
+
+
+class Kind(StrEnum):
+    DELETED = "deleted"
+    EXPIRED = "expired"
+    REVISIONS = "revisions"
+    IDEMPOTENCY = "idempotency"
+    AUDIT = "audit"
+    RECEIPTS = "receipts"
+    EVENTS = "events"
+    LOG = "log"
+
+
+WHAT = {
+    Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
+    Kind.EXPIRED: "expired observations, with their revisions, and entries of agents",
+    Kind.REVISIONS: "revisions of an observation",
+    Kind.IDEMPOTENCY: "idempotency records",
+    Kind.AUDIT: "audit lines",
+    Kind.RECEIPTS: "erasure receipts whose bytes are gone",
+    Kind.EVENTS: "events of agents' memory, and of runs that have ended",
+    Kind.LOG: "logs of intents, with their archives, and finished tasks",
+}
+BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # by age; revisions are kept by number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retentions:
+    """How long each kind is kept, and how many of the newest revisions; 0 is without limit."""
+
+    deleted: timedelta = FOR_EVER
+    expired: timedelta = timedelta(days=30)
+    revisions: int = 100  # an audit hook upserts one key on every tool call
+    idempotency: timedelta = timedelta(hours=24)
+    audit: timedelta = timedelta(days=400)
+    receipts: timedelta = FOR_EVER
+    events: timedelta = timedelta(days=30)
+    log: timedelta = FOR_EVER
+
+    def time(self, kind: Kind) -> timedelta:
+        """The retention of a kind that is kept by age.
+
+        A receipt is kept at least as long as an idempotency record that may name it.
+        """
+        time: timedelta = getattr(self, kind.value)
+        if kind is Kind.RECEIPTS:
+            return max(time, self.idempotency) if time and self.idempotency else FOR_EVER
+        return time
+
+    def until(self, kind: Kind, now: datetime) -> datetime | None:
+        """The instant up to which data is past its retention; None if nothing expires."""
+        return now - self.time(kind) if self.time(kind) else None
+
+    def oldest(self, newest: int) -> int:
+        return newest - self.revisions + 1 if self.revisions else 1
+
+
+USUAL = Retentions()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """How much of a kind is stored, and how many rows the next sweep would remove.
+
+    The size is an estimate in bytes; that of the audit is exact.
+    """
+
+    kind: Kind
+    rows: int
+    size: int
+    oldest: datetime | None
+    past_retention: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capacities:
+    """How many entries an agent has at most (RFC-0015 §9.4): working ones outside of tasks,
+    and episodic.
+    """
+
+    working: int = 1_000
+    episodic: int = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """How much a tenant's storage holds; its counts are unknown if it cannot be read."""
+
+    size: int  # bytes on the disk
+    memories: int | None = None  # live ones, of projects
+    sessions: int | None = None
+    stores: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageStats:
+    """What it is made of, in bytes, and what it keeps for a time."""
+
+    database: int  # with what is free, and the index
+    free: int  # pages that hold nothing, for what comes
+    index: int  # the words of the memories
+    log: int
+    copies: int  # beside it
+    held: tuple[Held, ...]

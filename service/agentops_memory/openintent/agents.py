@@ -13,15 +13,14 @@ from ..errors import Denied, Invalid, NotFound, Unreadable
 from ..light import dataclass, fields
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
-from ..memory.agents import Tier, Viewer
 from ..memory.erasure import MAX_STEP
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
-from ..memory.retention import LARGEST_CAPACITY, Capacities
 from ..memory.rows import Column, RowMapper, count, micros, optional_instant, reads
 from ..memory.rows import portion as fitting
-from ..memory.sight import ACTIVE, HERE, Visibility, sum_of, unfinished
+from ..memory.sight import ACTIVE, HERE, Tier, Viewer, Visibility, sum_of, unfinished
+from ..memory.space import LARGEST_CAPACITY, Capacities
 from ..memory.table import Sql
 from .api import FullRecord, Left, Time, kilobytes, portion
 from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some

@@ -24,12 +24,12 @@ from ..http.query import ENTRY, instant, known_uid, natural, parameter
 from ..light import dataclass, replace
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
-from ..memory.agents import IntentId, Viewer
 from ..memory.idempotency import is_due
 from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
 from ..memory.redactor import written as compact_text
 from ..memory.rows import portion as fitting
 from ..memory.saves import Written
+from ..memory.sight import IntentId, Viewer
 from ..memory.table import Attributes
 from ..recall.visible import has_controls
 from ..record import Record

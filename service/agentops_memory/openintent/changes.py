@@ -13,26 +13,25 @@ from ..errors import AtItem, BadFields, Denied, Refusal, required
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import AgentId
-from ..memory.agents import (
+from ..memory.idempotency import once
+from ..memory.memories import MemoryTable, SpaceTable
+from ..memory.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
+from ..memory.redactor import Redactor, require_room
+from ..memory.rows import micros
+from ..memory.saves import changed_at, created, revised
+from ..memory.sight import (
     Access,
     AgentEntryId,
     Binding,
     EventType,
+    Guardrails,
     IntentId,
     Labels,
     TaskId,
     Tier,
     Viewer,
 )
-from ..memory.guardrails import Guardrails
-from ..memory.idempotency import once
-from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
-from ..memory.redactor import Redactor, require_room
-from ..memory.retention import Capacities
-from ..memory.rows import micros
-from ..memory.saves import changed_at, created, revised
-from ..memory.space import NO_PROJECT, Space, SpaceKind
+from ..memory.space import NO_PROJECT, Capacities, Space, SpaceKind
 from ..memory.table import Sql
 from . import drafts, entries, events, intents
 from .agents import capacity_of

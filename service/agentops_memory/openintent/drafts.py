@@ -11,8 +11,8 @@ from ..errors import BadFields, Denied, Invalid
 from ..http.bodies import BODY_CONFIG, fault_of, present
 from ..http.query import ENTRY, public_id
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
-from ..memory.agents import Priority, Sensitivity, Tier, Viewer
 from ..memory.redactor import MAX_KEY, Redactor, is_plain
+from ..memory.sight import Priority, Sensitivity, Tier, Viewer
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, EntryKey, clean_tags, names_of

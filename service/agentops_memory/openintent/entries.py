@@ -11,21 +11,32 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
 from starlette.requests import Request
 
-from ..engine.engine import Sealer, Transaction
+from ..engine.engine import Sealed, Sealer, Transaction
 from ..errors import BadFields, NotFound, Unavailable, Unreadable
 from ..http.bodies import query_of
 from ..http.protocol import Parameter
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import Query, parameter, public_id
 from ..light import dataclass, replace
-from ..memory import agents, sight
+from ..memory import sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
-from ..memory.agents import SEALED, AgentEntryId, Binding, IntentId, Labels, Priority, Tier, Viewer
 from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undeleted
 from ..memory.memory import expired as is_expired
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.rows import Column, RowMapper, count, micros
-from ..memory.sight import HAS_ENDED, HERE, Visibility
+from ..memory.sight import (
+    HAS_ENDED,
+    HERE,
+    SEALED,
+    AgentEntryId,
+    Binding,
+    IntentId,
+    Labels,
+    Priority,
+    Tier,
+    Viewer,
+    Visibility,
+)
 from ..memory.table import Attributes, Sql, Table, step
 from ..recall.text import object_of
 from .api import MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time, instant_in
@@ -98,7 +109,7 @@ class AgentEntry(FullRecord):
         Priority,
         PlainSerializer(lambda it: it.name.lower(), return_type=Literal["low", "normal", "high"]),
     ] = Priority.NORMAL
-    sensitivity: agents.Sensitivity | None = None
+    sensitivity: sight.Sensitivity | None = None
     curated_by: str | None = None
     created_by: AgentId
     version: Annotated[int, Column("m.revision")]
@@ -357,10 +368,10 @@ class SealTable(Table):
                  WHERE memory_id IN (SELECT value FROM {self._sql.ids("listed")})""",
             ids=json.dumps(ids),
         )
-        sealed = {id_: agents.Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
+        sealed = {id_: Sealed(key=k, nonce=n, text=text) for id_, k, n, text in rows}
         return [self._opened(it, sealed.get(it.memory)) if it.is_lost else it for it in every]
 
-    def _opened(self, entry: AgentEntry, sealed: agents.Sealed | None) -> AgentEntry:
+    def _opened(self, entry: AgentEntry, sealed: Sealed | None) -> AgentEntry:
         if self._sealer is None or sealed is None:
             return entry
         value = self._sealer.opened(sealed, self._bound_to(entry.entry_key))

@@ -26,8 +26,18 @@ from ..http.query import parameter, public_id
 from ..light import dataclass
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
-from ..memory.agents import (
+from ..memory.erasure import ErasureId, ReceiptTable
+from ..memory.idempotency import once
+from ..memory.memories import MemoryTable
+from ..memory.memory import MemoryId, live
+from ..memory.redactor import require_room
+from ..memory.redactor import written as compact_text
+from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
+from ..memory.saves import Written
+from ..memory.sight import (
     LOGGED,
+    OF_LOG,
+    OF_MEMORY,
     Access,
     Binding,
     EventType,
@@ -38,15 +48,6 @@ from ..memory.agents import (
     Tier,
     Viewer,
 )
-from ..memory.erasure import ErasureId, ReceiptTable
-from ..memory.idempotency import once
-from ..memory.memories import MemoryTable
-from ..memory.memory import MemoryId, live
-from ..memory.redactor import require_room
-from ..memory.redactor import written as compact_text
-from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
-from ..memory.saves import Written
-from ..memory.sight import OF_LOG, OF_MEMORY
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api

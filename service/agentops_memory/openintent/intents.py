@@ -20,14 +20,26 @@ from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault, must
 from ..http.protocol import Operation
 from ..memory.access import AgentId, Caller, Role
-from ..memory.agents import CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
-from ..memory.guardrails import Guardrails, guardrails_of
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, micros
 from ..memory.saves import Written
-from ..memory.sight import ACTIVE, DETAILS_OF_COORDINATOR, DETAILS_OF_INTENT, GRANTED, IS_OVER
+from ..memory.sight import (
+    ACTIVE,
+    DETAILS_OF_COORDINATOR,
+    DETAILS_OF_INTENT,
+    GRANTED,
+    IS_OVER,
+    CoordinatorId,
+    GrantId,
+    Guardrails,
+    IntentId,
+    Permission,
+    Standing,
+    Viewer,
+    guardrails_of,
+)
 from ..memory.table import Sql
 from ..telemetry import annotate
 from . import api

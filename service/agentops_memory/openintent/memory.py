@@ -19,12 +19,12 @@ from ..http.query import ENTRY, public_id
 from ..light import dataclass, field, replace
 from ..memory import sight
 from ..memory.access import Caller, Role, TenantId
-from ..memory.agents import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.memory import MemoryId
 from ..memory.redactor import MAX_KEY, Redactor, aside
-from ..memory.retention import Capacities
 from ..memory.rows import micros
 from ..memory.saves import Written
+from ..memory.sight import SEALED, AgentEntryId, Tier, Viewer
+from ..memory.space import Capacities
 from ..memory.table import Sql
 from ..recall.features import Features
 from ..telemetry import annotate, count

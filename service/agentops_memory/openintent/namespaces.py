@@ -13,14 +13,13 @@ from ..http.bodies import BODY_CONFIG, answered, fault_of
 from ..http.protocol import Operation
 from ..light import replace
 from ..memory.access import Role
-from ..memory.agents import Access, Permissions, Viewer
 from ..memory.idempotency import once
 from ..memory.memory import live
 from ..memory.redactor import Redactor, require_room
 from ..memory.rows import count, instant, micros, reads
 from ..memory.saves import Written
 from ..memory.sight import NAMESPACES as KNOWN
-from ..memory.sight import access_in, permissions, seen, sum_of
+from ..memory.sight import Access, Permissions, Viewer, access_in, permissions, seen, sum_of
 from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate

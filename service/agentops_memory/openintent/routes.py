@@ -16,9 +16,9 @@ from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, parameter, public_id
 from ..light import replace
 from ..memory.access import Role
-from ..memory.agents import Tier, Viewer
 from ..memory.redactor import Redactor
 from ..memory.search import Filter, Method, SearchResult
+from ..memory.sight import Tier, Viewer
 from ..recall import recall
 from ..recall.query import Query, understood
 from ..recall.recall import K

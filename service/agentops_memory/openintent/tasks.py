@@ -17,23 +17,25 @@ from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
 from ..light import replace
 from ..memory.access import AgentId, Caller
-from ..memory.agents import (
-    OF_STATUS,
-    Binding,
-    EventType,
-    IntentId,
-    Labels,
-    TaskId,
-    TaskStatus,
-    Viewer,
-)
-from ..memory.guardrails import Policy, policy_of
 from ..memory.idempotency import once
 from ..memory.memory import expired
 from ..memory.redactor import require_margin, require_room
 from ..memory.rows import Column, RowMapper, micros, reads
 from ..memory.saves import Written
-from ..memory.sight import DETAILS_OF_TASK, FINISHED
+from ..memory.sight import (
+    DETAILS_OF_TASK,
+    FINISHED,
+    OF_STATUS,
+    Binding,
+    EventType,
+    IntentId,
+    Labels,
+    Policy,
+    TaskId,
+    TaskStatus,
+    Viewer,
+    policy_of,
+)
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..telemetry import annotate

@@ -18,13 +18,12 @@ from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, ChangeKind, MemoryId
 from ..memory.redactor import RunKey, aside, require_room
-from ..memory.rows import Column, RowMapper
+from ..memory.rows import Column, RowMapper, whole_milliseconds
 from ..memory.saves import Written, revised
 from ..memory.search import Filter
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..recall import recall
-from ..recall.instants import whole_milliseconds
 from ..recall.query import Query as Words
 from ..recall.query import understood
 from ..record import CamelRecord

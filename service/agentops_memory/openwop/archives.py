@@ -29,11 +29,10 @@ from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
 from ..memory.redactor import require_room
-from ..memory.rows import micros
+from ..memory.rows import micros, whole_milliseconds
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
-from ..recall.instants import whole_milliseconds
 from ..recall.query import STOPWORDS
 from ..recall.text import sha256_of
 from . import api, passes

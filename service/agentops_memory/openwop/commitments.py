@@ -26,11 +26,18 @@ from ..memory.access import Caller
 from ..memory.idempotency import once
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
-from ..memory.rows import EARLIEST, Column, RowMapper, micros, optional_micros
+from ..memory.rows import (
+    EARLIEST,
+    Column,
+    RowMapper,
+    exact,
+    micros,
+    optional_micros,
+    whole_milliseconds,
+)
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
-from ..recall.instants import exact, whole_milliseconds
 from ..record import CamelRecord, Milliseconds
 from . import api
 from .api import BASE, CAMEL, Page, Param, Query, Serving, op, present, reading

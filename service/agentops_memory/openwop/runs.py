@@ -23,6 +23,7 @@ from ..memory.rows import (
     LAST,
     Column,
     RowMapper,
+    Uids,
     count,
     instant,
     micros,
@@ -31,7 +32,6 @@ from ..memory.rows import (
 )
 from ..memory.space import MemoryRef
 from ..memory.table import Sql, Table
-from ..recall.instants import Uids
 from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values

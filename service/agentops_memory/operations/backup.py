@@ -23,7 +23,7 @@ from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sy
 from ..errors import Conflict, Invalid, NotFound, Refusal
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
-from ..recall.instants import rendered
+from ..memory.rows import rendered
 from ..record import Record
 from ..settings import Settings
 from ..sqlite.snapshots import Contents, snapshot

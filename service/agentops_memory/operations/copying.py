@@ -24,8 +24,7 @@ from ..engine.engine import noop
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
 from ..errors import Refusal, Unavailable
 from ..light import dataclass, field
-from ..memory.access import TenantId
-from ..memory.keys import By, KeyRegistry, KeyRing
+from ..memory.access import By, KeyRegistry, KeyRing, TenantId
 from ..memory.rows import micros
 from ..postgresql.connection import PostgresConnection, control
 from ..postgresql.engine import SERVES

@@ -23,9 +23,8 @@ from ..engine.files import DRAFT, file_system, is_network, leftovers, opened, re
 from ..errors import Refusal, SettingRefused, Unavailable, sentence_of
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace
-from ..memory.access import DEFAULT_TENANT, TenantId
+from ..memory.access import DEFAULT_TENANT, KeyRegistry, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
-from ..memory.keys import KeyRegistry
 from ..settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as library
 from ..sqlite.examination import CHECKS_OF_FILE, check_database

@@ -11,9 +11,8 @@ from pathlib import Path
 from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
 from ..light import dataclass
-from ..memory.access import DEFAULT_TENANT, TenantId
+from ..memory.access import DEFAULT_TENANT, By, Key, TenantId
 from ..memory.erasure import Erasure
-from ..memory.keys import By, Key
 from ..settings import Settings
 from ..sqlite import snapshots
 from ..sqlite.migrate import newest_format

@@ -34,13 +34,11 @@ from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.projects import row_counts
-from ..memory.retention import USUAL, Retentions
-from ..memory.rows import instant, micros
-from ..memory.space import ErasureKind
+from ..memory.rows import EPOCH, Uids, instant, micros
+from ..memory.space import USUAL, ErasureKind, Retentions
 from ..memory.table import Sql
 from ..recall.cache import IndexCache
 from ..recall.features import ALL, Features
-from ..recall.instants import EPOCH, Uids
 from .connection import connect, damaged, translated
 from .index import FIRST
 from .migrate import all_up_to_date, schema_of

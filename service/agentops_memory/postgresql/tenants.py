@@ -18,14 +18,12 @@ import psycopg
 
 from ..errors import Busy, Conflict, Refusal, StartRefused, Unavailable
 from ..light import dataclass, replace
-from ..memory.access import Caller, TenantId
+from ..memory.access import By, Caller, KeyRegistry, KeyRing, Put, TenantId
 from ..memory.damage import Finding, failed, note, ok, some_of, warn
 from ..memory.erasure import held
-from ..memory.keys import By, KeyRegistry, KeyRing, Put
 from ..memory.memory import undeleted
-from ..memory.retention import Counted, Held, Kind, Retentions, StorageStats
 from ..memory.rows import instant, micros
-from ..memory.space import in_a_session
+from ..memory.space import Counted, Held, Kind, Retentions, StorageStats, in_a_session
 from ..operations.files import keys
 from ..operations.files.keys import by_key, line
 from .connection import (

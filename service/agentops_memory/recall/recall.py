@@ -10,7 +10,6 @@ from ..engine.engine import Engine, Transaction, noop
 from ..errors import WITHOUT_WORDS, NotFound
 from ..light import Lazy, dataclass, replace
 from ..memory.access import Caller, TenantId
-from ..memory.agents import Viewer
 from ..memory.lifecycles import with_links
 from ..memory.memories import AT_ONCE, MemoryTable
 from ..memory.memory import Memory, MemoryId, Text
@@ -30,7 +29,7 @@ from ..memory.search import (
     Tier,
 )
 from ..memory.sessions import SessionTable
-from ..memory.sight import reads_namespace
+from ..memory.sight import Viewer, reads_namespace
 from ..memory.space import GLOBAL_SCOPE, Project, StoreId
 from .features import ALL, Feature, Features
 from .query import MAX_PROMPT, TIMEOUT, Query, understood, words

@@ -38,11 +38,11 @@ from ..light import Lazy, dataclass
 from ..memory.access import Caller
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ReceiptTable
-from ..memory.retention import USUAL, Retentions
+from ..memory.rows import Uids
+from ..memory.space import USUAL, Retentions
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.features import ALL, Features
 from ..recall.held_reads import HeldReads
-from ..recall.instants import Uids
 from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,

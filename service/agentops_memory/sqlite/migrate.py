@@ -24,10 +24,9 @@ from ..engine.files import drafts, private_file
 from ..errors import StartRefused, Unavailable
 from ..light import dataclass
 from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
-from ..memory.rows import instant, micros, tag_array
+from ..memory.rows import instant, micros, parsed, tag_array, uid_of
 from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
 from ..recall.features import ALL, Features
-from ..recall.instants import parsed, uid_of
 from ..recall.stems import rules
 from ..recall.text import clean, content_hash
 from ..recall.visibility import MOST_IDS

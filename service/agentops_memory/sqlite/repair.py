@@ -19,13 +19,12 @@ from ..engine.engine import Sealer
 from ..errors import Unavailable, reason
 from ..light import dataclass
 from ..memory.access import TenantId
-from ..memory.agents import Access
 from ..memory.damage import DERIVED, Fix, TableCheck, named, some_of
 from ..memory.memory import undeleted
-from ..memory.rows import micros
+from ..memory.rows import micros, rendered
+from ..memory.sight import Access
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
-from ..recall.instants import rendered
 from .connection import CHANGING, change, connect, drop_statements, faults_of
 from .dialect import NotText, run
 from .index import Index

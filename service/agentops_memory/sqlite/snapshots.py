@@ -16,9 +16,8 @@ from ..errors import Busy, Refusal, reason
 from ..memory.damage import GARBAGE
 from ..memory.erasure import Erasure, ErasureId, receipts
 from ..memory.memory import deleted, undeleted
-from ..memory.rows import LAST, instant
+from ..memory.rows import LAST, instant, rendered
 from ..memory.space import in_a_session, in_no_session
-from ..recall.instants import rendered
 from ..record import Record
 from .connection import CHANGING, connect, faults_of
 from .dialect import primary_code

@@ -25,8 +25,7 @@ from ..light import dataclass, field, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..memory.erasure import held
 from ..memory.memory import undeleted
-from ..memory.retention import Counted, Retentions, StorageStats
-from ..memory.space import in_a_session
+from ..memory.space import Counted, Retentions, StorageStats, in_a_session
 from ..recall.features import ALL, Features
 from ..recall.held_reads import HeldReads
 from .connection import change, connect, sizes_of

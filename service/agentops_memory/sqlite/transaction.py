@@ -27,13 +27,13 @@ from ..memory.access import EVERYTHING, Caller
 from ..memory.erasure import MAX_STEP
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId, Moment, Shown
+from ..memory.rows import EPOCH
 from ..memory.sessions import SessionTable
 from ..memory.space import GLOBAL_AREA, Project, place_of
 from ..memory.table import Known
 from ..recall.cache import DatabaseIndex, Token
 from ..recall.features import Features
 from ..recall.held_reads import HeldReads, Place, Stored
-from ..recall.instants import EPOCH
 from ..recall.visibility import Visibility
 from .connection import (
     Check,

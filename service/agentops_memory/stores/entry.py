@@ -19,11 +19,10 @@ from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text, live
 from ..memory.redactor import require_room
-from ..memory.rows import UNSTORED, Column, RowMapper, micros
+from ..memory.rows import UNSTORED, Column, RowMapper, micros, uid_after
 from ..memory.saves import Written, changed_at, created, revised
 from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId, in_no_session
 from ..memory.table import Sql
-from ..recall.instants import uid_after
 from ..recall.text import sha256_of
 from ..record import Microseconds, Record
 from . import store as rules

@@ -14,13 +14,13 @@ from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import Caller, Role
 from agentops_memory.memory.idempotency import once
 from agentops_memory.memory.redactor import require_room
+from agentops_memory.memory.rows import whole_milliseconds
 from agentops_memory.memory.saves import Written
 from agentops_memory.memory.space import MemoryRef
 from agentops_memory.openwop.adapter import removed
 from agentops_memory.openwop.api import RefEntryId, Screen, Serving, require_plain, require_ref
 from agentops_memory.openwop.commitments import arm, conditions_of, meet
 from agentops_memory.openwop.entries import RefEntry, RefTable, added
-from agentops_memory.recall.instants import whole_milliseconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,10 @@ from ...engine.files import drafts
 from ...errors import Refusal
 from ...memory.access import tenant_id
 from ...memory.damage import some_of
+from ...memory.rows import rendered
 from ...operations.backup import Archived, Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
-from ...recall.instants import rendered
 from ...settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import output as out

@@ -24,13 +24,13 @@ from ...http.query import ENTRY, STORE, public_id
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
-from ...memory.retention import WHAT, Held, Kind, Retentions, StorageStats
+from ...memory.rows import rendered
+from ...memory.space import WHAT, Held, Kind, Retentions, StorageStats
 from ...operations.doctor import DoctorContext, findings_of, fixed
 from ...operations.files.keys import KeyFile
 from ...operations.files.secrets import RedactionFile
 from ...operations.files.service_lock import service_lock
 from ...operations.scan import Scan, SecretFinding
-from ...recall.instants import rendered
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
 from ...settings import Settings, settings, settings_or_defaults

@@ -13,10 +13,9 @@ from ...engine.engine import Engine
 from ...engine.files import make_folder
 from ...errors import NotFound, Refusal, Unavailable
 from ...memory import access
-from ...memory.access import DEFAULT_TENANT, Caller, Role, TenantId, tenant_id
-from ...memory.keys import Key, issued
+from ...memory.access import DEFAULT_TENANT, Caller, Key, Role, TenantId, issued, tenant_id
+from ...memory.rows import rendered
 from ...operations.files.secrets import SealFile
-from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings import duration

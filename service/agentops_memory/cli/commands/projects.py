@@ -13,12 +13,11 @@ from agentops_memory_client.contract.models import json_object
 from agentops_memory_client.contract.service import Call, MemoryService, params
 
 from ...engine.engine import noop
-from ...memory.access import AgentId, Caller, agent_id, tenant_id
+from ...memory.access import AgentId, Caller, Key, agent_id, tenant_id
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
-from ...memory.keys import Key
 from ...memory.projects import Extent, Projects
+from ...memory.rows import rendered
 from ...memory.space import Project, project_name
-from ...recall.instants import rendered
 from ...recall.text import clean
 from ...recall.visible import printable
 from .. import output as out

@@ -31,24 +31,30 @@ from ...engine.files import (
 )
 from ...errors import Invalid, Unavailable
 from ...light import dataclass
-from ...memory.access import Caller, KeyId, Role, TenantId, agent_patterns, patterns, tenant_id
-from ...memory.keys import (
+from ...memory import rows as instants
+from ...memory.access import (
     DIGEST_BYTES,
     KEYS_RESET,
     SALT_BYTES,
     By,
+    Caller,
     Key,
+    KeyId,
     KeyRegistry,
     KeyRing,
     Put,
+    Role,
     Secret,
+    TenantId,
+    agent_patterns,
     key_id,
     key_name,
+    patterns,
     public_fields,
+    tenant_id,
 )
-from ...memory.retention import Held, Kind
-from ...recall import instants
-from ...recall.instants import rendered
+from ...memory.rows import rendered
+from ...memory.space import Held, Kind
 
 AUDIT_DRAFT = ".part"  # the suffix of the file that is written to replace it
 OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys

@@ -17,13 +17,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ...engine.engine import Sealer
+from ...engine.engine import Sealed, Sealer
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
 from ...errors import Invalid, Refusal, StartRefused, Unavailable
 from ...light import dataclass, field
 from ...memory.access import TenantId, tenant_id
-from ...memory.agents import Sealed
-from ...recall.instants import rendered
+from ...memory.rows import rendered
 from ...secrets.redaction import DEFAULT_RULES, Rules
 
 LARGEST = 1024 * 1024  # bytes; a key that seals takes about 150

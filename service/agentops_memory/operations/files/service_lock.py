@@ -18,7 +18,7 @@ from pathlib import Path
 from ...engine.engine import noop
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
 from ...errors import StartRefused
-from ...recall.instants import parsed, rendered
+from ...memory.rows import parsed, rendered
 
 log = logging.getLogger(__name__)
 
