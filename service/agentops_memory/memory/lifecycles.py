@@ -55,7 +55,6 @@ class LifecycleTable(FilteredTable):
                  {self._sql.leads} memories m ON m.id = l.memory_id
                  WHERE {where} AND l.pinned_at IS NOT NULL AND {live("m")}""",
             project=space.project,
-            **self._moment.values,
         )
 
 
@@ -71,7 +70,6 @@ def unswept(tx: Transaction, limit: int) -> list[MemoryId]:
                      LIMIT :limit) due
              {tx[Sql].dialect.leads} memories m ON m.id = due.memory_id""",
         limit=limit,
-        now=micros(tx.now),
     )
     return [MemoryId(id_) for id_, _ in portion(rows, MAX_STEP, lambda row: row[1])]
 
@@ -85,7 +83,7 @@ def swept(tx: Transaction, memories: Sequence[MemoryId]) -> int:
     taken_out = 0
     for memory in memories:
         with tx.index.updating(memory):
-            taken_out += sum(tx[Sql].column(statement, id=memory, now=micros(tx.now)))
+            taken_out += sum(tx[Sql].column(statement, id=memory))
     return taken_out
 
 
@@ -111,7 +109,6 @@ class SupersessionTable(FilteredTable):
                  WHERE {live("m")}
               ORDER BY 1, 2, 3""",
             ids=json.dumps(list(memories)),
-            **self._moment.values,
         ).fetchall()
         return {
             memory: Links(
@@ -131,7 +128,6 @@ class SupersessionTable(FilteredTable):
                  WHERE {live("m")}
               ORDER BY newer_id, older_id""",
             ids=json.dumps(list(memories)),
-            **self._moment.values,
         )
         return {
             MemoryId(newer): tuple(uid for _, uid in older)

@@ -152,7 +152,7 @@ class MemoryLists(FilteredTable):
             condition = f"{live('n')} AND (n.created_at, n.id) {sign} (:created_at, :id)"
             ids = self._scalars(
                 _newest_of_each(self._sql, spaces, condition, order), project=memory.space.project,
-                created_at=micros(memory.created_at), id=memory.id, limit=count, **self._patterns(),
+                created_at=micros(memory.created_at), id=memory.id, limit=count,
             )  # fmt: skip
             return self.loaded(ids)
 
@@ -178,7 +178,7 @@ class MemoryLists(FilteredTable):
                  WHERE m.id > :after AND {which} AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
-            after=after, limit=limit, **values, **self._patterns(),
+            after=after, limit=limit, **values,
         )  # fmt: skip
 
 
@@ -331,7 +331,7 @@ class MemoryTable(MemoryLists):
     def get(self, memory: Reference) -> Memory | None:
         """The memory with this id, or stable id, if the caller may know of it."""
         column = "m.uid" if isinstance(memory, str) else "m.id"
-        return self._one(f"{column} = :id AND {self._readable}", id=memory, **self._patterns())
+        return self._one(f"{column} = :id AND {self._readable}", id=memory)
 
     def in_store(self, store: StoreId, uid: str) -> Memory | None:
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
@@ -485,7 +485,6 @@ class MemoryTable(MemoryLists):
                    AND EXISTS (SELECT 1
                                  FROM memories {self._sql.hint("memories_by_time")}
                                 WHERE space_id = s.id AND {live("memories")})""",
-            **self._patterns(),
         )
         return set(projects)
 
@@ -498,9 +497,7 @@ class MemoryTable(MemoryLists):
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
         instants = {it: optional_micros(getattr(memory.lifecycle, it)) for it in LIFECYCLE_FIELDS}
-        self._execute(
-            PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants, **self._moment.values
-        )
+        self._execute(PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants)
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         return self._first(
@@ -524,7 +521,7 @@ class MemoryTable(MemoryLists):
         rows = self._execute(
             _saying(self._sql, which, has_key=key is not None), space=space[0],
             fingerprint=searched, hash=hash_, key=key, type=text.type, title=text.title,
-            **values, **self._moment.values,
+            **values,
         )  # fmt: skip
         return self._intact(rows, memory_of)
 

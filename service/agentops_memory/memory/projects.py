@@ -14,7 +14,7 @@ from .imports import merge_at_key
 from .memories import MemoryTable
 from .memory import ENDED, REVISIONS_OF, ChangeKind, MemoryId, indexed, live, undeleted
 from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
-from .rows import micros, optional_instant, portion
+from .rows import optional_instant, portion
 from .saves import revised
 from .sight import Tier
 from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project
@@ -71,13 +71,12 @@ def names(tx: Transaction) -> list[Project]:
                     SELECT project FROM sessions) named
              WHERE {sql.acts_on("project")}
           ORDER BY project""",
-        **sql.patterns(),
     )
 
 
 def row_counts(tx: Transaction) -> RowCounts:
     """Of all projects, and of all else."""
-    return RowCounts(*tx[Sql].run(_ROWS, now=micros(tx.now)).fetchone())
+    return RowCounts(*tx[Sql].run(_ROWS).fetchone())
 
 
 def _some(tx: Transaction, project: Project) -> list[MemoryId]:
@@ -147,7 +146,7 @@ def _same_keys(tx: Transaction, project: Project, into: Project) -> list[tuple[M
              WHERE m.key IS NOT NULL AND {live("m")}
                    AND n.key IS NOT NULL AND {live("n")}
           ORDER BY m.id""",
-        project=project, into=into, now=micros(tx.now),
+        project=project, into=into,
     )  # fmt: skip
     return [(MemoryId(ours), MemoryId(theirs)) for ours, theirs in rows]
 
@@ -324,7 +323,7 @@ def listed(tx: Transaction, project: Project) -> Listed:
                                             ELSE started_at END)
                               FROM sessions
                              WHERE project = :project) changes)""",
-        project=project, now=micros(tx.now),
+        project=project,
     )  # fmt: skip
     memories, sessions, at = row.fetchone()
     return Listed(project, memories, sessions, optional_instant(at))
@@ -390,7 +389,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> Extent:
                                  FROM memories
                                 WHERE id = memory_id)
              WHERE space_id IN {spaces} AND {ENDED}""",
-        now=micros(tx.now), **both,
+        **both,
     )  # fmt: skip
     tx[Sql].run(
         f"""UPDATE memories

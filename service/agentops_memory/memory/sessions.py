@@ -96,7 +96,7 @@ class SessionTable(FilteredTable):
                          WHERE {" AND ".join(conditions)}
                       ORDER BY started_at DESC, number DESC
                          LIMIT :limit"""
-        values = {"project": project, "before": before, **self._patterns()}
+        values = {"project": project, "before": before}
         sessions = self._filled(
             limit, lambda most: self._execute(statement, limit=most, **values), SESSION
         )
@@ -110,7 +110,7 @@ class SessionTable(FilteredTable):
                        AND {self._acts_on("project")}
               ORDER BY started_at DESC, number DESC
                  LIMIT :limit""",
-            project=project, limit=limit, **self._patterns(),
+            project=project, limit=limit,
         )  # fmt: skip
 
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
@@ -124,7 +124,7 @@ class SessionTable(FilteredTable):
                        AND {self._acts_on("project")}
               ORDER BY number
                  LIMIT :limit""",
-            project=project, after=after, limit=limit, **self._patterns(),
+            project=project, after=after, limit=limit,
         )  # fmt: skip
 
     def count(self, project: Project | None) -> int:
@@ -134,16 +134,11 @@ class SessionTable(FilteredTable):
                  WHERE (CAST(:project AS TEXT) IS NULL OR project = :project)
                        AND {self._acts_on("project")}""",
             project=project,
-            **self._patterns(),
         )
 
     def projects(self) -> set[Project]:
         known = "(SELECT DISTINCT project FROM sessions) known"
-        return set(
-            self._texts(
-                f"SELECT project FROM {known} WHERE {self._acts_on('project')}", **self._patterns()
-            )
-        )
+        return set(self._texts(f"SELECT project FROM {known} WHERE {self._acts_on('project')}"))
 
 
 @dataclass(eq=False)

@@ -13,7 +13,7 @@ from ..light import dataclass, field
 from ..recall.text import object_of
 from .access import AgentId
 from .memory import ENDED, IN_FORCE, live
-from .rows import micros, reads
+from .rows import reads
 from .table import Sql
 
 AgentEntryId = NewType("AgentEntryId", str)
@@ -333,7 +333,7 @@ def own(viewer: Viewer) -> Visibility:
 
 def readable(tx: Transaction, viewer: Viewer) -> Visibility:
     values = seen(viewer)
-    row = tx[Sql].run(OPENS, **values, now=micros(tx.now)).fetchone()
+    row = tx[Sql].run(OPENS, **values).fetchone()
     return Visibility(condition=_SHARED if any(row) else OWN, values=values)
 
 
@@ -380,7 +380,7 @@ def reads_namespace(tx: Transaction, viewer: Viewer, name: str) -> bool:
     intact = [*tx[Sql].intact([name], lambda it: permissions(tx, it))]  # damaged, it opens nothing
     return bool(intact) and tx[Sql].exists(
         f"SELECT 1 FROM {NAMESPACES} WHERE k.name = :name AND {access_in('k.name')} >= 1",
-        name=name, now=micros(tx.now), **seen(viewer),
+        name=name, **seen(viewer),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from functools import cache, wraps
+from functools import cache, cached_property, wraps
 from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from ..errors import DamagedRow
@@ -229,11 +229,15 @@ class Table:
     _connection: Connection
     _sql: Dialect
 
+    def _named(self, parameters: dict[str, object]) -> dict[str, object]:
+        """The parameters of a statement, with those that it may name without being given them."""
+        return parameters
+
     def _execute(self, statement: str, **parameters: object) -> Cursor:
-        return self._connection.execute(statement, parameters)
+        return self._connection.execute(statement, self._named(parameters))
 
     def _first(self, read: Callable[[Any], T], statement: str, /, **parameters: object) -> T | None:
-        row = self._connection.execute(statement, parameters).fetchone()
+        row = self._execute(statement, **parameters).fetchone()
         return None if row is None else read(row)
 
     def _fetch(self, of: RowMapper[T], which: str, /, **parameters: object) -> T | None:
@@ -246,19 +250,18 @@ class Table:
         return list(self._intact(rows, of))
 
     def _exists(self, statement: str, **parameters: object) -> bool:
-        return self._connection.execute(statement, parameters).fetchone() is not None
+        return self._execute(statement, **parameters).fetchone() is not None
 
     def _number(self, statement: str, **parameters: object) -> int:
-        ((number,),) = self._connection.execute(statement, parameters)
+        ((number,),) = self._execute(statement, **parameters)
         return int(number)
 
     def _scalars(self, statement: str, **parameters: object) -> list[Any]:
-        return [row[0] for row in self._connection.execute(statement, parameters)]
+        return [row[0] for row in self._execute(statement, **parameters)]
 
     def _texts(self, statement: str, **parameters: object) -> list[Any]:
         """The first column of every row in which it is a text, as it is of all but damaged ones."""
-        rows = self._connection.execute(statement, parameters)
-        first = (tuple.__getitem__(row, 0) for row in rows)
+        first = (tuple.__getitem__(row, 0) for row in self._execute(statement, **parameters))
         return [text for text in first if type(text) is str]
 
     def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
@@ -312,7 +315,7 @@ class Table:
                 return page
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
-        return self._sql.read(self._connection, statement, parameters)
+        return self._sql.read(self._connection, statement, self._named(parameters))
 
     def _insert(self, table: str, /, **row: object) -> None:
         self._connection.execute(inserting(table, tuple(row)), row)
@@ -343,10 +346,23 @@ def _updating(table: str, key: str, columns: tuple[str, ...]) -> str:
 
 @dataclass(eq=False)
 class FilteredTable(Table):
-    """A table of which a caller sees the rows of some projects, as of an instant."""
+    """A table of which a caller sees the rows of some projects, as of an instant.
+
+    Every statement may name that instant, as `:now`.
+    """
 
     _projects: Patterns
     _moment: Moment
+
+    @cached_property
+    def _visible(self) -> dict[str, object]:
+        """The values that `_acts_on` and liveness name."""
+        if self._projects.are_everything:
+            return self._moment.values
+        return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
+
+    def _named(self, parameters: dict[str, object]) -> dict[str, object]:
+        return {**self._visible, **parameters}
 
     def _on_spaces(self, filter_: Filter) -> str:
         """The condition of a filter on the table `spaces s`."""
@@ -389,7 +405,7 @@ class FilteredTable(Table):
     def _values(self, filter_: Filter) -> dict[str, object]:
         names = ("project", "scope", "store", "ref", "agent", "namespace", "type", "tag")
         texts = {"texts": json.dumps(filter_.excluded_types)} if filter_.excluded_types else {}
-        return {**{name: getattr(filter_, name) for name in names}, **texts, **self._patterns()}
+        return {**{name: getattr(filter_, name) for name in names}, **texts, **self._visible}
 
     @property
     def _readable(self) -> str:
@@ -399,12 +415,6 @@ class FilteredTable(Table):
     def _acts_on(self, column: str) -> str:
         """The condition that the caller acts on the project in a column."""
         return "TRUE" if self._projects.are_everything else self._sql.acts_on(column)
-
-    def _patterns(self) -> dict[str, object]:
-        """The values that `_acts_on` and liveness name."""
-        if self._projects.are_everything:
-            return self._moment.values
-        return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
 
 
 class Sql(FilteredTable):
@@ -416,8 +426,7 @@ class Sql(FilteredTable):
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
     texts, filled = Table._texts, Table._filled  # noqa: SLF001
     on_spaces, values = FilteredTable._on_spaces, FilteredTable._values  # noqa: SLF001
-    acts_on, patterns = FilteredTable._acts_on, FilteredTable._patterns  # noqa: SLF001
-    readable = FilteredTable._readable  # noqa: SLF001
+    acts_on, readable = FilteredTable._acts_on, FilteredTable._readable  # noqa: SLF001
 
     @property
     def dialect(self) -> Dialect:

@@ -17,7 +17,7 @@ from ..memory.erasure import MAX_STEP
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
-from ..memory.rows import Column, RowMapper, count, micros, optional_instant, reads
+from ..memory.rows import Column, RowMapper, count, optional_instant, reads
 from ..memory.rows import portion as fitting
 from ..memory.sight import ACTIVE, HERE, Tier, Viewer, Visibility, sum_of, unfinished
 from ..memory.space import LARGEST_CAPACITY, Capacities
@@ -199,7 +199,7 @@ def summary(
                    AND {visible.condition} AND a.task IS NOT NULL
           ORDER BY a.task
              LIMIT {MOST_NAMED}""",
-        agent=agent, now=micros(tx.now), **visible.values,
+        agent=agent, **visible.values,
     )  # fmt: skip
     working, size, *_ = _of_tier(tx, Tier.WORKING, agent, visible)
     episodic, kept, pinned, oldest, newest = _of_tier(tx, Tier.EPISODIC, agent, visible)
@@ -226,7 +226,7 @@ def _coordinates(tx: Transaction, viewer: Viewer, agent: AgentId) -> bool:
               FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}) c
               JOIN tasks t ON t.intent = c.intent
              WHERE t.agent = :agent AND {unfinished("t")}""",
-        viewer=viewer.agent, agent=agent, now=micros(tx.now),
+        viewer=viewer.agent, agent=agent,
     )  # fmt: skip
 
 
@@ -237,7 +237,7 @@ def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: Visibility) -
                    min(m.created_at), max(m.created_at)
               FROM {ENTRIES}
              WHERE a.tier = :tier AND a.agent = :agent AND {HERE} AND {visible.condition}""",
-        tier=tier.value, agent=agent, now=micros(tx.now), **visible.values,
+        tier=tier.value, agent=agent, **visible.values,
     ).fetchone()  # fmt: skip
 
 
@@ -359,6 +359,6 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
              {"" if names is None else which}
           GROUP BY k.name
           ORDER BY k.name""",
-        now=micros(tx.now), **named,
+        **named,
     )  # fmt: skip
     return list(tx[Sql].intact(rows, _LISTED))

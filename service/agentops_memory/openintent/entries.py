@@ -275,7 +275,7 @@ class AgentFilter:
             "updated_before": ("m.updated_at < :updated_before", before and micros(before)),
         }
         parts = [HERE, visible.condition]
-        values: dict[str, object] = {**visible.values, "now": micros(tx.now)}
+        values: dict[str, object] = {**visible.values}
         for name, (condition, value) in conditions.items():
             if value is not None:
                 parts.append(condition)
@@ -390,7 +390,7 @@ def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | No
     """The first entry that fits a condition, regardless of visibility."""
     entry = tx[Sql].first(
         ENTRY, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
-        now=micros(tx.now), **values,
+        **values,
     )  # fmt: skip
     return tx[SealTable].opened([entry])[0] if entry and entry.is_lost else entry
 
@@ -486,14 +486,14 @@ def number_of(tx: Transaction, tier: Tier, agent: AgentId) -> int:
                       FROM lifecycles l
                      {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id
                      WHERE l.{ENDED} AND a.tier = :tier AND a.agent = :agent AND NOT {BOUND})""",
-        tier=tier.value, agent=agent, now=micros(tx.now),
+        tier=tier.value, agent=agent,
     )  # fmt: skip
 
 
 def measured(tx: Transaction, what: str, condition: str, **values: object) -> int:
     """A number or a sum of entries that have not expired, whatever tier they are of."""
     statement = f"SELECT {what} FROM agent_memories a WHERE {condition} AND {UNEXPIRED}"
-    return count(tx[Sql].number(statement, now=micros(tx.now), **values))
+    return count(tx[Sql].number(statement, **values))
 
 
 def expired(
@@ -534,6 +534,6 @@ def victim(
                    AND m.id NOT IN (SELECT value FROM {dialect.ids("listed")})
           ORDER BY a.priority, a.accessed_at, m.updated_at, m.id
              LIMIT 1""",
-        agent=agent, intent=intent, ids=json.dumps(list(but)), now=micros(tx.now),
+        agent=agent, intent=intent, ids=json.dumps(list(but)),
     )  # fmt: skip
     return entry_with(tx, ids[0]) if ids else None

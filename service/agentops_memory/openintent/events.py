@@ -410,14 +410,14 @@ def end(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: bool) -> i
         f"""INSERT INTO lifecycles (memory_id, space_id, expires_at)
             SELECT m.id, m.space_id, :now FROM {ENTRIES} WHERE {WITH_TASK}
                 ON CONFLICT (memory_id) DO UPDATE SET expires_at = excluded.expires_at""",
-        now=micros(tx.now), **of_others,
+        **of_others,
     )  # fmt: skip
     rows = tx[Sql].run(
         f"""SELECT a.agent, a.memory_id, a.size
               FROM agent_memories a
              WHERE {OF_TASK} AND {UNEXPIRED}
           ORDER BY a.agent, a.memory_id""",
-        now=micros(tx.now), **of_task,
+        **of_task,
     )  # fmt: skip
     ending = [Ending(agent, id_, count(size)) for agent, id_, size in rows]
     if not archives:
@@ -554,4 +554,4 @@ def _entries(
 ) -> list[AgentEntry]:
     limit = "" if most is None else f"LIMIT {most:d}"
     statement = f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id {limit}"
-    return entries_of(tx, tx[Sql].run(statement, now=micros(tx.now), **values))
+    return entries_of(tx, tx[Sql].run(statement, **values))

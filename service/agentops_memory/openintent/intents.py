@@ -23,7 +23,7 @@ from ..memory.access import AgentId, Caller, Role
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
-from ..memory.rows import UNSTORED, Column, RowMapper, micros
+from ..memory.rows import UNSTORED, Column, RowMapper
 from ..memory.saves import Written
 from ..memory.sight import (
     ACTIVE,
@@ -196,7 +196,7 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
                             WHERE intent = :id AND agent = :agent AND {GRANTED})
               FROM intents
              WHERE id = :id""",
-        id=intent, agent=viewer.agent, now=micros(tx.now),
+        id=intent, agent=viewer.agent,
     ).fetchone()  # fmt: skip
     if row is None:
         return Standing()
@@ -533,7 +533,7 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
         f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
               FROM coordinators
              WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
-        intent=intent, now=micros(tx.now),
+        intent=intent,
     )  # fmt: skip
     return [guardrails_of(_COORDINATOR(row).details) for row in rows]
 

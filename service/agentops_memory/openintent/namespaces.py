@@ -16,7 +16,7 @@ from ..memory.access import Role
 from ..memory.idempotency import once
 from ..memory.memory import live
 from ..memory.redactor import Redactor, require_room
-from ..memory.rows import count, instant, micros, reads
+from ..memory.rows import count, instant, reads
 from ..memory.saves import Written
 from ..memory.sight import NAMESPACES as KNOWN
 from ..memory.sight import Access, Permissions, Viewer, access_in, permissions, seen, sum_of
@@ -176,7 +176,7 @@ def _page(
 ) -> tuple[int, Sequence[Namespace]]:
     total = tx[Sql].number(
         f"SELECT count(*) FROM {KNOWN} WHERE {access_in('k.name')} >= {Access.READ:d}",
-        now=micros(tx.now), **seen(viewer),
+        **seen(viewer),
     )  # fmt: skip
     return total, readable(tx, viewer, limit, offset)
 
@@ -223,7 +223,7 @@ def _permit(
                ON CONFLICT (name) DO UPDATE
               SET default_access = :access, version = namespaces.version + 1,
                   updated_at = :now""",
-        name=name, access=int(after.default), now=micros(tx.now),
+        name=name, access=int(after.default),
     )  # fmt: skip
     tx[Sql].run("DELETE FROM namespace_access WHERE namespace = :name", name=name)
     tx[Sql].run_all(
@@ -280,6 +280,6 @@ def readable(
           GROUP BY k.name
           ORDER BY k.name
              LIMIT :limit OFFSET :offset""",
-        now=micros(tx.now), limit=limit, offset=offset, **values, **seen(viewer),
+        limit=limit, offset=offset, **values, **seen(viewer),
     )  # fmt: skip
     return list(tx[Sql].intact(rows.fetchall(), made))

@@ -400,7 +400,6 @@ def _assign(tx: Transaction, viewer: Viewer, task: Task, before: AgentId | None)
                        AND coalesce(intent, :intent) = :intent
                        AND NOT {expired("agent_memories.memory_id")}""",
             task=task.id, agent=agent, intent=task.intent_id, attempt=task.attempt,
-            now=micros(tx.now),
         )  # fmt: skip
 
 

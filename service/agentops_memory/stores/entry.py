@@ -19,7 +19,7 @@ from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text, live
 from ..memory.redactor import require_room
-from ..memory.rows import UNSTORED, Column, RowMapper, micros, uid_after
+from ..memory.rows import UNSTORED, Column, RowMapper, uid_after
 from ..memory.saves import Written, changed_at, created, revised
 from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId, in_no_session
 from ..memory.table import Sql
@@ -165,7 +165,7 @@ def _redacted(
               FROM memories m
              WHERE m.id = :memory AND m.revision = :number
                    AND {live("m")} AND {in_no_session("m")}""",
-        memory=before.memory, number=before.number, now=micros(tx.now),
+        memory=before.memory, number=before.number,
     ):  # fmt: skip
         raise StillCurrent(
             "The version is its memory's current one; change or delete the memory first."
@@ -503,7 +503,7 @@ _ENTRY = RowMapper(Entry, "memories", "m.id", alias="m.")
 
 
 def _rows(tx: Transaction, condition: str, **values: object) -> Iterable[Any]:
-    return tx[Sql].run(_selecting(tx, condition), now=micros(tx.now), **values)
+    return tx[Sql].run(_selecting(tx, condition), **values)
 
 
 def _selecting(tx: Transaction, condition: str, but: str = "content") -> str:
@@ -518,7 +518,7 @@ def _selecting(tx: Transaction, condition: str, but: str = "content") -> str:
 
 def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | None:
     statement = _selecting(tx, "m.uid = :uid", but="")
-    return tx[Sql].first(_ENTRY, statement, store=store, uid=entry, now=micros(tx.now))
+    return tx[Sql].first(_ENTRY, statement, store=store, uid=entry)
 
 
 def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iterable[Any]:
@@ -528,6 +528,6 @@ def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iter
     """
     return tx[Sql].stream(
         _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key"),
-        now=micros(tx.now), store=store, first=max(first, prefix),
+        store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
