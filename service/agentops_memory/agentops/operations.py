@@ -465,8 +465,8 @@ class AgentOps(RecallOperations):
         caller = await _writer(request)
         rules = self.rules(caller)
         restored = await self.engine.write(caller, saves.RESTORE, memory_id, body.revision, rules)
-        annotate(_observation_span(restored.memory))
-        return wire.observation(restored.memory, redacted=restored.redacted)
+        annotate(_observation_span(restored.value))
+        return wire.observation(restored.value, redacted=restored.redacted)
 
     async def update_observation(self, request: Question) -> c.Observation:
         memory_id = _memory_id(request)

@@ -17,7 +17,7 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from ..engine.engine import Transaction
-from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused, Unreadable
+from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused
 from ..light import Lazy, dataclass, fields, is_dataclass
 from .access import Caller, IdempotentRequest
 from .memory import MemoryId
@@ -48,12 +48,8 @@ class IdempotencyRecord:
     answer: Annotated[str | None, Column("CASE ids WHEN '' THEN answer ELSE '' END")]
 
 
-def _require_success(record: IdempotencyRecord) -> None:
-    if record.status not in SUCCESSES:
-        raise Unreadable
-
-
-_RECORD = RowMapper(IdempotencyRecord, "done", "key", check=_require_success)
+# Of another status than a success there is no index.
+_RECORD = RowMapper(IdempotencyRecord, "done", "key", check=lambda it: SUCCESSES.index(it.status))
 
 
 class IdempotencyTable(Table):

@@ -34,28 +34,7 @@ from .memory import superseded as superseded_sql
 from .rows import MICROSECOND, instant, micros, portion, reads
 from .search import Filter
 from .space import GLOBAL_SCOPE, Space
-from .table import GLOBAL, Dialect, FilteredTable, Sql
-
-
-@dataclass(eq=False)
-class LifecycleTable(FilteredTable):
-    """The lifecycles of memories, as of the transaction's instant."""
-
-    def pins(self, space: Space) -> int:
-        """The count of live pinned memories of the space's project, or of all global ones."""
-        if space.scope == GLOBAL_SCOPE:
-            where = GLOBAL
-        else:
-            where = f"s.project = :project AND NOT ({GLOBAL})"
-        return self._number(
-            f"""SELECT count(*)
-                  FROM spaces s
-                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
-                       ON l.space_id = s.id
-                 {self._sql.leads} memories m ON m.id = l.memory_id
-                 WHERE {where} AND l.pinned_at IS NOT NULL AND {live("m")}""",
-            project=space.project,
-        )
+from .table import Dialect, FilteredTable, Sql
 
 
 def unswept(tx: Transaction, limit: int) -> list[MemoryId]:
@@ -229,7 +208,7 @@ def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
     is_pinned = before is not None and before.lifecycle.pinned_at is not None
     if is_pinned or after.lifecycle.pinned_at is None or not after.is_live(tx.now):
         return
-    if tx[LifecycleTable].pins(after.space) >= MAX_PINNED:
+    if tx[MemoryTable].pins(after.space) >= MAX_PINNED:
         whose = "global observations" if after.space.scope == GLOBAL_SCOPE else "of a project"
         raise Conflict(f"At most {MAX_PINNED} observations {whose} are pinned; unpin one first.")
 

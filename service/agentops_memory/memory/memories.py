@@ -43,7 +43,7 @@ from .space import (
     names_of,
     require_place,
 )
-from .table import Attributes, Dialect, FilteredTable, Index, Known, Table, step
+from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
 
@@ -124,6 +124,20 @@ class MemoryLists(FilteredTable):
             **self._values(filter_),
         )
         return self.loaded(ids)
+
+    def pins(self, space: Space) -> int:
+        """The count of live pinned memories of the space's project, or of all global ones."""
+        of_project = f"s.project = :project AND NOT ({GLOBAL})"
+        return self._number(
+            f"""SELECT count(*)
+                  FROM spaces s
+                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
+                       ON l.space_id = s.id
+                 {self._sql.leads} memories m ON m.id = l.memory_id
+                 WHERE {GLOBAL if space.scope == GLOBAL_SCOPE else of_project}
+                       AND l.pinned_at IS NOT NULL AND {live("m")}""",
+            project=space.project,
+        )
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """The memories with these ids, in their order, as far as one answer can hold them."""

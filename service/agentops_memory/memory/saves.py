@@ -37,7 +37,7 @@ from .memory import (
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
 from .rows import LATEST, count, instant, micros, portion, reads, texts_of
 from .search import Filter
-from .sessions import SessionTable, project_entered, project_warning
+from .sessions import SessionTable, project_warning
 from .space import GLOBAL_SCOPE, ErasureKind, History, in_a_session
 from .table import Sql, Table
 
@@ -264,14 +264,6 @@ class Written(Generic[T]):
     is_new: bool = False  # whether a write that makes or changes has made it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Amended:
-    """The outcome of a change: the memory as it is now."""
-
-    memory: Memory
-    redacted: int = 0  # secrets removed
-
-
 def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
     if before is not None and tx[MemoryTable].get(before) is None:
         raise Invalid("before_id must be the id of an observation.")
@@ -379,7 +371,7 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     return erasure.id
 
 
-def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Amended:
+def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Written[Memory]:
     before = known(tx, memory)
     tx.caller.require_space(before.space)
     require_room(tx)
@@ -392,7 +384,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Ame
     )  # fmt: skip
     lifecycles.require_key_and_pin(tx, before, after)
     restored = lifecycles.linked(tx, revised(tx, before, after))
-    return Amended(memory=restored, redacted=redactor.count)
+    return Written(value=restored, redacted=redactor.count)
 
 
 def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
@@ -407,7 +399,7 @@ ERASE = once(
     erase, check=_require_writable_if_any,
     on_repeat=lambda tx, erasure, _: erasure and _visible(tx, tx[ReceiptTable].get(erasure)),
 )  # fmt: skip
-RESTORE = once(restore, check=_require_writable, about=lambda it: [it.memory.id])
+RESTORE = once(restore, check=_require_writable, about=lambda it: [it.value.id])
 
 
 class Action(StrEnum):
@@ -448,7 +440,8 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     tx.caller.require_space(draft.space)
     _require_names(tx, draft)
     require_room(tx)
-    owner = project_entered(tx, draft.session, draft.space.project)
+    owner = tx[SessionTable].project_of(draft.session, draft.space.project, tx.now)
+    tx.caller.require_project(owner)
     change = draft.lifecycle
     older = lifecycles.superseded(tx, draft.space, change.supersedes or ())
     if draft.key is not None and (before := lifecycles.at_key(tx, draft.space, draft.key)):
@@ -501,11 +494,11 @@ def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:
 
 
 def _without_text(saved: Saved) -> Saved:
-    """The answer has numbers alone."""
-    text = Text(type=saved.memory.text.type, title="", content="")
+    text = replace(saved.memory.text, title="", content="", tags=())
     return replace(saved, memory=replace(saved.memory, text=text, key=None))
 
 
+# Of a save an answer has numbers alone.
 SAVE = once(save, on_repeat=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
 
 

@@ -74,10 +74,8 @@ class SessionTable(FilteredTable):
         )
 
     def grow(self, session: Session) -> None:
-        self._execute(
-            "UPDATE sessions SET message_count = :count WHERE id = :id",
-            id=session.id, count=session.message_count,
-        )  # fmt: skip
+        statement = "UPDATE sessions SET message_count = :count WHERE id = :id"
+        self._execute(statement, id=session.id, count=session.message_count)
 
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
@@ -261,14 +259,6 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
     return _entered(tx, session, project)
-
-
-def project_entered(tx: Transaction, session: SessionId, project: Project) -> Project:
-    """The project of the session, which is created if it is new; Denied outside the caller's."""
-    require_margin(tx)
-    owner = tx[SessionTable].project_of(session, project, tx.now)
-    tx.caller.require_project(owner)
-    return owner
 
 
 def _entered(tx: Transaction, session: SessionId, project: Project) -> Session:

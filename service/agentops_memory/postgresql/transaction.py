@@ -29,7 +29,7 @@ from ..errors import Busy, DamagedRow
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
 from ..memory.idempotency import IdempotencyTable
-from ..memory.lifecycles import LifecycleTable, SupersessionTable
+from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryLists, MemoryTable
 from ..memory.memory import Memory, MemoryId, SessionId
 from ..memory.saves import RevisionTable
@@ -292,11 +292,10 @@ CLAIMED: Mapping[type, Methods] = {
         **dict.fromkeys(("open", "close", "grow"), lambda claims, it: claims.session(it.id)),
     },
     TranscriptTable: dict.fromkeys(("get", "put", "drop"), Claims.session),
-    LifecycleTable: {"pins": Claims.space},
     # What is linked is of one project: that of a memory which was claimed.
     SupersessionTable: {"of": noop},
     MemoryTable: {
-        "at_key": Claims.space,
+        **dict.fromkeys(("at_key", "pins"), Claims.space),
         **dict.fromkeys(
             ("twin", "insert", "replace", "set_lifecycle", "release_key", "count_duplicate"),
             lambda claims, it: claims.space(it.space),
