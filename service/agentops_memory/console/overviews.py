@@ -155,7 +155,7 @@ class SessionMemoryTable(FilteredTable):
               GROUP BY m.session_id""",
             **{**self._values(Filter()), "texts": json.dumps(sessions)},
         )
-        return dict(iter(rows))
+        return dict(rows.fetchall())
 
     def ids(self, session: SessionId, after: int, limit: int) -> list[MemoryId]:
         return self._scalars(

@@ -76,7 +76,7 @@ def names(tx: Transaction) -> list[Project]:
 
 def row_counts(tx: Transaction) -> RowCounts:
     """Of all projects, and of all else."""
-    return RowCounts(*tx[Sql].run(_ROWS).fetchone())
+    return RowCounts(*tx[Sql].run(_ROWS).fetchall()[0])
 
 
 def _some(tx: Transaction, project: Project) -> list[MemoryId]:
@@ -325,7 +325,7 @@ def listed(tx: Transaction, project: Project) -> Listed:
                              WHERE project = :project) changes)""",
         project=project,
     )  # fmt: skip
-    memories, sessions, at = row.fetchone()
+    ((memories, sessions, at),) = row
     return Listed(project, memories, sessions, optional_instant(at))
 
 
@@ -344,7 +344,7 @@ def extent_of(tx: Transaction, project: Project) -> Extent:
                            AND EXISTS (SELECT 1 FROM memories m WHERE {elsewhere}))""",
         project=project,
     )
-    return Extent(*row.fetchone())
+    return Extent(*row.fetchall()[0])
 
 
 def planned_rename(tx: Transaction, project: Project, new: Project) -> Extent:

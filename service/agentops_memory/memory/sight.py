@@ -333,7 +333,7 @@ def own(viewer: Viewer) -> Visibility:
 
 def readable(tx: Transaction, viewer: Viewer) -> Visibility:
     values = seen(viewer)
-    row = tx[Sql].run(OPENS, **values).fetchone()
+    (row,) = tx[Sql].run(OPENS, **values)
     return Visibility(condition=_SHARED if any(row) else OWN, values=values)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache, cached_property, wraps
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from ..errors import DamagedRow
 from ..light import dataclass, field
@@ -16,6 +16,11 @@ from .memory import Memory, MemoryId, Moment, SessionId, superseded, superseded_
 from .rows import MAX_PAGE, RowMapper, portion
 from .search import Filter
 from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space, place_of
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    import psycopg
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -69,14 +74,8 @@ OF_A_NAMESPACE = """s.id IN (SELECT space_id
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
-class Cursor(Protocol):
-    """What a statement answers, as in PEP 249."""
-
-    @property
-    def rowcount(self) -> int: ...
-    def fetchone(self) -> Any: ...
-    def fetchall(self) -> list[Any]: ...
-    def __iter__(self) -> Iterator[Any]: ...
+Cursor: TypeAlias = "sqlite3.Cursor | psycopg.Cursor[Any]"
+"""What a statement answers: its rows, or how many it has changed."""
 
 
 class Connection(Protocol):

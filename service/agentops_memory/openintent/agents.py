@@ -342,7 +342,7 @@ def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
              WHERE {condition}""",
         **values,
     )
-    working, episodic, size = counts.fetchone()
+    ((working, episodic, size),) = counts
     return AgentExtent(working=working, episodic=episodic, size=count(size))
 
 

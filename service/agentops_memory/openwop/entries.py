@@ -458,7 +458,7 @@ def look(
         "subject": subject, "tag": SUBJECT + subject, "high": high, "now": micros(tx.now),
     }  # fmt: skip
     entries = sql.column(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **values)
-    archives, commitments, restored = sql.run(
+    ((archives, commitments, restored),) = sql.run(
         f"""{_GOING}
             SELECT (SELECT count(*) FROM going JOIN archives a ON a.memory_id = going.id),
                    (SELECT count(*) FROM going JOIN commitments c ON c.memory_id = going.id),
@@ -478,7 +478,7 @@ def look(
                                       AND s.memory_id NOT IN (SELECT id FROM going)
                                       AND {present(None, "s")}))""",
         **values,
-    ).fetchone()
+    )
     numbers = (len(entries) - archives, archives, restored, commitments)
     sums = {name: getattr(report, name) + it for name, it in zip(COUNTS, numbers, strict=True)}
     return entries, report.model_copy(update=sums)

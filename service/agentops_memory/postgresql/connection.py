@@ -8,7 +8,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
 from functools import cache, lru_cache
@@ -78,7 +78,7 @@ class PostgresConnection:
         self, statement: str, parameters: Mapping[str, object] | None = None, /
     ) -> "PostgresCursor":
         self.flush()
-        cursor, text = self.raw.cursor(), cast(Any, with_placeholders(statement))
+        cursor, text = self._cursor(), cast(Any, with_placeholders(statement))
         if not statement.startswith("SELECT"):
             self.has_written = True
         values = {n: _array(it) if type(it) is list else it for n, it in (parameters or {}).items()}
@@ -88,7 +88,12 @@ class PostgresConnection:
             if error.sqlstate is not None:  # the server's
                 raise
             cursor.execute(text, _storable(values))
-        return PostgresCursor(self, cursor)
+        return cursor
+
+    def _cursor(self) -> "PostgresCursor":
+        cursor = PostgresCursor(self.raw)
+        cursor.sync = self.sync
+        return cursor
 
     def read(self, query: str, parameters: Mapping[str, object]) -> Iterator[Any]:
         """The rows of a query, fetched a few at a time in this transaction."""
@@ -106,11 +111,11 @@ class PostgresConnection:
         self, statement: str, rows: Iterable[Mapping[str, object]], /
     ) -> "PostgresCursor":
         self.flush()
-        cursor = self.raw.cursor()
+        cursor = self._cursor()
         if parameters := list(rows):
             self.has_written = True
             cursor.executemany(cast(Any, with_placeholders(statement)), parameters)
-        return PostgresCursor(self, cursor)
+        return cursor
 
     def flush(self) -> None:
         """Insert the memories that wait, in one statement."""
@@ -133,24 +138,15 @@ class PostgresConnection:
         self.sync()
 
 
-class PostgresCursor:
-    def __init__(self, connection: PostgresConnection, cursor: psycopg.Cursor[Any]) -> None:
-        self._connection = connection
-        self._cursor = cursor
+class PostgresCursor(psycopg.Cursor[Any]):
+    """Whose count waits for the answers to all that was executed before."""
+
+    sync: Callable[[], None]
 
     @property
     def rowcount(self) -> int:
-        self._connection.sync()
-        return max(self._cursor.rowcount, 0)
-
-    def fetchone(self) -> Any:
-        return self._cursor.fetchone()
-
-    def fetchall(self) -> list[Any]:
-        return self._cursor.fetchall()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._cursor)
+        self.sync()
+        return max(super().rowcount, 0)
 
 
 def _array(values: Sequence[int | str]) -> str:
@@ -216,7 +212,7 @@ _MEMORY = "INSERT INTO memories ("
 def _inserted(connection: Connection, statement: str, values: Mapping[str, object]) -> int:
     ours = cast("PostgresConnection", connection)
     if not (ours.ids and statement.startswith(_MEMORY)):
-        (id_,) = connection.execute(f"{statement} RETURNING id", values).fetchone()
+        ((id_,),) = connection.execute(f"{statement} RETURNING id", values)
         return cast("int", id_)
     ours.rows.append({"id": ours.ids[-1], **values})  # nothing has to be waited for
     ours.has_written = True

@@ -317,7 +317,7 @@ def snapshot(connection: Database, tenant: TenantId) -> Iterator[PostgresConnect
 
 def counted(connection: Database, tenant: TenantId) -> Counted:
     with snapshot(connection, tenant) as ours:
-        memories, sessions, stores = ours.execute(_COUNTS).fetchone()
+        ((memories, sessions, stores),) = ours.execute(_COUNTS)
         return Counted(size=stored(ours), memories=memories, sessions=sessions, stores=stores)
 
 
