@@ -4,7 +4,6 @@ And what an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5,
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Concatenate, ParamSpec
 
@@ -40,7 +39,7 @@ from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBo
 from .entries import BOUND, ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
 from .events import OF_TASK, add_receipt, expire, note, remove
 from .intents import standing
-from .tasks import Task, TaskFinished, bound_to, task_with, visible_task
+from .tasks import MemoryPolicy, Task, TaskFinished, bound_to, task_with, visible_task
 
 P = ParamSpec("P")
 
@@ -213,13 +212,12 @@ def _kept(outcome: Outcome) -> Outcome:
 
 
 def _repeated(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
-    """The outcome for a repetition; NotFound for an entry that has gone, or may not be read now.
+    """The outcome for a repetition; NotFound for what has gone, or may not be read now.
 
-    One with a sealed value is as it is now.
+    What is sealed is as it is now.
     """
-    now = [entries.known(tx, it.id, viewer) for it in first.entries]
-    pairs = zip(first.entries, now, strict=True)
-    return replace(first, entries=tuple(it if it.is_sealed else then for then, it in pairs))
+    now = [(it, entries.known(tx, it.id, viewer)) for it in first.entries]
+    return replace(first, entries=tuple(it if it.is_sealed else then for then, it in now))
 
 
 def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
@@ -367,7 +365,7 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
-        space=space or _some_space(entry.memory_type),
+        space=space or Space(project=NO_PROJECT, scope="", kind=SpaceKind(entry.memory_type.value)),
         text=Text(
             type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
             tags=entry.tags,
@@ -375,11 +373,6 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
         revision=entry.version, last_seen_at=entry.created_at, created_at=entry.created_at,
         updated_at=entry.updated_at, lifecycle=Lifecycle(expires_at=entry.expires_at),
     )  # fmt: skip
-
-
-@lru_cache
-def _some_space(tier: Tier) -> Space:
-    return Space(project=NO_PROJECT, scope="", kind=SpaceKind(tier.value))
 
 
 # What an entry is bound to.
@@ -448,8 +441,8 @@ def require_working_room(
     """Refuse with OverCapacity a working entry that is new, or grows, by so many bytes."""
     if not is_new and more <= 0:
         return
-    task = task_of(tx, labels)
-    name, most, most_size = _limits(tx, task, labels, capacities)
+    task, most_size = task_of(tx, labels), DEFAULT_SIZE
+    limits = [("working_capacity", capacities.working)]
     if task is None:  # those of an agent that are of no task; else those of all agents
         which = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
         of: dict[str, object] = {"agent": agent}
@@ -457,6 +450,15 @@ def require_working_room(
     else:
         which, of = OF_TASK, {"task": task.id, "attempt": task.attempt}
         number = entries.measured(tx, "count(*)", which, **of)
+        policy = task.memory_policy or MemoryPolicy()
+        if policy.max_entries is not None:
+            limits = [("max_entries", policy.max_entries)]
+        if policy.max_total_size_kb is not None:
+            most_size = policy.max_total_size_kb
+        for each in guardrails(tx, labels):
+            if (it := each.max_working_memory_per_task) is not None:
+                limits.append(("max_working_memory_per_task", it))
+    name, most = min(limits, key=lambda it: it[1])
     if is_new and number >= most:
         raise OverCapacity(name, number, most)
     if (number + 1) * MAX_VALUE <= most_size * KB:  # however long they are
@@ -464,19 +466,3 @@ def require_working_room(
     size = entries.measured(tx, sight.sum_of("a.size"), which, **of)
     if size + more > most_size * KB:
         raise OverCapacity("max_total_size_kb", kilobytes(size), most_size, "Kilobytes")
-
-
-def _limits(
-    tx: Transaction, task: Task | None, labels: Labels, capacities: Capacities
-) -> tuple[str, int, int]:
-    """Which limit there is to working memory, how many entries it allows, and how many KB."""
-    limits, size = [("working_capacity", capacities.working)], DEFAULT_SIZE
-    if task is not None:
-        if task.memory_policy and task.memory_policy.max_entries is not None:
-            limits = [("max_entries", task.memory_policy.max_entries)]
-        if task.memory_policy and task.memory_policy.max_total_size_kb is not None:
-            size = task.memory_policy.max_total_size_kb
-        for each in guardrails(tx, labels):
-            if (most := each.max_working_memory_per_task) is not None:
-                limits.append(("max_working_memory_per_task", most))
-    return *min(limits, key=lambda it: it[1]), size

@@ -130,15 +130,9 @@ class EventBody(BaseModel):
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
-    async def of_intent(request: Request) -> Response:
-        return await _list(request, lambda: {"intent": api.intent_id(request)})
-
-    async def of_agent(request: Request) -> Response:
-        return await _list(request, lambda: {"agent": api.own(request)[1].agent})
-
-    async def _list(request: Request, of: Callable[[], dict[str, Any]]) -> Response:
+    async def listed(of: Callable[[Request], dict[str, Any]], request: Request) -> Response:
         limit, _ = api.page(request)
-        named, query, faults = of(), query_of(request), list[tuple[str, str]]()
+        named, query, faults = of(request), query_of(request), list[tuple[str, str]]()
         since = api.instant_in(query, "since", faults)
         if faults:
             raise BadFields(faults)
@@ -152,10 +146,12 @@ def operations(serving: Serving) -> Sequence[Operation]:
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
            partial(log, serving), AgentEvent, status=201, body=EventBody, refusals=(404,)),
         route("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
-           of_intent, AgentEvent, is_list=True, query=EVENTS, refusals=(404,)),
+           partial(listed, lambda it: {"intent": api.intent_id(it)}), AgentEvent,
+           is_list=True, query=EVENTS, refusals=(404,)),
         route("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
            "The events of the agent's memory, newest first.",
-           of_agent, AgentEvent, is_list=True, query=EVENTS),
+           partial(listed, lambda it: {"agent": api.own(it)[1].agent}), AgentEvent,
+           is_list=True, query=EVENTS),
     )  # fmt: skip
 
 
@@ -247,12 +243,9 @@ def add_event(
     """
     sql = tx[Sql]
     event = sql.inserted(
-        "events",
-        uid=tx.new_uid(tx.now),
-        type=type_,
-        payload=compact_text(payload),
+        "events", uid=tx.new_uid(tx.now), type=type_, payload=compact_text(payload),
         at=micros(tx.now),
-    )
+    )  # fmt: skip
     sql.insert(
         "agent_events", event_id=event, agent=agent or "", actor=actor, task=labels.task,
         intent=labels.intent, binding=labels.binding,
@@ -426,10 +419,18 @@ def end(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: bool) -> i
             if gone is not None:
                 remove(tx, gone, EventType.EXPIRED, actor=viewer, reason=TASK_ENDED)
         return 0
-    for _, of_agent in groupby(ending, key=lambda it: it.agent):
-        _archive(tx, labels, list(_parts(of_agent)), viewer)
+    for agent, of_agent in groupby(ending, key=lambda it: it.agent):
+        parts = list(_parts(of_agent))
+        for number, part in enumerate(parts, start=1):
+            payload: dict[str, object] = {"entries_archived": len(part)}
+            if len(parts) > 1:
+                payload |= {"part": number, "parts": len(parts)}
+            event = add_event(
+                tx, EventType.ARCHIVED, payload, labels, agent=agent, actor=viewer.agent
+            )
+            _put_off(tx, event, labels, part)
     room = LONGEST
-    while (pending := _next(tx, labels.task)) and pending.size <= room:
+    while (pending := _pending(tx, "task = :task", task=labels.task)) and pending.size <= room:
         settle(tx, pending)
         room -= max(pending.size, LONGEST // MOST)
     return len(ending)
@@ -453,10 +454,10 @@ async def settle_all(engine: Engine, caller: Caller) -> None:
     """
 
     def settle_next(tx: Transaction) -> None:
-        if pending := _next(tx):
+        if pending := _pending(tx):
             settle(tx, pending)
 
-    while await engine.read(caller, _next):  # a write would be a commit
+    while await engine.read(caller, _pending):  # a write would be a commit
         await engine.write(caller, settle_next)
 
 
@@ -504,19 +505,6 @@ def holding(tx: Transaction, entry: AgentEntry) -> PendingArchive | None:
     )  # fmt: skip
 
 
-def _archive(
-    tx: Transaction, labels: Labels, parts: Sequence[Sequence[Ending]], viewer: Viewer
-) -> None:
-    for number, part in enumerate(parts, start=1):
-        payload: dict[str, object] = {"entries_archived": len(part)}
-        if len(parts) > 1:
-            payload |= {"part": number, "parts": len(parts)}
-        event = add_event(
-            tx, EventType.ARCHIVED, payload, labels, agent=part[0].agent, actor=viewer.agent
-        )
-        _put_off(tx, event, labels, part)
-
-
 @step("store.archive", lambda _, __, ___, part: {"memory.agent.id": part[0].agent})
 def _put_off(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) -> None:
     """Let the entries of an archive be seen in its event alone."""
@@ -540,12 +528,8 @@ def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
         yield part
 
 
-def _next(tx: Transaction, task: str | None = None) -> PendingArchive | None:
-    """The first that is pending, of a task if there is one."""
-    return _pending(tx, "TRUE" if task is None else "task = :task", task=task)
-
-
-def _pending(tx: Transaction, which: str, **values: object) -> PendingArchive | None:
+def _pending(tx: Transaction, which: str = "TRUE", /, **values: object) -> PendingArchive | None:
+    """The first that is pending of which a condition holds."""
     return tx[Sql].fetch(_PENDING, f"{which} ORDER BY event_id LIMIT 1", **values)
 
 

@@ -81,10 +81,6 @@ def _policy_in(text: str) -> MemoryPolicy:
     return MemoryPolicy.model_construct(None, **fields)
 
 
-def _policy_text(policy: MemoryPolicy) -> str:
-    return json.dumps(Policy(*(it for _, it in policy))._asdict())
-
-
 class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
@@ -190,7 +186,12 @@ class Task(api.Detailed):
     assigned_agent: Annotated[AgentId | None, Column("t.agent")] = None
     parent_task_id: Annotated[TaskId | None, Column("t.parent")] = None
     memory_policy: Annotated[
-        MemoryPolicy | None, Column("t.policy", read=_policy_in, write=_policy_text)
+        MemoryPolicy | None,
+        Column(
+            "t.policy",
+            read=_policy_in,
+            write=lambda policy: json.dumps(Policy(*(it for _, it in policy))._asdict()),
+        ),
     ] = None
     attempt: int = 1
     created_at: Time

@@ -32,27 +32,19 @@ from .api import Dialect, in_path, in_query
 from .entry import Entry, Version
 
 POLICY = rules.Policy(
-    paths_nest=False,
-    unchanged_is_change=False,
-    done_is_done=True,
-    repeats_are_refused=False,
-    archived_keeps_entries=False,
-    current_is_redacted=False,
-    redaction_takes_all=True,
-)
+    paths_nest=False, unchanged_is_change=False, done_is_done=True, repeats_are_refused=False,
+    archived_keeps_entries=False, current_is_redacted=False, redaction_takes_all=True,
+)  # fmt: skip
 BUSY = "overloaded_error"
 NOT_AGAIN = {"x-should-retry": "false"}  # the client asks three times otherwise
 REFUSALS = Refusals(
     statuses={"too_large": 400, "archived": 400, "still_current": 400},
     types={
-        "too_slow": "timeout_error",
-        "stale": "memory_precondition_failed_error",
-        "path_taken": "memory_path_conflict_error",
-        "db_locked": BUSY,
-        "timed_out": BUSY,
+        "too_slow": "timeout_error", "stale": "memory_precondition_failed_error",
+        "path_taken": "memory_path_conflict_error", "db_locked": BUSY, "timed_out": BUSY,
     },
     headers={409: NOT_AGAIN, 507: NOT_AGAIN},
-)
+)  # fmt: skip
 REQUEST_ID = "request-id"
 
 MAX_PAGE, DEFAULT_PAGE = 100, 20  # items

@@ -145,7 +145,8 @@ class Dialect:
                 result = await work(self.serving, caller, **values)
             else:
                 result = await self.serving.engine.read(caller, work, **values)
-                if isinstance(result, Slice) and _length(result) > LARGE:
+                items = result.items if isinstance(result, Slice) else ()
+                if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
                     # Other requests have the loop meanwhile.
                     return await to_thread(self.answer, request, result, status, **shape)
             return self.answer(request, result, status, **shape)
@@ -156,10 +157,6 @@ class Dialect:
             query=[it for it in takes if not it.is_in_path], refusals=(404,) if ids else (),
             headers=WRITTEN if body else {}, takes_key=is_write,
         )  # fmt: skip
-
-
-def _length(page: Slice[Any]) -> int:
-    return sum(len(getattr(item, "content", None) or "") for item in page.items)
 
 
 def page_json(items: Iterable[bytes], **beside: object) -> bytes:

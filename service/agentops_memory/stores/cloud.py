@@ -34,15 +34,10 @@ from .api import Dialect, Param, Read, in_path, in_query
 from .entry import Entry, Version
 
 POLICY = rules.Policy(
-    paths_nest=True,
-    unchanged_is_change=True,
-    done_is_done=False,
-    repeats_are_refused=True,
-    archived_keeps_entries=True,
-    current_is_redacted=True,
-    redaction_takes_all=False,
+    paths_nest=True, unchanged_is_change=True, done_is_done=False, repeats_are_refused=True,
+    archived_keeps_entries=True, current_is_redacted=True, redaction_takes_all=False,
     longest_name=64,
-)
+)  # fmt: skip
 REFUSALS = Refusals(statuses={"too_large": 400})
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100  # items of a page
@@ -210,8 +205,7 @@ def _text(request: Request, name: str) -> str | None:
 
 
 def _words(request: Request, name: str) -> str:
-    text = _text(request, name)
-    if text is None:
+    if (text := _text(request, name)) is None:
         raise BadField(f"Missing required field: {name}", name)
     return text
 
@@ -334,18 +328,17 @@ def _answer(request: Request, done: Any, status: int) -> Response:
         answer = Response(status_code=status)
     else:
         annotate(_span(value))
-        content = _page_json(value) if isinstance(value, rules.Slice) else value.json_bytes()
+        if isinstance(value, rules.Slice):
+            ends = (*value.items[:1], *value.items[-1:])
+            first, last = [public_id(_KINDS[it.type], it.id) for it in ends] or (None, None)
+            items = (it.json_bytes() for it in value.items)
+            content = api.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
+        else:
+            content = value.json_bytes()
         headers = {REDACTED: str(redacted)} if redacted else {}
         answer = Response(content, status, headers, media_type=bodies.JSON)
     answer.headers[bodies.REQUEST_ID] = bodies.request_id(request.headers)
     return answer
-
-
-def _page_json(page: rules.Slice[Any]) -> bytes:
-    ends = [public_id(_KINDS[it.type], it.id) for it in (*page.items[:1], *page.items[-1:])]
-    first, last = ends or (None, None)
-    items = (it.json_bytes() for it in page.items)
-    return api.page_json(items, first_id=first, last_id=last, has_more=page.has_more)
 
 
 def _span(value: object) -> Attributes:

@@ -88,10 +88,7 @@ async def redact(
     """
     of = store, version, serving.policy
 
-    def is_to_redact(tx: Transaction) -> bool:
-        return is_due(tx) and _redacted(tx, *of) is not None
-
-    if await serving.engine.read(caller, is_to_redact):
+    if await serving.engine.read(caller, lambda tx: is_due(tx) and _redacted(tx, *of) is not None):
         await audited(serving.audit, caller, "version.redacted", store=store, version=version)
     redacted = await serving.engine.write(caller, _REDACT, *of)
     serving.on_erased(caller)

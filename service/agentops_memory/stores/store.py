@@ -257,10 +257,9 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
     It is invisible at once; its rows and bytes are erased in the background.
     """
 
-    def store_to_delete(tx: Transaction) -> Store | None:
-        return known_store(tx, store) if is_due(tx) else None
-
-    if deleted := await serving.engine.read(caller, store_to_delete):
+    if deleted := await serving.engine.read(
+        caller, lambda tx: known_store(tx, store) if is_due(tx) else None
+    ):
         about = {"store": store, "observations": deleted.entries}
         await audited(serving.audit, caller, "store.deleted", **about)
     await serving.engine.write(caller, _DELETE, store)
