@@ -4,15 +4,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationError,
-    WithJsonSchema,
-    model_validator,
-)
+import pydantic
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 from pydantic_core import PydanticCustomError
 
 from ..errors import InvalidFields
@@ -233,7 +226,7 @@ def body(model: type[Model], value: object, path: str = "") -> Model:
     members = {k: _value(v) for k, v in value.items() if v is not None or k in nullable}
     try:
         return model.model_validate(members)
-    except ValidationError as error:
+    except pydantic.ValidationError as error:
         faults = [_fault(fault, path) for fault in error.errors(include_url=False)]
         raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
 

@@ -17,24 +17,14 @@ from ..errors import Invalid, Unavailable, Unreadable
 from ..http import query as q
 from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
 from ..light import Lazy, dataclass, replace
-from ..memory import saves
+from ..memory import saves, search
 from ..memory.access import Caller, Role, asking
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.lifecycles import ReviewPeriods, ReviewPosition, ReviewReason, review
 from ..memory.memory import Memory, MemoryId, Session, SessionId
 from ..memory.redactor import NO_STORE, Redactor, RulesOf
 from ..memory.rows import instant, micros
-from ..memory.search import (
-    MOST_SHOWN,
-    SHOWN,
-    Budget,
-    Context,
-    Filter,
-    Hit,
-    Include,
-    Method,
-    SearchResult,
-)
+from ..memory.search import SHOWN, Budget, Context, Filter, Hit, Include, Method, SearchResult
 from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
 from ..memory.sight import Viewer
 from ..memory.space import Project, StoreId, project_name
@@ -152,7 +142,7 @@ class RecallOperations:
         budget = Budget(
             max_tokens=q.amount(request.query, "max_tokens"),
             max_chars=q.amount(request.query, "max_chars"),
-            content_chars=SHOWN if chars is None else min(chars, MOST_SHOWN),
+            content_chars=SHOWN if chars is None else min(chars, search.MOST_SHOWN),
         )
         context = await self.recall.context(
             request.caller(), text, filter_, q.row_count(request.query, "limit", 5),

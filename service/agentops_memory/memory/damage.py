@@ -16,19 +16,10 @@ from typing import Any
 
 from ..errors import DamagedRow
 from ..light import dataclass, field
-from . import sight
+from . import sight, space
 from .access import Caller, TenantId
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
-from .space import (
-    GLOBAL_AREA,
-    GLOBAL_SCOPE,
-    LARGEST_CAPACITY,
-    LAST_AREA,
-    UNINDEXED_AREA,
-    ErasureKind,
-    SpaceKind,
-    is_partition,
-)
+from .space import GLOBAL_AREA, GLOBAL_SCOPE, LAST_AREA, ErasureKind, SpaceKind, is_partition
 
 Fix = Callable[[], str]
 """Does what is safe about a finding, and says in a sentence what it did."""
@@ -117,7 +108,7 @@ def _whole(first: int, last: int) -> Check:
 
 COLUMNS: Mapping[str, type[Enum] | Check] = {
     "spaces.kind": SpaceKind,
-    "spaces.area": _whole(UNINDEXED_AREA, LAST_AREA),
+    "spaces.area": _whole(space.UNINDEXED_AREA, LAST_AREA),
     "memories.tags": texts_of,
     "memories.extras": pairs_of,
     "memories.fingerprint": _whole(-(1 << 63), (1 << 63) - 1),
@@ -129,7 +120,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "tasks.status": sight.TaskStatus,
     "tasks.policy": sight.policy_of,
     "tasks.details": lambda text: sight.details_of(text, sight.DETAILS_OF_TASK),
-    "agents.episodic_capacity": _whole(1, LARGEST_CAPACITY),
+    "agents.episodic_capacity": _whole(1, space.LARGEST_CAPACITY),
     "agent_spaces.tier": sight.Tier,
     "agent_memories.tier": sight.Tier,
     "agent_memories.priority": sight.Priority,

@@ -9,21 +9,12 @@ from typing import Annotated, Any, NewType
 from ..engine.engine import Engine, Transaction
 from ..errors import DamagedRow, NotFound
 from ..light import dataclass, field, replace
+from . import space
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
 from .rows import EARLIEST, UNSTORED, Column, RowMapper, count, first_uid, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
-from .space import (
-    BY_CLOCK,
-    NO_PROJECT,
-    ErasureKind,
-    Held,
-    Kind,
-    Project,
-    Retentions,
-    SpaceKind,
-    in_a_session,
-)
+from .space import BY_CLOCK, NO_PROJECT, ErasureKind, Held, Kind, Project, Retentions, SpaceKind
 from .table import Connection, Dialect, Sql, Table
 
 ErasureId = NewType("ErasureId", str)
@@ -406,7 +397,7 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
                        {live("m")} AS live, {history} AS size
                   FROM memories m
                   LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE {in_a_session("m")} AND {UNDELETED_BY}
+                 WHERE {space.in_a_session("m")} AND {UNDELETED_BY}
                        AND NOT EXISTS (SELECT 1
                                          FROM lifecycles l
                                         WHERE l.memory_id = m.id

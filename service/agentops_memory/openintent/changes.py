@@ -18,18 +18,7 @@ from ..memory.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
 from ..memory.redactor import Redactor, require_room
 from ..memory.rows import micros
 from ..memory.saves import changed_at, created, revised
-from ..memory.sight import (
-    Access,
-    AgentEntryId,
-    Binding,
-    EventType,
-    Guardrails,
-    IntentId,
-    Labels,
-    TaskId,
-    Tier,
-    Viewer,
-)
+from ..memory.sight import AgentEntryId, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.space import NO_PROJECT, Capacities, Space, SpaceKind
 from ..memory.table import Sql
 from . import drafts, entries, events, intents
@@ -239,7 +228,7 @@ def require_write(tx: Transaction, key: EntryKey, viewer: Viewer) -> None:
     if key.owner is not None:
         if key.owner != viewer.agent:
             raise Denied("An agent may write only its own memory.")
-    elif sight.permissions(tx, key.namespace).of(viewer) < Access.WRITE:
+    elif sight.permissions(tx, key.namespace).of(viewer) < sight.Access.WRITE:
         raise Denied("The agent may not write in this namespace.")
 
 
@@ -414,7 +403,7 @@ def task_of(tx: Transaction, labels: Labels) -> Task | None:
     return task_with(tx, TaskId(labels.task))
 
 
-def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
+def guardrails(tx: Transaction, labels: Labels) -> list[sight.Guardrails]:
     """Those that bound what is bound to an intent: of all who coordinate it now."""
     if labels.binding is Binding.NONE or labels.intent is None:
         return []

@@ -24,19 +24,7 @@ from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undele
 from ..memory.memory import expired as is_expired
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
 from ..memory.rows import Column, RowMapper, count, micros
-from ..memory.sight import (
-    HAS_ENDED,
-    HERE,
-    SEALED,
-    AgentEntryId,
-    Binding,
-    IntentId,
-    Labels,
-    Priority,
-    Tier,
-    Viewer,
-    Visibility,
-)
+from ..memory.sight import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer, Visibility
 from ..memory.table import Attributes, Sql, Table, step
 from ..recall.text import object_of
 from .api import MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time, instant_in
@@ -89,7 +77,7 @@ class AgentEntry(FullRecord):
     is_tagged: ClassVar = True
 
     id: Annotated[
-        AgentEntryId, Column("m.uid"),
+        sight.AgentEntryId, Column("m.uid"),
         PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str),
     ]  # fmt: skip
     # Its owner; of a semantic one who has made it.
@@ -120,7 +108,7 @@ class AgentEntry(FullRecord):
     memory: Annotated[MemoryId, Column("m.id"), Field(exclude=True)]
     is_own_expiry: bool = Field(default=False, exclude=True)  # whether it was set
     # With its task: the archive has it.
-    has_ended: Annotated[bool, Column(HAS_ENDED), Field(exclude=True)] = False
+    has_ended: Annotated[bool, Column(sight.HAS_ENDED), Field(exclude=True)] = False
 
     @property
     def owner(self) -> AgentId | None:
@@ -410,7 +398,7 @@ def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
     )  # fmt: skip
 
 
-def known(tx: Transaction, entry: AgentEntryId, viewer: Viewer) -> AgentEntry:
+def known(tx: Transaction, entry: sight.AgentEntryId, viewer: Viewer) -> AgentEntry:
     """The entry; NotFound for one that there is not, or that the viewer may not see."""
 
     def readable_by(by: Visibility) -> AgentEntry | None:
@@ -507,7 +495,7 @@ def expired(
              {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id{whose}
               JOIN memories m ON m.id = a.memory_id
               JOIN agent_spaces p ON p.space_id = m.space_id
-             WHERE l.{ENDED} AND NOT {HAS_ENDED}
+             WHERE l.{ENDED} AND NOT {sight.HAS_ENDED}
           ORDER BY l.expires_at, m.id
              LIMIT :limit""",
         limit=limit, agent=agent, now=micros(until or tx.now),
@@ -516,7 +504,7 @@ def expired(
 
 @step("store.evict", lambda victim, *_: {"memory.evicted_count": int(victim is not None)})
 def victim(
-    tx: Transaction, agent: AgentId, but: Collection[MemoryId], intent: IntentId | None = None
+    tx: Transaction, agent: AgentId, but: Collection[MemoryId], intent: sight.IntentId | None = None
 ) -> AgentEntry | None:
     """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
 

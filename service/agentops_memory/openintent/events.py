@@ -34,20 +34,7 @@ from ..memory.redactor import require_room
 from ..memory.redactor import written as compact_text
 from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
 from ..memory.saves import Written
-from ..memory.sight import (
-    LOGGED,
-    OF_LOG,
-    OF_MEMORY,
-    Access,
-    Binding,
-    EventType,
-    IntentId,
-    Labels,
-    Standing,
-    TaskId,
-    Tier,
-    Viewer,
-)
+from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api
@@ -182,7 +169,7 @@ async def log(
     return Written(value=event, redacted=redactor.count)
 
 
-def _require_sight(tx: Transaction, viewer: Viewer, filter_: EventFilter) -> Standing | None:
+def _require_sight(tx: Transaction, viewer: Viewer, filter_: EventFilter) -> sight.Standing | None:
     if filter_.intent is not None:
         return require_sight(tx, viewer, filter_.intent)
     if filter_.agent != viewer.agent:
@@ -201,7 +188,7 @@ def _some(
 
 
 def _without_hidden(
-    tx: Transaction, viewer: Viewer, standing: Standing, event: AgentEvent
+    tx: Transaction, viewer: Viewer, standing: sight.Standing, event: AgentEvent
 ) -> AgentEvent:
     """The event of a log without what the agent may not read: an administrator reads no values."""
     if event.type == EventType.ARCHIVED and not standing.takes_part:
@@ -209,7 +196,7 @@ def _without_hidden(
     namespace = event.payload.get("namespace")
     if event.payload.get("memory_type") != Tier.SEMANTIC or not isinstance(namespace, str):
         return event
-    if sight.permissions(tx, namespace).of(viewer) >= Access.READ:
+    if sight.permissions(tx, namespace).of(viewer) >= sight.Access.READ:
         return event
     payload = {name: it for name, it in event.payload.items() if name not in NAMES}
     return event.model_copy(update={"payload": payload})
@@ -294,7 +281,7 @@ def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = F
     return tx[Sql].column(
         f"""SELECT id
               FROM events
-             WHERE at <= :until AND {OF_LOG if of_log else OF_MEMORY}
+             WHERE at <= :until AND {sight.OF_LOG if of_log else sight.OF_MEMORY}
                    AND NOT EXISTS (SELECT 1 FROM pending_archives WHERE event_id = events.id)
           ORDER BY at
              LIMIT :most""",

@@ -19,43 +19,18 @@ from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import BODY_CONFIG, answered, fault, must
 from ..http.protocol import Operation
+from ..memory import sight
 from ..memory.access import AgentId, Caller, Role
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper
 from ..memory.saves import Written
-from ..memory.sight import (
-    ACTIVE,
-    DETAILS_OF_COORDINATOR,
-    DETAILS_OF_INTENT,
-    GRANTED,
-    IS_OVER,
-    CoordinatorId,
-    GrantId,
-    Guardrails,
-    IntentId,
-    Permission,
-    Standing,
-    Viewer,
-    guardrails_of,
-)
+from ..memory.sight import ACTIVE, CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.table import Sql
 from ..telemetry import annotate
 from . import api
-from .api import (
-    CHOSEN,
-    Agent,
-    FullRecord,
-    JsonObject,
-    Label,
-    Printable,
-    Serving,
-    Time,
-    instant_if_any,
-    op,
-    redactor_for,
-)
+from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op, redactor_for
 
 T = TypeVar("T")
 
@@ -75,12 +50,12 @@ def without_nul(value: Any) -> Any:
 
 WithoutNul = AfterValidator(without_nul)
 Chosen = Annotated[
-    str, must(CHOSEN.fullmatch, "must be 1 to 128 of A-Z, a-z, 0-9, ., _, : and -"),
+    str, must(api.CHOSEN.fullmatch, "must be 1 to 128 of A-Z, a-z, 0-9, ., _, : and -"),
     Field(json_schema_extra={"maxLength": 128, "pattern": "^[A-Za-z0-9._:-]+$"}),
 ]  # fmt: skip
-Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), Printable]
+Title = Annotated[str, Field(min_length=1, max_length=MAX_TITLE), api.Printable]
 Description = Annotated[str, Field(max_length=MAX_DESCRIPTION), WithoutNul]
-Word = Annotated[str, Field(max_length=MAX_TITLE), Printable]
+Word = Annotated[str, Field(max_length=MAX_TITLE), api.Printable]
 Words = Annotated[list[Word], Field(max_length=MAX_ITEMS)]
 Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
 Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
@@ -95,7 +70,7 @@ class IntentBody(BaseModel):
     description: Description = ""
     state: Object | None = None
     constraints: Object | None = None
-    parent_intent_id: Label | None = None
+    parent_intent_id: api.Label | None = None
     depends_on: Words | None = None
     governance_policy: Object | None = None
 
@@ -118,7 +93,7 @@ class Intent(api.Detailed):
     created_at: Time
     updated_at: Annotated[Time, Column("created_at")]
 
-    members: ClassVar = DETAILS_OF_INTENT
+    members: ClassVar = sight.DETAILS_OF_INTENT
 
 
 _INTENT = RowMapper(Intent, "intents")
@@ -193,7 +168,7 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
                    EXISTS (SELECT 1 FROM tasks WHERE intent = :id AND agent = :agent),
                    EXISTS (SELECT 1
                              FROM grants
-                            WHERE intent = :id AND agent = :agent AND {GRANTED})
+                            WHERE intent = :id AND agent = :agent AND {sight.GRANTED})
               FROM intents
              WHERE id = :id""",
         id=intent, agent=viewer.agent,
@@ -266,7 +241,7 @@ class Coordinator(api.Detailed):
     version: int = 1
     is_ended: bool = Field(default=False, exclude=True)
 
-    members: ClassVar = DETAILS_OF_COORDINATOR
+    members: ClassVar = sight.DETAILS_OF_COORDINATOR
 
     def at(self, now: datetime) -> "Coordinator":
         """As it is read then."""
@@ -511,7 +486,9 @@ _END_COORDINATOR = once(_end_coordinator, check=_may_end)
 _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
 # Rows.
-_COORDINATOR = RowMapper(Coordinator, "coordinators", check=lambda it: guardrails_of(it.details))
+_COORDINATOR = RowMapper(
+    Coordinator, "coordinators", check=lambda it: sight.guardrails_of(it.details)
+)
 _GRANTED = RowMapper(Grant, "grants")
 _OF_INTENT = "intent = :intent ORDER BY granted_at, id"
 
@@ -527,15 +504,15 @@ def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
     return [it.at(tx.now) for it in tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)]
 
 
-def guardrails(tx: Transaction, intent: IntentId) -> list[Guardrails]:
+def guardrails(tx: Transaction, intent: IntentId) -> list[sight.Guardrails]:
     """What bounds the memory of an intent: of each who coordinates it now."""
     rows = tx[Sql].run(  # those too of which nobody can tell whether they are over
         f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
               FROM coordinators
-             WHERE intent = :intent AND NOT coalesce({IS_OVER}, FALSE)""",
+             WHERE intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)""",
         intent=intent,
     )  # fmt: skip
-    return [guardrails_of(_COORDINATOR(row).details) for row in rows]
+    return [sight.guardrails_of(_COORDINATOR(row).details) for row in rows]
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:

@@ -16,26 +16,14 @@ from ..http.bodies import BODY_CONFIG, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
 from ..light import replace
+from ..memory import sight
 from ..memory.access import AgentId, Caller
 from ..memory.idempotency import once
 from ..memory.memory import expired
 from ..memory.redactor import require_margin, require_room
 from ..memory.rows import Column, RowMapper, micros, reads
 from ..memory.saves import Written
-from ..memory.sight import (
-    DETAILS_OF_TASK,
-    FINISHED,
-    OF_STATUS,
-    Binding,
-    EventType,
-    IntentId,
-    Labels,
-    Policy,
-    TaskId,
-    TaskStatus,
-    Viewer,
-    policy_of,
-)
+from ..memory.sight import Binding, EventType, IntentId, Labels, Policy, TaskId, TaskStatus, Viewer
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..telemetry import annotate
@@ -77,7 +65,7 @@ class MemoryPolicy(api.Nested):
 
 
 def _policy_in(text: str) -> MemoryPolicy:
-    fields = dict[str, Any](zip(MemoryPolicy.model_fields, policy_of(text), strict=True))
+    fields = dict[str, Any](zip(MemoryPolicy.model_fields, sight.policy_of(text), strict=True))
     return MemoryPolicy.model_construct(None, **fields)
 
 
@@ -198,7 +186,7 @@ class Task(api.Detailed):
     started_at: Time | None = None
     completed_at: Time | None = None
 
-    members: ClassVar = DETAILS_OF_TASK
+    members: ClassVar = sight.DETAILS_OF_TASK
 
     def json_bytes(self) -> bytes:
         fields = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
@@ -356,7 +344,7 @@ def _amend(
     after = Task.whole(**core | {"details": _merged(before.details, details)})
     tx[Sql].update("tasks", "id", _row(after))
     if status is not before.status:
-        type_ = EventType.TASK_RETRYING if is_retry else OF_STATUS[status]
+        type_ = EventType.TASK_RETRYING if is_retry else sight.OF_STATUS[status]
         _tell(tx, viewer, type_, after, before)
     _assign(tx, viewer, after, before.assigned_agent)
     return Written(value=after, archived=_end(tx, viewer, after))
@@ -504,7 +492,7 @@ def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:
     return tx[Sql].texts(
         f"""SELECT id
               FROM tasks
-             WHERE completed_at <= :until AND {FINISHED}
+             WHERE completed_at <= :until AND {sight.FINISHED}
                    AND NOT EXISTS (SELECT 1 FROM pending_archives p WHERE p.task = tasks.id)
           ORDER BY completed_at
              LIMIT :most""",
@@ -517,7 +505,7 @@ def forget_tasks(tx: Transaction, tasks: Sequence[TaskId], until: datetime) -> i
     return tx[Sql].run(
         f"""DELETE FROM tasks
              WHERE id IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})
-                   AND completed_at <= :until AND {FINISHED}""",
+                   AND completed_at <= :until AND {sight.FINISHED}""",
         texts=json.dumps(tasks), until=micros(until),
     ).rowcount  # fmt: skip
 
