@@ -9,17 +9,8 @@ from agentops_memory_client.contract import models as c
 
 from ..http import query
 from ..light import Lazy, asdict, dataclass, fields, is_dataclass
-from ..memory.memory import (
-    Change,
-    Draft,
-    LifecycleChange,
-    Memory,
-    Revision,
-    Session,
-    SessionId,
-    Shown,
-    Text,
-)
+from ..memory import memory as records
+from ..memory.memory import Change, Draft, LifecycleChange, Memory, Revision, Session, Shown, Text
 from ..memory.saves import Lookalike, Saved
 from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
 from ..recall.summary import Message
@@ -225,7 +216,7 @@ def response(
 def fields_of(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
     """The fields of a body that a draft and a memory have in common."""
     return {
-        "session": SessionId(body.session_id),
+        "session": records.SessionId(body.session_id),
         "space": Space(project=project, scope=body.scope or PROJECT_SCOPE),
         "text": Text(
             type=body.type, title=body.title, content=body.content, tags=tuple(body.tags or ())

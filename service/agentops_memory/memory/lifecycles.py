@@ -11,25 +11,10 @@ from typing import NamedTuple, cast
 from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..light import dataclass, replace
+from . import memory as records
 from .erasure import MAX_STEP
 from .memories import MemoryTable
-from .memory import (
-    ENDED,
-    MAX_PINNED,
-    NO_CHANGE,
-    NO_LINKS,
-    RETURNED,
-    UNSET,
-    UNSWEPT,
-    Lifecycle,
-    LifecycleChange,
-    Links,
-    Memory,
-    MemoryId,
-    Reference,
-    live,
-    undeleted,
-)
+from .memory import ENDED, MAX_PINNED, NO_LINKS, UNSET, Lifecycle, Links, Memory, MemoryId, live
 from .memory import superseded as superseded_sql
 from .rows import MICROSECOND, instant, micros, portion, reads
 from .search import Filter
@@ -43,9 +28,9 @@ def unswept(tx: Transaction, limit: int) -> list[MemoryId]:
         f"""SELECT m.id, length(m.content)
               FROM (SELECT memory_id
                       FROM lifecycles
-                     WHERE {UNSWEPT}
+                     WHERE {records.UNSWEPT}
                      UNION ALL
-                    SELECT memory_id FROM lifecycles WHERE {RETURNED}
+                    SELECT memory_id FROM lifecycles WHERE {records.RETURNED}
                      LIMIT :limit) due
              {tx[Sql].dialect.leads} memories m ON m.id = due.memory_id""",
         limit=limit,
@@ -79,7 +64,7 @@ class SupersessionTable(FilteredTable):
                   FROM {self._sql.ids("listed")}
                   JOIN supersessions ON newer_id = listed.value
                   JOIN memories m ON m.id = older_id
-                 WHERE {undeleted("m")}
+                 WHERE {records.undeleted("m")}
                  UNION ALL
                 SELECT listed.value, NULL, newer_id
                   FROM {self._sql.ids("listed")}
@@ -151,9 +136,9 @@ class SupersessionTable(FilteredTable):
         return older != links.supersedes
 
 
-def changed(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lifecycle:
+def changed(lifecycle: Lifecycle, change: records.LifecycleChange, now: datetime) -> Lifecycle:
     """Set fields are changed, the rest stays; a review that was due is done unless set again."""
-    if change == NO_CHANGE:
+    if change == records.NO_CHANGE:
         return reviewed(lifecycle, now)
     end, pinned_at, review_at = change.end(now), lifecycle.pinned_at, change.review_at
     if change.pinned is not None:
@@ -165,7 +150,7 @@ def changed(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lif
     )  # fmt: skip
 
 
-def counted(lifecycle: Lifecycle, change: LifecycleChange, now: datetime) -> Lifecycle:
+def counted(lifecycle: Lifecycle, change: records.LifecycleChange, now: datetime) -> Lifecycle:
     """The lifecycle after a duplicate: the later of two ends holds, and none is the latest."""
     end = change.end(now)
     is_endless = lifecycle.expires_at is None or end is UNSET or end is None
@@ -214,7 +199,7 @@ def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
 
 
 def superseded(
-    tx: Transaction, space: Space, references: Iterable[Reference]
+    tx: Transaction, space: Space, references: Iterable[records.Reference]
 ) -> tuple[MemoryId, ...]:
     """The memories that are named, which one of the space may supersede, in the order of ids."""
     ids, is_global = set(), space.scope == GLOBAL_SCOPE

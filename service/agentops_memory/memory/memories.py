@@ -10,24 +10,8 @@ from typing import Any
 
 from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
-from .memory import (
-    ENDED,
-    LIFECYCLE,
-    LIFECYCLE_FIELDS,
-    MEMORY,
-    NO_LIFECYCLE,
-    REVISIONS_OF,
-    TEXT_COLUMNS,
-    Memory,
-    MemoryId,
-    Reference,
-    Shown,
-    live,
-    memory_of,
-    memory_row,
-    memory_text,
-    undeleted,
-)
+from . import memory as records
+from .memory import ENDED, LIFECYCLE, MEMORY, Memory, MemoryId, Shown, live, memory_of, undeleted
 from .rows import EARLIEST, MAX_LIST, Uids, micros, optional_micros, portion, reads
 from .search import Filter
 from .space import (
@@ -48,14 +32,14 @@ from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Tab
 AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
 
 PUT_LIFECYCLE = f"""
-    INSERT INTO lifecycles (memory_id, space_id, held_key, {", ".join(LIFECYCLE_FIELDS)})
+    INSERT INTO lifecycles (memory_id, space_id, held_key, {", ".join(records.LIFECYCLE_FIELDS)})
     SELECT id, space_id, CASE WHEN key IS NULL THEN :key END,
-           {", ".join(f":{it}" for it in LIFECYCLE_FIELDS)}
+           {", ".join(f":{it}" for it in records.LIFECYCLE_FIELDS)}
       FROM memories
      WHERE id = :id
         ON CONFLICT (memory_id) DO UPDATE
        SET held_key = excluded.held_key,
-           {", ".join(f"{it} = :{it}" for it in LIFECYCLE_FIELDS)},
+           {", ".join(f"{it} = :{it}" for it in records.LIFECYCLE_FIELDS)},
            is_swept = lifecycles.is_swept AND coalesce(:expires_at <= :now, FALSE)"""
 
 # One that lies beside the row comes back into it unless another has it: the clock went back.
@@ -145,9 +129,8 @@ class MemoryLists(FilteredTable):
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """As `loaded`, without the fields that most answers omit."""
-        return portion(
-            self._intact(self._by_ids(TEXT_COLUMNS, "", ids), memory_text), MAX_LIST, _size
-        )
+        rows = self._by_ids(records.TEXT_COLUMNS, "", ids)
+        return portion(self._intact(rows, records.memory_text), MAX_LIST, _size)
 
     def _by_ids(self, columns: str, joins: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
         """The rows with these ids, in their order; those of many ids are read as they are taken."""
@@ -342,7 +325,7 @@ class MemoryTable(MemoryLists):
     _index: Index
     _spaces: SpaceTable
 
-    def get(self, memory: Reference) -> Memory | None:
+    def get(self, memory: records.Reference) -> Memory | None:
         """The memory with this id, or stable id, if the caller may know of it."""
         column = "m.uid" if isinstance(memory, str) else "m.id"
         return self._one(f"{column} = :id AND {self._readable}", id=memory)
@@ -390,9 +373,9 @@ class MemoryTable(MemoryLists):
     @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
         space, area = self._spaces.placed(memory.space)
-        row = {**memory_row(memory), "key": self._key(memory)}
-        stored = replace(memory, id=MemoryId(self._inserted("memories", space_id=space, **row)))
-        if memory.lifecycle != NO_LIFECYCLE:
+        id_ = self._inserted("memories", space_id=space, **self._row(memory))
+        stored = replace(memory, id=MemoryId(id_))
+        if memory.lifecycle != records.NO_LIFECYCLE:
             self._put_lifecycle(stored)
         self._index.add(stored, space, area)
         return stored
@@ -400,10 +383,10 @@ class MemoryTable(MemoryLists):
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
         """The same of many, by few statements; their ids."""
         placed = [(it, *self._spaces.placed(it.space)) for it in memories]
-        rows = [{"space_id": at, **memory_row(it), "key": self._key(it)} for it, at, _ in placed]
+        rows = [{"space_id": at, **self._row(it)} for it, at, _ in placed]
         ids = [MemoryId(it) for it in self._inserted_all("memories", rows)]
         for id_, it in zip(ids, memories, strict=True):
-            if it.lifecycle != NO_LIFECYCLE:
+            if it.lifecycle != records.NO_LIFECYCLE:
                 self._put_lifecycle(replace(it, id=id_))
         self._index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
         return ids
@@ -412,31 +395,25 @@ class MemoryTable(MemoryLists):
         """Update all fields of the memory and its index entry."""
         # An index is rewritten for each column that is set, changed or not: without an end a
         # memory has its key in its row, and nothing beside it.
-        stays = before.lifecycle == memory.lifecycle == NO_LIFECYCLE and (
+        stays = before.lifecycle == memory.lifecycle == records.NO_LIFECYCLE and (
             (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
         )
         with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
-            row = {**memory_row(memory), "key": self._key(memory)}
+            row = self._row(memory)
             self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
             if not stays:
                 self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
         with self._index.updating(memory.id):
-            self._execute(
-                f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id",
-                id=memory.id,
-                key=self._key(memory),
-            )
+            statement = f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id"
+            self._execute(statement, id=memory.id, key=self._key(memory))
             self._put_lifecycle(memory)
 
     def release_key(self, memory: Memory) -> None:
         """Let others take the key of an expired memory, which still shows it."""
-        self._execute(
-            "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id",
-            id=memory.id,
-            key=memory.key,
-        )
+        held = "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id"
+        self._execute(held, id=memory.id, key=memory.key)
         self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
     def count_duplicate(self, memory: Memory) -> None:
@@ -467,11 +444,9 @@ class MemoryTable(MemoryLists):
         """Remove memories from which no other borrows context; returns the count of revisions."""
         ids, listed = json.dumps(memories), self._sql.ids("listed")
         self._index.remove(sorted(memories))
-        revisions = self._number(
-            f"""SELECT coalesce(sum({REVISIONS_OF.format(self._sql.greatest, "listed.value")}), 0)
-                  FROM {listed}""",
-            ids=ids,
-        )
+        revisions_of = records.REVISIONS_OF.format(self._sql.greatest, "listed.value")
+        total = f"SELECT coalesce(sum({revisions_of}), 0) FROM {listed}"
+        revisions = self._number(total, ids=ids)
         self._execute(f"DELETE FROM memories WHERE id IN (SELECT value FROM {listed})", ids=ids)
         return revisions
 
@@ -502,15 +477,19 @@ class MemoryTable(MemoryLists):
         )
         return set(projects)
 
+    def _row(self, memory: Memory) -> dict[str, object]:
+        return {**records.memory_row(memory), "key": self._key(memory)}
+
     def _key(self, memory: Memory) -> str | None:
         """The key for its row: that of an expired memory lies beside it."""
         return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
 
     def _put_lifecycle(self, memory: Memory) -> None:
-        if memory.lifecycle == NO_LIFECYCLE:
+        if memory.lifecycle == records.NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
-        instants = {it: optional_micros(getattr(memory.lifecycle, it)) for it in LIFECYCLE_FIELDS}
+        ends = ((it, getattr(memory.lifecycle, it)) for it in records.LIFECYCLE_FIELDS)
+        instants = {name: optional_micros(at) for name, at in ends}
         self._execute(PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants)
 
     def _one(self, condition: str, **values: object) -> Memory | None:

@@ -17,23 +17,12 @@ from ..recall.query import understood
 from ..recall.text import content_hash
 from ..secrets.redaction import Rules
 from . import lifecycles
+from . import memory as records
 from .erasure import MAX_ROWS, MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import once
 from .lifecycles import SupersessionTable
 from .memories import MemoryTable
-from .memory import (
-    NO_LIFECYCLE,
-    REVISIONS_OF,
-    Change,
-    ChangeKind,
-    Draft,
-    LifecycleChange,
-    Memory,
-    MemoryId,
-    Revision,
-    Text,
-    text_row,
-)
+from .memory import Change, ChangeKind, Draft, Memory, MemoryId, Revision, Text, text_row
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
 from .rows import LATEST, count, instant, micros, portion, reads, texts_of
 from .search import Filter
@@ -130,7 +119,7 @@ class RevisionTable(Table):
 
     def count(self, memory: Memory) -> int:
         return self._number(
-            f"SELECT {REVISIONS_OF.format(self._sql.greatest, ':id')}", id=memory.id
+            f"SELECT {records.REVISIONS_OF.format(self._sql.greatest, ':id')}", id=memory.id
         )
 
     def newest(self, memory: Memory) -> list[Revision]:
@@ -456,7 +445,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
             text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
             created_at=tx.now, updated_at=tx.now,
-            lifecycle=lifecycles.changed(NO_LIFECYCLE, change, tx.now),
+            lifecycle=lifecycles.changed(records.NO_LIFECYCLE, change, tx.now),
         )  # fmt: skip
         if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
             memory, action = _counted(tx, twin, change), Action.DEDUPLICATED
@@ -502,7 +491,7 @@ def _without_text(saved: Saved) -> Saved:
 SAVE = once(save, on_repeat=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
 
 
-def _counted(tx: Transaction, twin: Memory, change: LifecycleChange) -> Memory:
+def _counted(tx: Transaction, twin: Memory, change: records.LifecycleChange) -> Memory:
     counted = replace(
         twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now,
         lifecycle=lifecycles.counted(twin.lifecycle, change, tx.now),
