@@ -70,11 +70,13 @@ def _similar(of: Lookalike) -> c.Similar:
 
 
 def hit(of: Shown, rank: float, **more: Any) -> c.Hit:
+    return c.Hit(**_words(of), rank=rank, **more)
+
+
+def _words(of: Shown) -> dict[str, Any]:
     text = of.text
-    return c.Hit(
-        id=of.id, type=text.type, title=text.title, content=text.content, rank=rank,
-        topic_key=of.key, **more,
-    )  # fmt: skip
+    words = {"type": text.type, "title": text.title, "content": text.content}
+    return {"id": of.id, "topic_key": of.key, **words}
 
 
 def line(text: Text, most: int, **more: Any) -> c.Line:
@@ -88,11 +90,10 @@ def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
 
 def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
     """A memory as an observation of the contract, with what it does not say itself."""
-    text, lifecycle = memory.text, memory.lifecycle
+    lifecycle = memory.lifecycle
     return noun(
-        id=memory.id, session_id=memory.session, type=text.type, title=text.title,
-        content=text.content, tags=text.tags, project=memory.space.project,
-        scope=memory.space.scope, topic_key=memory.key, normalized_hash=memory.content_hash,
+        **_words(memory), session_id=memory.session, tags=memory.text.tags,
+        project=memory.space.project, scope=memory.space.scope, normalized_hash=memory.content_hash,
         revision_count=memory.revision, duplicate_count=memory.duplicates,
         last_seen_at=_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,
         created_at=_seconds(memory.created_at), updated_at=_seconds(memory.updated_at),

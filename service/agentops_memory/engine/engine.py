@@ -348,10 +348,7 @@ def _parts(table: Any) -> tuple[Callable[["Transaction"], tuple[object, ...]], S
 
 
 class Engine(Protocol):
-    """Runs plain functions as transactions on the caller's tenant alone.
-
-    Raises Unavailable, Busy or Full.
-    """
+    """Runs plain functions as transactions on the caller's tenant. Unavailable, Busy or Full."""
 
     async def read(
         self,
@@ -394,10 +391,7 @@ class Storage(Engine, Protocol):
         """The operator of each tenant whose storage is open, the default one first."""
 
     def led(self) -> Sequence[Caller]:
-        """Those for whom this process does what is due by the clock.
-
-        Of processes that share a database, one leads.
-        """
+        """Those for whom this process does what is due by the clock: of several, one leads."""
 
     async def probe(self) -> Condition:
         """Write to the disk what is there, and tell what is known of all storage that is open.

@@ -247,10 +247,7 @@ PAST = {
 
 
 def past_memories(tx: Transaction, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
-    """Memories deleted, or expired and unchanged, by then; at most `most`.
-
-    None of a store that is being erased.
-    """
+    """Memories deleted, or expired and unchanged, by then; none of a store that is being erased."""
     # That index alone holds the instant for all of them, and none of their texts.
     hint = tx[Sql].dialect.hint("memories_in_session") if kind is Kind.DELETED else ""
     return tx[Sql].column(

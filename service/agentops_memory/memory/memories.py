@@ -412,8 +412,8 @@ class MemoryTable(MemoryLists):
 
     def release_key(self, memory: Memory) -> None:
         """Let others take the key of an expired memory, which still shows it."""
-        held = "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id"
-        self._execute(held, id=memory.id, key=memory.key)
+        keeping = "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id"
+        self._execute(keeping, id=memory.id, key=memory.key)
         self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
     def count_duplicate(self, memory: Memory) -> None:

@@ -47,10 +47,7 @@ class RevisionTable(Table):
         )  # fmt: skip
 
     def put_text(self, memory: MemoryId, number: int, text: Text, *, is_own: bool) -> None:
-        """Replace a revision's own copy of the text, or give one to a revision without it.
-
-        That of a deletion has none.
-        """
+        """Replace a revision's own copy of the text, or give one to what is no deletion."""
         self._execute(
             f"""UPDATE revisions
                    SET type = :type, title = :title, content = :content, tags = :tags

@@ -46,10 +46,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """The size of a packed context, and what did not fit.
-
-    `places` are those of its memories among all candidates.
-    """
+    """The size of a packed context, and what did not fit; `places` are among all candidates."""
 
     tokens: int
     chars: int

@@ -295,9 +295,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacities:
-    """How many entries an agent has at most (RFC-0015 §9.4): working ones outside of tasks,
-    and episodic.
-    """
+    """The most entries of an agent (RFC-0015 §9.4): working ones outside of tasks, and episodic."""
 
     working: int = 1_000
     episodic: int = 1_000

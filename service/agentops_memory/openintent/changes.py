@@ -201,10 +201,7 @@ def _kept(outcome: Outcome) -> Outcome:
 
 
 def _repeated(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
-    """The outcome for a repetition; NotFound for what has gone, or may not be read now.
-
-    What is sealed is as it is now.
-    """
+    """The outcome again, sealed values as they are now; NotFound for what may not be read now."""
     now = [(it, entries.known(tx, it.id, viewer)) for it in first.entries]
     return replace(first, entries=tuple(it if it.is_sealed else then for then, it in now))
 

@@ -435,10 +435,7 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
 
 
 async def settle_all(engine: Engine, caller: Caller) -> None:
-    """Settle what a large task, or a process that was killed, has left, step by step.
-
-    Others write on.
-    """
+    """Settle step by step what a large task, or a killed process, has left; others write on."""
 
     def settle_next(tx: Transaction) -> None:
         if pending := _pending(tx):

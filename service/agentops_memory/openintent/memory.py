@@ -164,10 +164,7 @@ class Accesses:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntries(api.Serving):
-    """Agents' memory of one service.
-
-    Stale and OverCapacity have the state that conflicts.
-    """
+    """Agents' memory of one service; Stale and OverCapacity have the state that conflicts."""
 
     capacities: Capacities = Capacities()
     features: Features

@@ -446,10 +446,7 @@ def _revise(
 def _add_version(
     tx: Transaction, store: StoreId, memory: Memory, kind: ChangeKind, before: Entry | None = None
 ) -> None:
-    """Add a version for the memory's newest revision, ordered after the one before.
-
-    Of a deletion it has the path alone.
-    """
+    """Add one for the newest revision, after the one before; of a deletion, with the path alone."""
     uid, content = tx.new_uid(tx.now), memory.text.content
     if before is not None and uid <= before.version:  # another process made that one, or the clock
         uid = uid_after(before.version)
@@ -519,10 +516,7 @@ def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | No
 
 
 def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iterable[Any]:
-    """Entries below a prefix from path `first` on, in code point order.
-
-    The prefix is empty or ends with a slash.
-    """
+    """Entries below a prefix, empty or with a slash at its end, from `first` on, by code points."""
     return tx[Sql].stream(
         _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key"),
         store=store, first=max(first, prefix),
