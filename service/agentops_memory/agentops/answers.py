@@ -139,12 +139,9 @@ def explained_item(
 
 
 def explained_answer(
-    result: SearchResult,
-    is_explained: bool,
-    *,
-    budget: Budget | None = None,
+    result: SearchResult, is_explained: bool, *, budget: Budget | None = None,
     packed: Packed | None = None,
-) -> c.Explanation:
+) -> c.Explanation:  # fmt: skip
     """How the text was understood, and why the memory that is asked for is not in the answer."""
     why = result.explanation
     assert why is not None

@@ -351,21 +351,15 @@ class Engine(Protocol):
     """Runs plain functions as transactions on the caller's tenant. Unavailable, Busy or Full."""
 
     async def read(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
+        self, caller: Caller, work: Callable[Concatenate[Transaction, P], T], *args: P.args,
         **kwargs: P.kwargs,
-    ) -> T:
+    ) -> T:  # fmt: skip
         """Run `work` on one snapshot; it must not write."""
 
     async def write(
-        self,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
+        self, caller: Caller, work: Callable[Concatenate[Transaction, P], T], *args: P.args,
         **kwargs: P.kwargs,
-    ) -> T:
+    ) -> T:  # fmt: skip
         """Run `work` as if it were the only writer and commit it; rolled back if it raises.
 
         On return the change is durable. Cancellation does not stop work that has begun.

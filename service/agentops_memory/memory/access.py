@@ -350,15 +350,9 @@ def key_name(text: str) -> str:
 
 
 def issued(
-    name: str,
-    tenant: TenantId,
-    role: Role,
-    projects: Patterns,
-    now: datetime,
-    *,
-    agents: Patterns = NOTHING,
-    coordinates: bool = False,
-) -> tuple[Key, str]:
+    name: str, tenant: TenantId, role: Role, projects: Patterns, now: datetime, *,
+    agents: Patterns = NOTHING, coordinates: bool = False,
+) -> tuple[Key, str]:  # fmt: skip
     """A new key, and the token that opens it: the only copy of its secret."""
     secret, kept = _new_secret()
     key = Key(

@@ -119,14 +119,11 @@ def idempotency(
 
 
 def once(
-    work: Callable[Concatenate[Transaction, P], T],
-    *,
-    check: Callable[..., object] | None = None,
-    on_repeat: Callable[..., T] | None = None,
-    kept: Callable[[T], T] | None = None,
+    work: Callable[Concatenate[Transaction, P], T], *, check: Callable[..., object] | None = None,
+    on_repeat: Callable[..., T] | None = None, kept: Callable[[T], T] | None = None,
     about: Callable[[T], Collection[MemoryId]] | None = None,
     status: Callable[[T], int] | None = None,
-) -> Callable[Concatenate[Transaction, P], T]:
+) -> Callable[Concatenate[Transaction, P], T]:  # fmt: skip
     """Work that executes the caller's request once; without an idempotency key, the work itself.
 
     A repetition first runs `check` with the arguments of the work, which refuses whom the work

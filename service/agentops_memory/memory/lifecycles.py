@@ -270,13 +270,9 @@ _NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
 
 
 def lines(
-    tx: Transaction,
-    filter_: Filter,
-    reasons: Collection[ReviewReason],
-    periods: ReviewPeriods,
-    before: ReviewPosition | None,
-    limit: int,
-) -> list[tuple[ReviewPosition, float | None]]:
+    tx: Transaction, filter_: Filter, reasons: Collection[ReviewReason], periods: ReviewPeriods,
+    before: ReviewPosition | None, limit: int,
+) -> list[tuple[ReviewPosition, float | None]]:  # fmt: skip
     """The lines of live memories that nothing supersedes, newest first, after a position.
 
     A pair is listed if the caller may read both, unless one supersedes the other or
@@ -356,13 +352,9 @@ def _to_look_at(alias: str) -> str:
 
 
 def review(
-    tx: Transaction,
-    filter_: Filter,
-    limit: int,
-    reasons: Collection[ReviewReason],
-    periods: ReviewPeriods,
-    before: ReviewPosition | None,
-) -> tuple[list[ReviewItem], ReviewPosition | None]:
+    tx: Transaction, filter_: Filter, limit: int, reasons: Collection[ReviewReason],
+    periods: ReviewPeriods, before: ReviewPosition | None,
+) -> tuple[list[ReviewItem], ReviewPosition | None]:  # fmt: skip
     """A page of lines, and the position after which more follow."""
     rows = lines(tx, filter_, reasons, periods, before, limit + 1)
     items = []

@@ -198,13 +198,9 @@ def created(tx: Transaction, memory: Memory) -> Memory:
 
 
 def revised(
-    tx: Transaction,
-    before: Memory,
-    after: Memory,
-    deed: ChangeKind = ChangeKind.UPDATED,
-    *,
+    tx: Transaction, before: Memory, after: Memory, deed: ChangeKind = ChangeKind.UPDATED, *,
     has_new_text: bool = True,
-) -> Memory:
+) -> Memory:  # fmt: skip
     """Replace a memory by its next state; the history keeps the one before.
 
     Without a new text it keeps no copy: the revision reads as the next one that has its own.

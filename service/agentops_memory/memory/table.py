@@ -287,13 +287,9 @@ class Table:
             lost = len(read) - len(intact)
 
     def _page(
-        self,
-        read: Callable[[Any], T],
-        size: Callable[[T], int],
-        statement: str,
-        after: int,
+        self, read: Callable[[Any], T], size: Callable[[T], int], statement: str, after: int,
         **parameters: object,
-    ) -> list[T]:
+    ) -> list[T]:  # fmt: skip
         """What `read` makes of the rows after one, the first column of each, as far as they fit.
 
         None only at the end, however many are damaged: a page without any would look like it.

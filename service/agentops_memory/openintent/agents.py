@@ -164,12 +164,9 @@ class Agents:
         return await self.engine.read(caller, _planned_erasure, agent, keys)
 
     async def erase(
-        self,
-        caller: Caller,
-        agent: AgentId,
-        keys: Sequence[KeyId] = (),
+        self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = (),
         progress: Callable[[AgentExtent], None] = noop,
-    ) -> AgentExtent:
+    ) -> AgentExtent:  # fmt: skip
         """Erase an agent in short transactions, with what it writes meanwhile; what went.
 
         Its working and episodic entries, its stream of events, and what was said of it; its

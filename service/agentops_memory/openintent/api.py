@@ -413,13 +413,11 @@ class Listing(Generic[T]):
 
 
 async def listing(
-    engine: Engine,
-    first_asking: tuple[Caller, Viewer],
-    asking: Asking,
+    engine: Engine, first_asking: tuple[Caller, Viewer], asking: Asking,
     ids: Callable[[Transaction, Viewer], tuple[Left, int | None]],
     some: Callable[[Transaction, Viewer, list[Any]], Sequence[T]],
     on_read: Callable[[Caller, Viewer, datetime, Sequence[T]], None] = noop,
-) -> Listing[T]:
+) -> Listing[T]:  # fmt: skip
     """What `ids` selects, with its total if that is more, read by `some` portion by portion.
 
     Access is checked again before each but the first. What was read goes to `on_read`.
@@ -458,11 +456,9 @@ def portion(left: Left) -> tuple[list[Any], Left]:
 
 
 async def streamed(
-    rows: Listing[Any],
-    before: bytes = b"[",
-    after: bytes = b"]",
+    rows: Listing[Any], before: bytes = b"[", after: bytes = b"]",
     headers: Mapping[str, str] = NONE,
-) -> Response:
+) -> Response:  # fmt: skip
     """A list of records in one piece, or in several if its values are large."""
     annotate({"memory.result_count": rows.count})
 

@@ -118,13 +118,9 @@ class Accesses:
                 noted[memory] = max(at, noted.get(memory, at))
 
     async def write(
-        self,
-        engine: Engine,
-        caller: Caller,
-        work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> T:
+        self, engine: Engine, caller: Caller, work: Callable[Concatenate[Transaction, P], T],
+        *args: P.args, **kwargs: P.kwargs,
+    ) -> T:  # fmt: skip
         """Run work in a transaction that also writes the accesses noted until then.
 
         They are taken when the transaction begins: a refusal before that leaves them noted.
