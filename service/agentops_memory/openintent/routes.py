@@ -272,13 +272,8 @@ def _problem(refusal: Refusal, cause: Refusal) -> api.JsonObject:
 
 PROTOCOL = Protocol(
     title="OpenIntent RFC-0015",
-    summary="Agents' own memory in three tiers, and namespaces that they share.",
-    prefix=PREFIX,
-    refusals=REFUSALS,
-    refused=refused,
-    problem=AgentMemoryProblem,
-    require=api.require,
+    summary="Agents' own memory in three tiers, and namespaces that they share.", prefix=PREFIX,
+    refusals=REFUSALS, refused=refused, problem=AgentMemoryProblem, require=api.require,
     sends=(Parameter(name=AGENT, help="The calling agent; optional if the key has exactly one."),),
-    sent=(AGENT, "If-Match"),
-    read=(REDACTED, "ETag", TOTAL),
-)
+    sent=(AGENT, "If-Match"), read=(REDACTED, "ETag", TOTAL),
+)  # fmt: skip

@@ -404,15 +404,9 @@ def refused(refusal: Refusal) -> Response:
 
 BODIES = bodies.Bodies(refusal=_bad_field)
 PROTOCOL = Protocol(
-    title="Memory Stores",
-    summary="Documents at paths, with immutable versions.",
-    prefix=PREFIX,
-    refusals=REFUSALS,
-    refused=refused,
-    problem=StoreProblem,
+    title="Memory Stores", summary="Documents at paths, with immutable versions.", prefix=PREFIX,
+    refusals=REFUSALS, refused=refused, problem=StoreProblem,
     headers={bodies.REQUEST_ID: "The id that the client gave the request, or a new one."},
-    sent=(bodies.REQUEST_ID,),
-    read=(REDACTED, bodies.REQUEST_ID),
-    is_authorization_only=True,
+    sent=(bodies.REQUEST_ID,), read=(REDACTED, bodies.REQUEST_ID), is_authorization_only=True,
     require=lambda _, caller: caller.require_stores(),
-)
+)  # fmt: skip
