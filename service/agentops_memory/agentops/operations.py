@@ -401,13 +401,11 @@ class AgentOps(RecallOperations):
         clean = redactor.draft(draft)
         outcome = await self.engine.write(caller, saves.SAVE, clean, self.dedupe_window)
         similar = await self._similar(caller, outcome, most) if most else None
-        annotate(
-            {
-                **_observation_span(outcome.memory),
-                "memory.observation.action": outcome.action.value,
-                "memory.session.id": outcome.memory.session,
-            }
-        )
+        annotate({
+            **_observation_span(outcome.memory),
+            "memory.observation.action": outcome.action.value,
+            "memory.session.id": outcome.memory.session,
+        })  # fmt: skip
         if not caller.is_replay:  # that was counted when it was done
             count(DEDUP, outcome.action.value)
             count(SUPERSEDED, by=outcome.superseded)
@@ -517,23 +515,19 @@ class AgentOps(RecallOperations):
         self, caller: Caller, document: "t.Document", progress: "t.Progress" = noop
     ) -> c.Imported:
         counts = await self.transfer().import_all(caller, document, progress)
-        annotate(
-            {
-                "memory.import.sessions": counts.imported_sessions,
-                "memory.import.observations": counts.imported_observations,
-            }
-        )
+        annotate({
+            "memory.import.sessions": counts.imported_sessions,
+            "memory.import.observations": counts.imported_observations,
+        })  # fmt: skip
         return counts
 
     async def plan_import(self, caller: Caller, document: "t.Document") -> c.ImportPlan:
         plan = await self.transfer().plan_import(caller, document)
-        annotate(  # without a word of what the document says
-            {
-                "memory.import.dry_run": True,
-                "memory.import.sessions": plan.sessions[imports.RowOutcome.NEW],
-                "memory.import.observations": plan.stored,
-            }
-        )
+        annotate({  # without a word of what the document says
+            "memory.import.dry_run": True,
+            "memory.import.sessions": plan.sessions[imports.RowOutcome.NEW],
+            "memory.import.observations": plan.stored,
+        })  # fmt: skip
         return t.import_plan(plan)
 
 

@@ -362,9 +362,7 @@ def review(
         stored = [tx[MemoryTable].get(id_) for id_ in (position.memory, position.other) if id_]
         # None is missing: the same snapshot has listed them.
         memory, *other = with_links(tx, cast(list[Memory], stored))
-        items.append(
-            ReviewItem(
-                position=position, memory=memory, other=other[0] if other else None, score=score
-            )
-        )
+        items.append(ReviewItem(
+            position=position, memory=memory, other=other[0] if other else None, score=score
+        ))  # fmt: skip
     return items, items[-1].position if len(rows) > limit and items else None

@@ -338,11 +338,7 @@ class RowMapper(Generic[T]):
         self._table, self._declared = table, (record, key, alias, check, also)
 
     def __str__(self) -> str:
-        return self._all
-
-    @cached_property
-    def _all(self) -> str:
-        return self.but()
+        return self._reading.selected
 
     def selecting(self, row: str) -> str:
         """A SELECT of its own table up to a condition; without a key `row` names each row."""
@@ -392,6 +388,7 @@ class _Reading:
         self._made = self._part(record, alias, "")
         self._others = [self._field("", of, Column(column)) for column, of in also.items()]
         self._check = check
+        self.selected = ", ".join(sql for _, sql in self.columns if sql)
 
     def read(self, row: Any) -> Any:
         values = [*row]

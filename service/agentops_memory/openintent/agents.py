@@ -186,9 +186,15 @@ def summary(
     tx: Transaction, agent: AgentId, viewer: Viewer, capacities: Capacities
 ) -> AgentSummary:
     """What the viewer may read of an agent's; Denied to who does not coordinate its work."""
-    if agent != viewer.agent and not _coordinates(tx, viewer, agent):
-        raise Denied(NOT_YOUR_AGENT)
     visible = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
+    if agent != viewer.agent and not tx[Sql].exists(
+        f"""SELECT 1
+              FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}) c
+              JOIN tasks t ON t.intent = c.intent
+             WHERE t.agent = :agent AND {unfinished("t")}""",
+        viewer=viewer.agent, agent=agent,
+    ):  # fmt: skip
+        raise Denied(NOT_YOUR_AGENT)
     tasks = tx[Sql].texts(
         f"""SELECT DISTINCT a.task
               FROM {ENTRIES}
@@ -213,17 +219,6 @@ def summary(
         semantic_namespaces_accessible=[
             it.namespace for it in readable(tx, viewer, MOST_NAMED, 0)
         ],
-    )  # fmt: skip
-
-
-def _coordinates(tx: Transaction, viewer: Viewer, agent: AgentId) -> bool:
-    """Whether it coordinates an intent in which another agent has an unfinished task."""
-    return tx[Sql].exists(
-        f"""SELECT 1
-              FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}) c
-              JOIN tasks t ON t.intent = c.intent
-             WHERE t.agent = :agent AND {unfinished("t")}""",
-        viewer=viewer.agent, agent=agent,
     )  # fmt: skip
 
 

@@ -86,13 +86,11 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
         searched = await entries.engine.read(caller, _search, viewer, query, clean, limit)
         hits, own, names, is_degraded, at = searched
         entries.accesses.note(caller, viewer, at, (it for _, it in hits))
-        annotate(
-            {
-                "memory.search.query": Cut(text, LONGEST_QUERY),
-                "memory.search.result_count": len(hits),
-                "memory.search.degraded": is_degraded or None,
-            }
-        )
+        annotate({
+            "memory.search.query": Cut(text, LONGEST_QUERY),
+            "memory.search.result_count": len(hits),
+            "memory.search.degraded": is_degraded or None,
+        })  # fmt: skip
         attributes: Iterator[dict[str, Any]] = (
             {
                 "memory.entry.id": public_id(ENTRY, entry.id),

@@ -130,11 +130,6 @@ class TaskChangeBody(BaseModel):
     metadata: Object | None = None
 
     @property
-    def is_report(self) -> bool:
-        """Whether it says no more than the assigned agent may."""
-        return self.model_fields_set <= {"status", *REPORTED}
-
-    @property
     def details(self) -> api.Json:
         """Members that take the place of those of the same names."""
         names = [*REPORTED, "metadata"] if self.metadata is not None else [*REPORTED]
@@ -198,9 +193,12 @@ class Task(api.Detailed):
 def operations(serving: Serving) -> Sequence[Operation]:
     async def list_(request: Request) -> Response:
         limit, offset = api.page(request)
-        intent, status = api.intent_id(request), _status(request)
+        intent, named = api.intent_id(request), parameter(query_of(request), "status")
+        if named is not None and named not in [*TaskStatus]:
+            raise BadFields([("status", f"must be one of {', '.join(TaskStatus)}")])
         of = partial(page, serving.engine, lambda: whose(request))
-        return await api.streamed(await of(intent, limit, offset, status))
+        in_status = None if named is None else TaskStatus(named)
+        return await api.streamed(await of(intent, limit, offset, in_status))
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
     status = Parameter(name="status", help="Only tasks in this status.", choices=tuple(TaskStatus))
@@ -218,13 +216,6 @@ def operations(serving: Serving) -> Sequence[Operation]:
            "The tasks of an intent, oldest first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
-
-
-def _status(request: Request) -> TaskStatus | None:
-    text = parameter(query_of(request), "status")
-    if text is not None and text not in [*TaskStatus]:
-        raise BadFields([("status", f"must be one of {', '.join(TaskStatus)}")])
-    return None if text is None else TaskStatus(text)
 
 
 async def create(serving: Serving, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
@@ -246,7 +237,16 @@ async def page(
     """Those of an intent, the first first; access is checked before each portion."""
 
     def ids(tx: Transaction, _: Viewer) -> tuple[Left, None]:
-        return _sized_ids(tx, intent, limit, offset, status), None
+        of_status = "" if status is None else " AND status = :status"
+        rows = tx[Sql].run(
+            f"""SELECT {tx[Sql].dialect.row}, id, length(details)
+                  FROM tasks
+                 WHERE intent = :intent{of_status}
+              ORDER BY created_at, id
+                 LIMIT :limit OFFSET :offset""",
+            intent=intent, status=status, limit=limit, offset=offset,
+        )  # fmt: skip
+        return list(tx[Sql].intact(rows, _sized)), None
 
     return await api.listing(engine, asking(), asking, ids, partial(_some, intent))
 
@@ -320,7 +320,7 @@ def _changeable(
     if not require_sight(tx, viewer, before.intent_id).directs:
         if before.assigned_agent != viewer.agent:
             raise Denied("The task is assigned to another agent.")
-        if not body.is_report:
+        if not body.model_fields_set <= {"status", *REPORTED}:
             raise Denied("A task's agent may change only status, output, error and blocked_reason.")
     if version != before.version:
         raise api.Stale(f"The task is at version {before.version}.", before)
@@ -418,21 +418,6 @@ def _merged(details: str, change: str) -> str:
         return str(api.Json.of({**object_of(details), **object_of(change)}))
     except Invalid as error:
         raise Invalid(str(error).replace("value", "The task", 1)) from error
-
-
-def _sized_ids(
-    tx: Transaction, intent: IntentId, limit: int, offset: int, status: TaskStatus | None
-) -> Left:
-    of_status = "" if status is None else " AND status = :status"
-    rows = tx[Sql].run(
-        f"""SELECT {tx[Sql].dialect.row}, id, length(details)
-              FROM tasks
-             WHERE intent = :intent{of_status}
-          ORDER BY created_at, id
-             LIMIT :limit OFFSET :offset""",
-        intent=intent, status=status, limit=limit, offset=offset,
-    )  # fmt: skip
-    return list(tx[Sql].intact(rows, _sized))
 
 
 @reads("tasks")
