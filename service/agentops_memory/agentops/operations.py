@@ -236,10 +236,8 @@ def _joining(request: Reading) -> Joining:
         agent = asking(caller, q.parameter(request.query, "agent") or "")
         viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
     stores = _listed(request, "stores", "memory stores")
-    uids = [q.known_uid(q.STORE, it.strip(), NO_STORE) for it in stores]
-    return Joining(
-        stores=tuple(map(StoreId, uids)), viewer=viewer, episodic=episodic, namespaces=namespaces
-    )
+    joined = tuple(StoreId(q.known_uid(q.STORE, it.strip(), NO_STORE)) for it in stores)
+    return Joining(stores=joined, viewer=viewer, episodic=episodic, namespaces=namespaces)
 
 
 def _listed(request: Reading, name: str, nouns: str) -> tuple[str, ...]:

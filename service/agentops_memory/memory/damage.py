@@ -182,16 +182,13 @@ ROWS: Mapping[str, Mapping[str, Check]] = {
 BESIDE = {("agent_memories", "content"): "(SELECT content FROM memories WHERE id = memory_id)"}
 """Columns that lie in another table, as they are selected with a row."""
 
-BY_PLACE = frozenset(
-    {"tasks", "agents", "namespaces", "namespace_access", "intents", "coordinators", "grants"}
-)
+BY_PLACE = frozenset("tasks agents namespaces namespace_access intents coordinators grants".split())
 """The tables whose keys are names that users chose: a row is named by its position."""
 
 DERIVED = frozenset(
-    """
-    partitions index_rules purges remains memory_stems area_stems database_state areas postings
-    """.split()
-)
+    "partitions index_rules purges remains memory_stems area_stems database_state areas postings"
+    .split()
+)  # fmt: skip
 """The tables derived from the others: the index and its bookkeeping."""
 
 

@@ -96,12 +96,8 @@ class ReceiptTable(Table):
         self._name(erasure, memories)
 
     def complete(self, erasure: ErasureId, sessions: int) -> None:
-        self._execute(
-            """UPDATE erasures
-                  SET sessions = :sessions, erased_at = :now, goes_on = :goes_on
-                WHERE id = :id""",
-            id=erasure, goes_on=False, sessions=sessions, now=micros(self._now),
-        )  # fmt: skip
+        changes = {"sessions": sessions, "erased_at": micros(self._now), "goes_on": False}
+        self._update("erasures", "id", {"id": erasure, **changes})
 
     def newest_of(self, project: Project) -> Erasure | None:
         """The receipt of the newest erasure of a whole project with this name."""
@@ -128,10 +124,8 @@ class ReceiptTable(Table):
 
     def pending(self) -> list[ErasureId]:
         """Those that do not continue and whose bytes may still be in the file, oldest first."""
-        rows = self._execute(
-            "SELECT id FROM erasures WHERE bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
-        )
-        return list(self._intact(rows, _id))
+        which = "bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
+        return list(self._intact(self._execute(f"SELECT id FROM erasures WHERE {which}"), _id))
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
         """Note that the bytes are gone now; nobody asks for what was removed of agents."""

@@ -337,9 +337,8 @@ class MemoryTable(MemoryLists):
     @step("store.dedup.topic_key", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
         """The memory at the key that is not deleted; a space holds at most one."""
-        return self._one(
-            f"{named(space)} AND m.key = :key AND {undeleted('m')}", key=key, **names_of(space)
-        )
+        which = f"{named(space)} AND m.key = :key AND {undeleted('m')}"
+        return self._one(which, key=key, **names_of(space))
 
     @step("store.dedup.hash", _match)
     def twin(self, memory: Memory, since: datetime) -> Memory | None:
@@ -417,10 +416,8 @@ class MemoryTable(MemoryLists):
         self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
 
     def count_duplicate(self, memory: Memory) -> None:
-        self._execute(
-            "UPDATE memories SET duplicates = :duplicates, last_seen_at = :at WHERE id = :id",
-            id=memory.id, duplicates=memory.duplicates, at=micros(memory.last_seen_at),
-        )  # fmt: skip
+        changes = {"duplicates": memory.duplicates, "last_seen_at": micros(memory.last_seen_at)}
+        self._update("memories", "id", {"id": memory.id, **changes})
 
     def erase(self, memory: MemoryId) -> None:
         self._index.mark_for_purge(memory)

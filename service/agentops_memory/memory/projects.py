@@ -272,9 +272,8 @@ class Projects:
         was updated later; the other is soft-deleted, with its revisions.
         """
         plan = await self.plan_merge(caller, project, into)
-        await self._record(
-            caller, "project.merged", project, plan, into=into, same_keys=plan.same_keys
-        )
+        about = {"into": into, "same_keys": plan.same_keys}
+        await self._record(caller, "project.merged", project, plan, **about)
         return await self.engine.write(caller, merge, project, into)
 
     async def plan_erasure(self, caller: Caller, project: Project) -> Extent:

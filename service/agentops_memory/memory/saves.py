@@ -115,9 +115,8 @@ class RevisionTable(Table):
         )  # fmt: skip
 
     def count(self, memory: Memory) -> int:
-        return self._number(
-            f"SELECT {records.REVISIONS_OF.format(self._sql.greatest, ':id')}", id=memory.id
-        )
+        revisions = records.REVISIONS_OF.format(self._sql.greatest, ":id")
+        return self._number(f"SELECT {revisions}", id=memory.id)
 
     def newest(self, memory: Memory) -> list[Revision]:
         """The kept revisions, newest first, each with its text."""
@@ -205,9 +204,8 @@ def revised(
 
     Without a new text it keeps no copy: the revision reads as the next one that has its own.
     """
-    after = replace(
-        after, revision=before.revision + 1, content_hash=content_hash(after.text.content)
-    )
+    hash_ = content_hash(after.text.content)
+    after = replace(after, revision=before.revision + 1, content_hash=hash_)
     history = before.space.traits.history
     if history is not History.NONE:
         tx[RevisionTable].keep(before, has_text=has_new_text)
@@ -300,9 +298,8 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
         is_relinked = tx[SupersessionTable].relink(memory, older)
     if text == before.text and not is_changed and not is_relinked:
         return lifecycles.linked(tx, before)
-    after = replace(
-        before, text=text, updated_at=changed_at(tx, before.updated_at), lifecycle=lifecycle
-    )
+    at = changed_at(tx, before.updated_at)
+    after = replace(before, text=text, updated_at=at, lifecycle=lifecycle)
     lifecycles.require_key_and_pin(tx, before, after)
     return lifecycles.linked(tx, revised(tx, before, after, has_new_text=text != before.text))
 

@@ -66,16 +66,13 @@ class SessionTable(FilteredTable):
         "memory.summary.length": len(session.summary),
     })  # fmt: skip
     def close(self, session: Session) -> None:
-        self._execute(
-            """UPDATE sessions
-                  SET ended_at = :ended_at, summary = :summary, message_count = :message_count
-                WHERE id = :id""",
-            **SESSION.values(session),
-        )
+        row = SESSION.values(session)
+        columns = ("id", "ended_at", "summary", "message_count")
+        self._update("sessions", "id", {it: row[it] for it in columns})
 
     def grow(self, session: Session) -> None:
-        statement = "UPDATE sessions SET message_count = :count WHERE id = :id"
-        self._execute(statement, id=session.id, count=session.message_count)
+        row = {"id": session.id, "message_count": session.message_count}
+        self._update("sessions", "id", row)
 
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None

@@ -120,9 +120,7 @@ class TaskStatus(StrEnum):
         return self in FINAL
 
 
-FINAL = frozenset(
-    {TaskStatus.COMPLETED, TaskStatus.FAILED, TaskStatus.CANCELLED, TaskStatus.SKIPPED}
-)
+FINAL = frozenset(map(TaskStatus, ("completed", "failed", "cancelled", "skipped")))
 
 
 class Permission(StrEnum):

@@ -315,6 +315,10 @@ class Table:
     def _insert(self, table: str, /, **row: object) -> None:
         self._connection.execute(inserting(table, tuple(row)), row)
 
+    def _update(self, table: str, key: str, row: Mapping[str, object]) -> None:
+        """Update the columns of the row that has this one as its key."""
+        self._connection.execute(_updating(table, key, tuple(row)), row)
+
     def _inserted(self, table: str, /, **row: object) -> int:
         """Insert into a table whose key is `id`; the id of the new row."""
         return self._sql.inserted(self._connection, inserting(table, tuple(row)), row)
@@ -419,7 +423,7 @@ class Sql(FilteredTable):
     fetch, fetch_all = Table._fetch, Table._fetch_all  # noqa: SLF001
     number, column, intact = Table._number, Table._scalars, Table._intact  # noqa: SLF001
     insert, inserted, stream = Table._insert, Table._inserted, Table._stream  # noqa: SLF001
-    texts, filled = Table._texts, Table._filled  # noqa: SLF001
+    texts, filled, update = Table._texts, Table._filled, Table._update  # noqa: SLF001
     on_spaces, values = FilteredTable._on_spaces, FilteredTable._values  # noqa: SLF001
     acts_on, readable = FilteredTable._acts_on, FilteredTable._readable  # noqa: SLF001
 
@@ -429,10 +433,6 @@ class Sql(FilteredTable):
 
     def place_of(self, project: Project) -> tuple[int, int] | None:
         return place_of(self._connection, project)
-
-    def update(self, table: str, key: str, row: Mapping[str, object]) -> None:
-        """Update the columns of the row that has this one as its key."""
-        self._connection.execute(_updating(table, key, tuple(row)), row)
 
     def run_all(self, statement: str, rows: Sequence[Mapping[str, object]]) -> None:
         self._connection.executemany(statement, rows)

@@ -252,9 +252,8 @@ def make_room(tx: Transaction, key: EntryKey, scope: Labels, size: int, room: Ro
                 AND a.binding > {Binding.NONE:d}""",
             agent=agent, intent=intent,
         )  # fmt: skip
-        evicted = _evict(
-            tx, agent, ("max_episodic_memory_per_agent", number, most), room, 0, intent
-        )
+        limit = "max_episodic_memory_per_agent", number, most
+        evicted = _evict(tx, agent, limit, room, 0, intent)
     number = entries.number_of(tx, Tier.EPISODIC, agent)
     limit = "episodic_capacity", number, capacity_of(tx, agent, room.capacities)
     return evicted + _evict(tx, agent, limit, room, evicted)

@@ -160,9 +160,8 @@ class AgentEntryBody(OwnBody):
         if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
         tier = Tier(self.memory_type)
-        return EntryKey(
-            tier, viewer.agent if tier is not Tier.SEMANTIC else None, self.namespace, self.key
-        )
+        owner = None if tier is Tier.SEMANTIC else viewer.agent
+        return EntryKey(tier, owner, self.namespace, self.key)
 
 
 class AgentChangeBody(OwnBody):

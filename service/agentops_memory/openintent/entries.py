@@ -211,9 +211,8 @@ class AgentFilter:
             faults.append(("memory_type", f"must be one of {', '.join(Tier)}"))
         if pinned not in (None, "true", "false"):
             faults.append(("pinned", "must be true or false"))
-        after, before = (
-            instant_in(query, name, faults) for name in ("updated_after", "updated_before")
-        )
+        ends = "updated_after", "updated_before"
+        after, before = (instant_in(query, name, faults) for name in ends)
         every_tag, any_tag = (_tags_in(query, name, faults) for name in ("tags", "tags_any"))
         if faults:
             raise BadFields(faults)
@@ -323,11 +322,9 @@ class SealTable(Table):
         """Seal the value of an entry; Unavailable where there are no keys."""
         if self._sealer is None:
             raise Unavailable("There is no seal file, so nothing confidential can be stored.")
-        sealed = self._sealer.seal(value, self._bound_to(key))
+        seal = self._sealer.seal(value, self._bound_to(key))
         self.remove(memory)
-        self._insert(
-            "seals", memory_id=memory, key=sealed.key, nonce=sealed.nonce, sealed=sealed.text
-        )
+        self._insert("seals", memory_id=memory, key=seal.key, nonce=seal.nonce, sealed=seal.text)
 
     def remove(self, memory: MemoryId) -> None:
         self._execute("DELETE FROM seals WHERE memory_id = :id", id=memory)
@@ -426,10 +423,8 @@ def ids_of(
     """Those that may be seen, newest first, with the bytes of their values."""
     condition, values = filter_.condition(tx, visible)
     order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
-    rows = tx[Sql].run(
-        f"SELECT m.id, a.size FROM {_of_spaces(tx)} WHERE {condition} {order}", **values
-    )
-    return [(MemoryId(id_), count(size)) for id_, size in rows]
+    statement = f"SELECT m.id, a.size FROM {_of_spaces(tx)} WHERE {condition} {order}"
+    return [(MemoryId(id_), count(size)) for id_, size in tx[Sql].run(statement, **values)]
 
 
 def total(tx: Transaction, filter_: AgentFilter, visible: Visibility) -> int:

@@ -125,9 +125,8 @@ def operations(serving: Serving) -> Sequence[Operation]:
             raise BadFields(faults)
         type_, after = parameter(query, "event_type"), api.number(request, "after", 0)
         filter_ = EventFilter(type=type_, since=since, after=after, **named)
-        return await api.streamed(
-            await page(serving.engine, lambda: whose(request), filter_, limit)
-        )
+        rows = await page(serving.engine, lambda: whose(request), filter_, limit)
+        return await api.streamed(rows)
 
     return (
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",

@@ -471,9 +471,8 @@ def _answer(
         headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
         annotate(api.about_any(value))
-        return Response(
-            _in_dialect(value, full=full).json_bytes(), status, headers, media_type=JSON
-        )
+        content = _in_dialect(value, full=full).json_bytes()
+        return Response(content, status, headers, media_type=JSON)
     annotate({"memory.result_count": len(value.items)})
     cursor = None
     if value.has_more:

@@ -94,9 +94,8 @@ def archived(must: Callable[..., Read], help_: str) -> Param:
 
 def listed(name: str, item: Any, docs: str, **beside: Any) -> type[Record]:
     """The shape of a page of items, and of what is beside them."""
-    fields: dict[str, Any] = {
-        name: (of, ...) for name, of in {"data": list[item], **beside}.items()
-    }
+    members = {"data": list[item], **beside}.items()
+    fields: dict[str, Any] = {name: (of, ...) for name, of in members}
     return create_model(name, __base__=Record, __doc__=docs, **fields)
 
 

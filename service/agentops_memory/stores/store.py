@@ -362,9 +362,7 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
         erased_at=tx.now, goes_on=True,
     )  # fmt: skip
     tx[ReceiptTable].add(erasure)
-    tx[Sql].run(
-        "UPDATE stores SET erasure_id = :erasure WHERE uid = :uid", uid=store, erasure=erasure.id
-    )
+    tx[Sql].update("stores", "uid", {"uid": store, "erasure_id": erasure.id})
     tx[IdempotencyTable].erase_answers()
 
 
