@@ -123,18 +123,15 @@ def explained_item(
         "score": explained.score,
         "matched": [
             MatchedTerm(
-                sentence=one.sentence + 1,
-                term=_term(one.term),
-                score=one.score,
+                sentence=one.sentence + 1, term=_term(one.term), score=one.score,
                 instead_of=stands_for.get(one.term),
                 fields={name.value: share for name, share in one.fields.items() if share},
             )
             for one in explained.matched
         ],
         "fields": {name.value: share for name, share in explained.fields.items()},
-        "sentences": explained.sentences,
-        "following": explained.following or None,
-    }
+        "sentences": explained.sentences, "following": explained.following or None,
+    }  # fmt: skip
     return _as_json(plain.model_copy(update=scored))
 
 
@@ -152,17 +149,13 @@ def explained_answer(
             chars=packed.chars, summaries_left_out=packed.summaries_left_out,
             left_out=list(packed.left_out),
         )  # fmt: skip
-    return _as_json(
-        AnswerExplanation(
-            method=result.method.value,
-            terms=[list(map(_term, sentence.terms)) for sentence in result.query.sentences],
-            dropped=list(why.dropped),
-            corrected={word: list(terms) for word, terms in result.query.corrections.items()},
-            degraded=result.is_degraded, timed_out=why.is_timed_out,
-            explained=min(len(result.hits), MAX_EXPLAINED) if is_explained else 0,
-            budget=use, why_not=why.why_not,
-        )
-    )  # fmt: skip
+    return _as_json(AnswerExplanation(
+        method=result.method.value, dropped=list(why.dropped), degraded=result.is_degraded,
+        terms=[list(map(_term, sentence.terms)) for sentence in result.query.sentences],
+        corrected={word: list(terms) for word, terms in result.query.corrections.items()},
+        timed_out=why.is_timed_out, budget=use, why_not=why.why_not,
+        explained=min(len(result.hits), MAX_EXPLAINED) if is_explained else 0,
+    ))  # fmt: skip
 
 
 def explanation_of_kept(explanation: c.Explanation, hits: Sequence[Hit]) -> c.Explanation:

@@ -67,17 +67,12 @@ End = Annotated[
 ]
 Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
 Referred = Annotated[
-    int | str,
-    BeforeValidator(_reference),
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "integer", "minimum": 1, "maximum": MAX_ID},
-                {"type": "string", "minLength": 1, "maxLength": MAX_UID},
-            ]
-        }
-    ),
-]
+    int | str, BeforeValidator(_reference),
+    WithJsonSchema({"anyOf": [
+        {"type": "integer", "minimum": 1, "maximum": MAX_ID},
+        {"type": "string", "minLength": 1, "maxLength": MAX_UID},
+    ]}),
+]  # fmt: skip
 Superseded = Annotated[
     list[Referred],
     Field(max_length=MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."),

@@ -119,20 +119,15 @@ class RecallOperations:
         events("search.result", map(injected, result.hits))
         hits = [
             wire.hit(
-                it.memory,
-                it.rank,
-                superseded_by=it.memory.links.superseded_by,
+                it.memory, it.rank, superseded_by=it.memory.links.superseded_by,
                 explain=a.explained_item(it, position, result) if options.explain else None,
             )
             for position, it in enumerate(result.hits, start=1)
-        ]
+        ]  # fmt: skip
         why = a.explained_answer(result, options.explain) if options else None
         fit = await fitting(hits, beside=len(json_bytes(why)) if why else 0)
-        return c.Found(
-            hits=fit,
-            omitted=fit.omitted,
-            explanation=why and a.explanation_of_kept(why, result.hits[: len(fit)]),
-        )
+        kept = why and a.explanation_of_kept(why, result.hits[: len(fit)])
+        return c.Found(hits=fit, omitted=fit.omitted, explanation=kept)
 
     async def fetch_context(self, request: Reading) -> c.Context:
         text = q.parameter(request.query, "query") or ""
@@ -258,10 +253,9 @@ async def _context(of: Context, budget: Budget, options: Include) -> c.Context:
     kept = fit.after(len(summaries))
     return c.Context(
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
-        observations=cast("Rows[c.Line]", kept),
-        omitted=fit.omitted,
+        observations=cast("Rows[c.Line]", kept), omitted=fit.omitted,
         explanation=why and a.explanation_of_kept(why, of.found.hits[: len(kept)]),
-    )
+    )  # fmt: skip
 
 
 def _line(of: Context, position: int, budget: Budget, options: Include) -> c.Line:

@@ -70,13 +70,12 @@ def _similar(of: Lookalike) -> c.Similar:
 
 
 def hit(of: Shown, rank: float, **more: Any) -> c.Hit:
-    return c.Hit(**_words(of), rank=rank, **more)
+    return c.Hit(**_words(of.id, of.key, of.text), rank=rank, **more)
 
 
-def _words(of: Shown) -> dict[str, Any]:
-    text = of.text
+def _words(id_: int, key: str | None, text: Text) -> dict[str, Any]:
     words = {"type": text.type, "title": text.title, "content": text.content}
-    return {"id": of.id, "topic_key": of.key, **words}
+    return {"id": id_, "topic_key": key, **words}
 
 
 def line(text: Text, most: int, **more: Any) -> c.Line:
@@ -90,9 +89,9 @@ def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
 
 def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
     """A memory as an observation of the contract, with what it does not say itself."""
-    lifecycle = memory.lifecycle
+    text, lifecycle = memory.text, memory.lifecycle
     return noun(
-        **_words(memory), session_id=memory.session, tags=memory.text.tags,
+        **_words(memory.id, memory.key, text), session_id=memory.session, tags=text.tags,
         project=memory.space.project, scope=memory.space.scope, normalized_hash=memory.content_hash,
         revision_count=memory.revision, duplicate_count=memory.duplicates,
         last_seen_at=_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,

@@ -70,21 +70,16 @@ def _ttl(text: str) -> str:
 
 
 Ttl = Annotated[
-    str,
-    AfterValidator(_ttl),
+    str, AfterValidator(_ttl),
     Field(json_schema_extra={"pattern": f"^({TASK_LIFETIME}$|{DURATION}P)"}),
-]
+]  # fmt: skip
 Value = Annotated[  # read as the compact text that is stored
-    Any,
-    AfterValidator(value_of),
-    Field(
-        json_schema_extra={
-            "type": "object",
-            "description": "At most 65,536 bytes of compact JSON.",
-            "examples": [{"total": 47}],
-        }
-    ),
-]
+    Any, AfterValidator(value_of),
+    Field(json_schema_extra={
+        "type": "object", "description": "At most 65,536 bytes of compact JSON.",
+        "examples": [{"total": 47}],
+    }),
+]  # fmt: skip
 TierName = Literal["working", "episodic", "semantic"]
 PriorityName = Literal["low", "normal", "high"]
 SensitivityName = Literal["public", "internal", "confidential", "restricted"]
@@ -251,14 +246,11 @@ class AgentPutBody(BaseModel):
 
     model_config = BODY_CONFIG
     value: Annotated[
-        Any,
-        AfterValidator(lambda it: value_of(it if isinstance(it, dict) else {"value": it})),
-        Field(
-            json_schema_extra={
-                "description": "A value that is not an object is stored as the `value` of one."
-            }
-        ),
-    ]
+        Any, AfterValidator(lambda it: value_of(it if isinstance(it, dict) else {"value": it})),
+        Field(json_schema_extra={
+            "description": "A value that is not an object is stored as the `value` of one."
+        }),
+    ]  # fmt: skip
     ttl_seconds: Annotated[int, Field(ge=1, le=int(LONGEST.total_seconds()))] | None = None
 
     def at(self, agent: AgentId, namespace: str, key: str) -> AgentEntryBody:

@@ -269,9 +269,8 @@ class AgentFilter:
                 values[name] = value
         for which, tags in (("any", self.any_tag), ("every", self.every_tag)):
             # In the array as it is stored, a text between quotes is one of its items alone.
-            texts = {
-                f"{which}_{at}": json.dumps(tag, ensure_ascii=False) for at, tag in enumerate(tags)
-            }
+            quoted = (json.dumps(tag, ensure_ascii=False) for tag in tags)
+            texts = {f"{which}_{at}": text for at, text in enumerate(quoted)}
             has = [tx[Sql].dialect.contains("m.tags", f":{name}") for name in texts]
             parts += [f"({' OR '.join(has)})"] if has and which == "any" else has
             values |= texts

@@ -460,10 +460,9 @@ def without_values(event: AgentEvent) -> AgentEvent:
     snapshot = event.payload.get("snapshot")
     entries = snapshot if isinstance(snapshot, list) else []
     kept = [
-        {name: value for name, value in it.items() if name != "value"} | {"redacted": True}
-        for it in entries
-        if isinstance(it, dict)
-    ]
+        {name: it for name, it in entry.items() if name != "value"} | {"redacted": True}
+        for entry in entries if isinstance(entry, dict)
+    ]  # fmt: skip
     return event.model_copy(update={"payload": {**event.payload, "snapshot": kept}})
 
 

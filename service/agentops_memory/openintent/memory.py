@@ -101,11 +101,8 @@ class Accesses:
         self, caller: Caller, viewer: Viewer, at: datetime, entries: Iterable[AgentEntry]
     ) -> None:
         """Note that entries were read; only an owner's reads of its episodic ones count."""
-        own = (
-            it.memory
-            for it in entries
-            if it.memory_type is Tier.EPISODIC and it.agent_id == viewer.agent
-        )
+        episodic = (it for it in entries if it.memory_type is Tier.EPISODIC)
+        own = (it.memory for it in episodic if it.agent_id == viewer.agent)
         self.put(caller.tenant, dict.fromkeys(own, at))
 
     def put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
@@ -207,10 +204,9 @@ class AgentEntries(api.Serving):
         namespace, key = api.names_in_path(request, 2)
         named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
         at = EntryKey(Tier.EPISODIC, viewer.agent, *named)
-        entry = await self._read(
+        return api.answered(await self._read(
             caller, viewer, lambda tx: required(changes.live_entry_at(tx, at), api.NO_ENTRY)
-        )
-        return api.answered(entry)
+        ))  # fmt: skip
 
     async def _read(
         self, caller: Caller, viewer: Viewer, read: Callable[[Transaction], AgentEntry]
