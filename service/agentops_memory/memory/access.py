@@ -239,8 +239,6 @@ DIGEST_BYTES = 32  # of SHA-256
 MOST_SECRETS = 8  # of one key that work at a time; each is one more comparison a request
 LONGEST_NAME = 100  # code points
 
-NO_SUCH_KEY = "There is no key with this id."
-
 _ID = re.compile(r"[a-z0-9]{12}")
 _TOKEN = re.compile(r"amk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 
@@ -291,7 +289,7 @@ class KeyRing:
     def key(self, key_id: KeyId) -> Key:
         """The key with this id; NotFound if there is none."""
         if key_id not in self.keys:
-            raise NotFound(NO_SUCH_KEY)
+            raise NotFound("There is no key with this id.")
         return self.keys[key_id]
 
     def working(self, tenant: TenantId, agent: AgentId | None = None) -> tuple[Key, ...]:
@@ -488,13 +486,10 @@ class KeyRegistry(ABC):
 def public_fields(key: Key) -> dict[str, object]:
     """What everybody who looks after a service may know of a key."""
     return {
-        "name": key.name,
-        "tenant": key.tenant,
-        "role": key.role,
-        "projects": key.projects.names,
+        "name": key.name, "tenant": key.tenant, "role": key.role, "projects": key.projects.names,
         **({"agents": key.agents.names} if key.agents.names else {}),
         **({"coordinates": True} if key.coordinates else {}),
-    }
+    }  # fmt: skip
 
 
 def _of(key: Key) -> dict[str, object]:

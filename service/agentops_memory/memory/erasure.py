@@ -245,13 +245,9 @@ def past_memories(tx: Transaction, kind: Kind, until: datetime, most: int) -> li
     # That index alone holds the instant for all of them, and none of their texts.
     hint = tx[Sql].dialect.hint("memories_in_session") if kind is Kind.DELETED else ""
     return tx[Sql].column(
-        f"""SELECT m.id
-              FROM memories m {hint}
-             WHERE {PAST[kind]} AND {NOT_GOING}
-             LIMIT :most""",
-        until=micros(until),
-        most=most,
-    )
+        f"SELECT m.id FROM memories m {hint} WHERE {PAST[kind]} AND {NOT_GOING} LIMIT :most",
+        until=micros(until), most=most,
+    )  # fmt: skip
 
 
 def first_of(

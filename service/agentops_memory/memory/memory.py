@@ -409,30 +409,19 @@ def memory_row(memory: Memory) -> dict[str, object]:
     """The columns of a memory, but for its id and its space."""
     hash_ = memory.content_hash or content_hash(memory.text.content)
     return {
-        "uid": memory.uid,
-        "session_id": memory.session,
-        "key": memory.key,
-        **text_row(memory.text),
-        "content_hash": hash_,
+        "uid": memory.uid, "session_id": memory.session, "key": memory.key,
+        **text_row(memory.text), "content_hash": hash_,
         "fingerprint": fingerprint(memory.key, memory.text.type, memory.text.title, hash_),
-        "revision": memory.revision,
-        "duplicates": memory.duplicates,
-        "last_seen_at": micros(memory.last_seen_at),
-        "promoted_to": memory.promoted_to,
-        "created_at": micros(memory.created_at),
-        "updated_at": micros(memory.updated_at),
-        "deleted_at": optional_micros(memory.deleted_at),
-        "extras": json_of(memory.extras),
-    }
+        "revision": memory.revision, "duplicates": memory.duplicates,
+        "last_seen_at": micros(memory.last_seen_at), "promoted_to": memory.promoted_to,
+        "created_at": micros(memory.created_at), "updated_at": micros(memory.updated_at),
+        "deleted_at": optional_micros(memory.deleted_at), "extras": json_of(memory.extras),
+    }  # fmt: skip
 
 
 def text_row(text: Text) -> dict[str, object]:
-    return {
-        "type": text.type,
-        "title": text.title,
-        "content": text.content,
-        "tags": tag_array(text.tags),
-    }
+    tags = tag_array(text.tags)
+    return {"type": text.type, "title": text.title, "content": text.content, "tags": tags}
 
 
 @lru_cache

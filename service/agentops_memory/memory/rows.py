@@ -122,14 +122,9 @@ def first_uid(at: datetime) -> str:
 
 
 def uid_after(uid: str) -> str:
-    """A new UUIDv7 that sorts just after another one, or after `nearest_uid` of a corrupt one."""
-    return str(UUID(int=UUID(nearest_uid(uid)).int + 1 + secrets.randbits(STEP)))
-
-
-def nearest_uid(uid: str) -> str:
-    """A valid id for a corrupt one: characters that are not hexadecimal digits become 0."""
+    """A new UUIDv7 that sorts just after another one; what is no digit of a corrupt one is 0."""
     digits = re.sub("[^0-9a-f]", "0", uid.replace("-", ""))[:DIGITS].ljust(DIGITS, "0")
-    return str(UUID(digits))
+    return str(UUID(int=int(digits, 16) + 1 + secrets.randbits(STEP)))
 
 
 def _milliseconds(at: datetime) -> int:
