@@ -23,7 +23,7 @@ STATUS: Mapping[str, int] = {
         404: "not_found no_path",
         405: "no_method",
         408: "too_slow",
-        409: """already_done already_exists archived constraint_violation idempotency_key_mismatch
+        409: """already_done already_exists archived constraint_violation
                 memory_changed memory_id_conflict nothing_to_compact nothing_to_distill
                 pass_not_undoable path_taken proposal_state_conflict run_conflict run_secrets_lost
                 run_terminal stale still_current task_finished too_many_commitments""",

@@ -148,7 +148,8 @@ def age_words(seconds: float) -> str:
     """The age in its largest whole unit, rounded down; `just now` below a minute."""
     for length, unit in UNITS:
         if seconds >= length:
-            return counted(int(seconds // length), unit)
+            count = int(seconds // length)
+            return f"{count} {unit}{'s' * (count > 1)}"
     return JUST_NOW
 
 
