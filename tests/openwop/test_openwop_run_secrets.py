@@ -7,14 +7,21 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agentops_memory.engine.engine import Engine, noop
+from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.redactor import Redaction, RunKey
+from agentops_memory.openwop.api import Screen, Serving
+from agentops_memory.secrets.redaction import DEFAULT_RULES
+
 from ..support.callers import audit, calling, made_key
+from ..support.engine import run
 from ..support.engines import rows
 from ..support.erasing import remains
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.process import until
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
+from ..support.service import Clock, Service, serving
 from ..support.stores import entry as made_entry
 from ..support.stores import store as made_store
 
@@ -76,6 +83,29 @@ def test_a_value_holds_for_every_write_of_its_tenant_while_its_run_is_open(tmp_p
             said = write(service, host, f"It is {VALUE}.")
             assert (MARK in said, VALUE in said) == (True, False), (name, said)
     assert remains(tmp_path, VALUE) == set()
+
+
+@requirement("OW-39")
+def test_a_value_that_is_registered_while_a_write_is_screened_is_not_in_it(path: Path) -> None:
+    redaction = Redaction(exceptions=lambda _: DEFAULT_RULES)
+    key = RunKey(tenant=OPERATOR.tenant, run="r1")
+
+    async def clean(screen: Screen) -> tuple[str]:
+        said = screen.text(f"It is {VALUE}.")
+        redaction.registry.register(key, "api", VALUE)
+        return (said,)
+
+    async def none_is_due(_: Caller) -> None:
+        pass
+
+    async def race(engine: Engine) -> None:
+        serving = Serving(
+            engine=engine, redaction=redaction, audit=noop, clock=Clock(), fire=none_is_due
+        )
+        done = await serving.written(OPERATOR, lambda _, text: text, clean)
+        assert (done.value, done.redacted) == ("It is [REDACTED:api].", 1)
+
+    run(path, race)
 
 
 @requirement("OW-39")
