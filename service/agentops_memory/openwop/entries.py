@@ -32,6 +32,7 @@ from ..memory.rows import (
     optional_micros,
     reads,
     tag_array,
+    texts_of,
 )
 from ..memory.saves import created
 from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
@@ -40,7 +41,7 @@ from ..recall.text import content_hash, object_of
 from ..record import CamelRecord, Milliseconds
 from . import api
 from .api import RefEntryId, Serving, Snapshot, op, present, put_by, ref_entry_id
-from .runs import FORGOTTEN, RUN, RunEventType, RunId, RunTable
+from .runs import FORGOTTEN, RunEventType, RunId, RunTable
 
 ENTRY_TYPE = "memory"
 ALL = 1 << 62  # rows
@@ -504,16 +505,17 @@ def unname(tx: Transaction, subject: str) -> str | None:
         return None
     alias = f"{FORGOTTEN}{tx.new_uid(tx.now)}"
     sql.run("UPDATE refs SET ref = :alias WHERE ref = :ref", alias=alias, ref=subject)
-    reads, wrote = (sql.dialect.contains(it, ":said") for it in ("refs", "wrote"))
-    named = RUN.selecting(sql.dialect.row) + f"{reads} OR {wrote}"
-    runs = list(map(RUN, sql.run(named, said=json.dumps(subject, ensure_ascii=False))))
+    reads, writes = (sql.dialect.contains(it, ":said") for it in ("refs", "wrote"))
+    rows = sql.run(
+        f"SELECT id, refs, wrote FROM runs WHERE {reads} OR {writes}",
+        said=json.dumps(subject, ensure_ascii=False),
+    )
 
     def renamed(refs: Iterable[str]) -> str:
         return tag_array(alias if ref == subject else ref for ref in refs)
 
-    for run in runs:
-        row = {"id": run.number, "refs": renamed(run.refs), "wrote": renamed(run.wrote)}
-        sql.update("runs", "id", row)
+    for id_, refs, wrote in map(_refs, rows.fetchall()):
+        sql.update("runs", "id", {"id": id_, "refs": renamed(refs), "wrote": renamed(wrote)})
     return alias
 
 
@@ -546,6 +548,11 @@ def unname_events(
         if clean != known:
             changed.append({"id": id_, "payload": compact_text(clean)})
     sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
+
+
+@reads("runs")  # two columns alone: damage in the others must not keep a name
+def _refs(id_: int, refs: str, wrote: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    return id_, texts_of(refs), texts_of(wrote)
 
 
 @reads("run_events")
