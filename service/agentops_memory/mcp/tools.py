@@ -359,7 +359,7 @@ async def context(
 @tool("Read a memory", reads=True)
 async def get(agent: Connection, id: Id) -> str:
     """Read one memory in full, by its id."""
-    return _told(await agent.readable(id))
+    return _memory_text(await agent.readable(id))
 
 
 @tool("Correct a memory", destroys=True, repeats=True)
@@ -373,7 +373,7 @@ async def update(
     before = await agent.writable(id)
     now = await agent.service.update(id, type=type, title=title, content=content, tags=tags)
     is_same = now.revision_count == before.revision_count
-    return _told(now, "Nothing changed." if is_same else "Updated.")
+    return _memory_text(now, "Nothing changed." if is_same else "Updated.")
 
 
 @tool("Delete a memory", destroys=True, repeats=True)
@@ -420,7 +420,7 @@ async def stats(agent: Connection) -> str:
 async def confirm(agent: Connection, id: Id) -> str:
     """Confirm that a memory is still true, after you have verified it."""
     await agent.writable(id)
-    return _told(await agent.service.confirm(id), "Confirmed.")
+    return _memory_text(await agent.service.confirm(id), "Confirmed.")
 
 
 @tool("List memories to review", reads=True)
@@ -539,7 +539,7 @@ def sentence(error: m.MemoryServiceError) -> str:
     return str(error)
 
 
-def _told(of: m.Observation, note: str = "") -> str:
+def _memory_text(of: m.Observation, note: str = "") -> str:
     about = [f"#{of.id} {_head(of.type, of.title)}"]
     if key := _key(of, ": "):
         about.append(key)
