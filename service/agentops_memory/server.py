@@ -65,12 +65,12 @@ async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = Non
                 gc.freeze()  # what is there now stays: no request waits until it is looked through
                 gc.set_threshold(YOUNG)
                 _announce(settings, service.address)
-                received = await signals.next()
+                received = await signals.received.get()
                 service.gate.drain()
                 if received == signal.SIGTERM:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(settings.drain.total_seconds()):
-                            await signals.next()
+                            await signals.received.get()
     finally:
         telemetry.stop()
     log.info("stopped")
@@ -116,18 +116,15 @@ class _Signals:
     """The signals that ask the process to end, in order."""
 
     def __init__(self) -> None:
-        self._received: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self.received: asyncio.Queue[signal.Signals] = asyncio.Queue()
         self._starting: asyncio.Task[Any] | None = None
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, self._receive, number)
 
     def _receive(self, number: signal.Signals) -> None:
-        self._received.put_nowait(number)
+        self.received.put_nowait(number)
         if self._starting is not None:
             self._starting.cancel()
-
-    async def next(self) -> signal.Signals:
-        return await self._received.get()
 
     async def unless_one_comes(self, work: Coroutine[Any, Any, T]) -> T | None:
         """What work answers; None, and work is cancelled, if a signal comes before."""
@@ -135,7 +132,7 @@ class _Signals:
         try:
             return await task
         except asyncio.CancelledError:
-            if self._received.empty():
+            if self.received.empty():
                 raise
             return None
         finally:
@@ -198,11 +195,7 @@ class _Server(uvicorn.Server):
                     await asyncio.sleep(LOOK.total_seconds())
                     if not (state.connections or state.tasks):
                         return
-        await self._cut_off()
-
-    async def _cut_off(self) -> None:
-        """End what did not come to its end: as if the clients had left, or else by force."""
-        state = self.server_state
+        # What did not come to its end, ends as if the clients had left, or else by force.
         left = {"requests": len(state.tasks), "connections": len(state.connections)}
         log.error("unfinished requests were cut off", extra=left)
         for connection in list(state.connections):

@@ -93,8 +93,9 @@ class Backups:
         self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
         try:
             await self._look()
-            await jobs.run_in_thread(lambda _: _require_writable(self.folder))
             path = self.settings.db_path
+            if not await jobs.run_in_thread(lambda _: os.access(self.folder, os.W_OK | os.X_OK)):
+                raise PermissionError(errno.EACCES, "it cannot be written to", str(self.folder))
             if await jobs.run_in_thread(lambda _: are_on_one_disk(self.folder, path)):
                 self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
@@ -160,11 +161,6 @@ class Backups:
 
     def _warn(self, sentence: str, **fields: str) -> None:
         log.warning(sentence, extra={"folder": str(self.folder), **fields})
-
-
-def _require_writable(folder: Path) -> None:
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise PermissionError(errno.EACCES, "it cannot be written to", str(folder))
 
 
 def _without_figures(sentence: str) -> str:

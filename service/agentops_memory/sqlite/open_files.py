@@ -96,13 +96,8 @@ class OpenFiles:
         if len(self._opened) < len(names) or self._opened[self._path][:2] != file:
             raise StartRefused(f"{path} was replaced while it was opened.")
         self.database = file
-        self._complaint = ""
+        self.complaint = ""  # when it was last required that they are the same
         self._is_rescued = False
-
-    @property
-    def were_same(self) -> bool:
-        """Whether they were when that was last required."""
-        return not self._complaint
 
     def are_same(self) -> bool:
         """Whether the paths lead to the files that are open, and none has another name by now."""
@@ -114,7 +109,7 @@ class OpenFiles:
         To be called before a commit, and again before it is acknowledged.
         """
         if self.are_same():
-            self._complaint, self._is_rescued = "", False
+            self.complaint, self._is_rescued = "", False
             return
         if file_id(self._path) != self.database:
             fault = GONE
@@ -122,9 +117,9 @@ class OpenFiles:
             fault = LOG_GONE
         else:
             fault = LINKED
-        if fault != self._complaint:
+        if fault != self.complaint:
             log.error("saves are refused: %s", fault, extra={"path": self._path})
-        self._complaint = fault
+        self.complaint = fault
         raise Unavailable(fault)
 
     def require_own_log(self) -> None:
@@ -179,7 +174,7 @@ class WriteAheadLog:
 
     async def after_batch(self) -> None:
         """To be called after each batch. A log whose file is gone is copied while that is safe."""
-        if not self._files.were_same:
+        if self._files.complaint:
             await self._writer.run(self._files.rescue)
             return
         self._batches += 1

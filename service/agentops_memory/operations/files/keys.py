@@ -187,39 +187,6 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
     )  # fmt: skip
 
 
-class KeysMade:
-    """Whether keys were made, noted apart from their file: losing it must not open the service.
-
-    The audit shows it, but its lines expire, and keys made elsewhere may be mounted. So an empty
-    file notes it, too, which only a reset removes. Each method may raise an OSError.
-    """
-
-    def __init__(self, audit: Path) -> None:
-        self._audit = audit
-        self._note = audit.with_suffix(".closed")
-
-    def is_known(self) -> bool:
-        """Whether the note or the audit says that keys were made since the last reset."""
-        if self._note.exists() or not self._audit.exists():
-            return self._note.exists()
-        were_made = False
-        with self._audit.open("rb") as lines:
-            for line in lines:
-                if b'"key' in line:  # to read all others as JSON would take long
-                    action = str(_entry(line).get("action"))
-                    were_made = action != KEYS_RESET and (were_made or action.startswith(OF_KEYS))
-        return were_made
-
-    def note(self) -> None:
-        if not self._note.exists():
-            with private_file(self._note, os.O_WRONLY, like=self._note.parent):
-                pass
-            sync(self._note.parent)
-
-    def forget(self) -> None:
-        self._note.unlink(missing_ok=True)
-
-
 def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
     if until is None:
         yield from ((line, False) for line in lines)
@@ -411,12 +378,17 @@ class KeysLost(KeyFileRefused):
 
 
 class KeyFile(KeyRegistry):
-    """The KeyRegistry of a file: what cannot be read or changed is KeyFileRefused."""
+    """The KeyRegistry of a file: what cannot be read or changed is KeyFileRefused.
+
+    That keys were made is noted apart from it: losing it must not open the service. The audit
+    shows it, but its lines expire, and keys made elsewhere may be mounted. So an empty file notes
+    it, too, which only a reset removes.
+    """
 
     def __init__(self, path: Path, audit: Path) -> None:
         self._path = path
         self._audit = audit
-        self.made = KeysMade(audit)
+        self._note = audit.with_suffix(".closed")
 
     def ring(self) -> KeyRing:
         return self.read()[1]
@@ -451,13 +423,32 @@ class KeyFile(KeyRegistry):
         if ring.was_ever_used:
             return
         with os_errors_as(KeyFileRefused, f"The audit file {self._audit} cannot be read"):
-            if self.made.is_known():
+            if self._were_made():
                 raise KeysLost(
                     f"Keys were created, but the key file {self._path} is missing or empty. Put it "
                     "back, or create a key with `agentops-memory keys create --name NAME --role "
                     "admin`; to give everyone access without a key, `agentops-memory keys reset "
                     "--open`."
                 )
+
+    def _were_made(self) -> bool:
+        """Whether the note or the audit says that keys were made since the last reset."""
+        if self._note.exists() or not self._audit.exists():
+            return self._note.exists()
+        were_made = False
+        with self._audit.open("rb") as lines:
+            for line in lines:
+                if b'"key' in line:  # to read all others as JSON would take long
+                    action = str(_entry(line).get("action"))
+                    were_made = action != KEYS_RESET and (were_made or action.startswith(OF_KEYS))
+        return were_made
+
+    def note_made(self) -> None:
+        """Note that keys were made. May raise an OSError."""
+        if not self._note.exists():
+            with private_file(self._note, os.O_WRONLY, like=self._note.parent):
+                pass
+            sync(self._note.parent)
 
     def are_lost(self) -> bool:
         # Looked at again under the lock: the first key is audited before its file is in place.
@@ -528,7 +519,7 @@ class KeyFile(KeyRegistry):
                 os.utime(file.fileno(), ns=(now, now))
             # A change that is not audited is worse than a line about one that then failed.
             record(self._audit, at, action, by, **fields)
-            self.made.note() if ring.was_ever_used else self.made.forget()
+            self.note_made() if ring.was_ever_used else self._note.unlink(missing_ok=True)
 
 
 @dataclass(slots=True, eq=False)
@@ -573,7 +564,7 @@ class WatchedKeys:
         self.file.require_kept(ring)
         if ring.was_ever_used:
             try:
-                self.file.made.note()
+                self.file.note_made()
             except OSError as error:
                 log.warning("cannot record that keys exist", extra={"reason": str(error)})
         self._known, self._may_have_keys = (stamp, ring), ring.was_ever_used
