@@ -30,7 +30,7 @@ VAGUE = frozenset(
 )
 
 # Not counted: migrations, examples of documentation, and programs beside the service.
-_BESIDE = re.compile(r"_client/|/upgrade\.py|/docs_page/|/cli/")
+_BESIDE = re.compile(r"_client/|/sqlite/migrate\.py|/docs_page/|/cli/")
 
 _PORTS = ("Protocol", "ABC")
 _DATA = ("BaseModel", "Record", "NamedTuple", "TypedDict", "Protocol")
