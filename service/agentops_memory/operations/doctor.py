@@ -72,6 +72,7 @@ def check_file(path: Path) -> Finding:
             if not stat.S_ISREG(file.lstat().st_mode):
                 sentence = f"{file} is not a regular file, as SQLite's own file there always is."
                 remedy = "Another program put it there: stop the service and move it away."
+                break
     return failed("file", sentence, remedy) if sentence else ok("file", f"{path} exists.")
 
 
