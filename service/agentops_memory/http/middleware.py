@@ -203,13 +203,11 @@ WHILE_STARTING: ProbeAnswers = {
 }
 """Responses to probes before the database is open."""
 
-
 WHILE_STOPPING: ProbeAnswers = {
     HEALTH: _refused(_STOPPING),
     READY: _unready("service", _STOPPING),
 }
 """Responses to probes once the service is stopping."""
-
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
 START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
