@@ -236,7 +236,7 @@ class Table:
         return self._connection.execute(statement, self._named(parameters))
 
     def _first(self, read: Callable[[Any], T], statement: str, /, **parameters: object) -> T | None:
-        row = self._execute(statement, **parameters).fetchone()
+        row = self._connection.execute(statement, self._named(parameters)).fetchone()
         return None if row is None else read(row)
 
     def _fetch(self, of: RowMapper[T], which: str, /, **parameters: object) -> T | None:
@@ -249,14 +249,14 @@ class Table:
         return list(self._intact(rows, of))
 
     def _exists(self, statement: str, **parameters: object) -> bool:
-        return self._execute(statement, **parameters).fetchone() is not None
+        return self._connection.execute(statement, self._named(parameters)).fetchone() is not None
 
     def _number(self, statement: str, **parameters: object) -> int:
-        ((number,),) = self._execute(statement, **parameters)
+        ((number,),) = self._connection.execute(statement, self._named(parameters))
         return int(number)
 
     def _scalars(self, statement: str, **parameters: object) -> list[Any]:
-        return [row[0] for row in self._execute(statement, **parameters)]
+        return [row[0] for row in self._connection.execute(statement, self._named(parameters))]
 
     def _texts(self, statement: str, **parameters: object) -> list[Any]:
         """The first column of every row in which it is a text, as it is of all but damaged ones."""
@@ -361,7 +361,7 @@ class FilteredTable(Table):
         return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
 
     def _named(self, parameters: dict[str, object]) -> dict[str, object]:
-        return {**self._visible, **parameters}
+        return self._visible | parameters
 
     def _on_spaces(self, filter_: Filter) -> str:
         """The condition of a filter on the table `spaces s`."""
