@@ -149,7 +149,7 @@ def age_words(seconds: float) -> str:
     for length, unit in UNITS:
         if seconds >= length:
             count = int(seconds // length)
-            return f"{count} {unit}{'s' * (count > 1)}"
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
     return JUST_NOW
 
 
