@@ -375,7 +375,7 @@ def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str,
     *o.setting_options(),
     o.tenant_option(help="Whose memories."),
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
-    o.json_option(help="Print a line of JSON for each backends."),
+    o.json_option(help="Print a line of JSON for each place."),
 )
 def scan(tenant: str, redact: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
