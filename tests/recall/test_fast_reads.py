@@ -145,15 +145,15 @@ def test_a_project_is_loaded_at_once_and_later_the_fuller_memory_is(
 
 
 def test_erased_words_leave_memory_with_the_commit(tmp_path: Path, counted: Counted) -> None:
-    path = "/search?project=heron&q=zanzibar"
+    path = "/search?project=heron&q=yggdrasil"
     with serving(tmp_path / "memory.db") as service:
-        saved = service.save("zanzibar worker zanzibarnoise", project="heron")
+        saved = service.save("yggdrasil worker yggdrasilnoise", project="heron")
         held(service, counted, path)
-        held(service, counted, "/search?project=heron&q=zanzibr")
-        service.save("zanzibar queue", project="heron")  # which waits until it is asked for
+        held(service, counted, "/search?project=heron&q=yggdrasl")
+        service.save("yggdrasil queue", project="heron")  # which waits until it is asked for
         for gone in (saved["id"], int(str(saved["id"])) + 1):
             service.http.delete(f"/observations/{gone}?hard=true").raise_for_status()
-        assert not [it for it in _texts() if "zanzibar" in it]
+        assert not [it for it in _texts() if "yggdrasil" in it]
 
 
 def _texts() -> Iterator[str]:
