@@ -10,7 +10,7 @@ from typing import Any, cast
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import project_name
-from agentops_memory.recall.query import Query, understood
+from agentops_memory.recall.query import Query, parse_query
 from agentops_memory.recall.recall import context, search
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -41,7 +41,7 @@ def through_the_domain(database: sqlite3.Connection, read: Read) -> object:
     seen = Filter(project=project_name(read.project), global_too=True)
     with _snapshot(database):
         transaction = SqliteTransaction(database, START, OPERATOR)
-        return READS[read.path](transaction, understood(read.text), seen, LIMITS[read.path])
+        return READS[read.path](transaction, parse_query(read.text), seen, LIMITS[read.path])
 
 
 def statements(database: sqlite3.Connection, read: Read) -> list[Statement]:

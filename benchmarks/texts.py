@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import islice
 
-from agentops_memory.recall.query import understood
+from agentops_memory.recall.query import parse_query
 from agentops_memory.recall.text import indexed
 
 from . import corpus
@@ -36,7 +36,7 @@ def main() -> None:
     rows = [piece.content[:ROW] for piece in islice(corpus.pieces(1), 5000)]
     print(f"{_microseconds(indexed, rows):6.1f} us to index a row of prose and code")
     print(f"{_microseconds(indexed, ['数据库连接池耗尽了。' * (ROW // 10)]):6.1f} us of Chinese")
-    print(f"{_microseconds(understood, corpus.prompts(2, 500)):6.1f} us to understand a prompt")
+    print(f"{_microseconds(parse_query, corpus.prompts(2, 500)):6.1f} us to parse a prompt")
     print(f"{LONGEST:,} characters, and half of them:")
     for name, part in HOSTILE.items():
         text = (part * LONGEST)[:LONGEST]

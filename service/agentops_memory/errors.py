@@ -192,8 +192,8 @@ class AtItem(Refusal):
         self.number, self.refusal = number, refusal
 
 
-WITHOUT_WORDS = TimedOut, Damaged
-"""For these the newest memories stand in for those that words would have found."""
+INDEX_UNAVAILABLE = TimedOut, Damaged
+"""Refusals of a search after which the newest memories are returned instead of matches."""
 
 
 class Full(Unavailable):

@@ -23,7 +23,7 @@ def three(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[list[Service]]:
     """Two services that hold at once whatever is asked for, and one that holds nothing."""
-    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "MAX_DEFERRALS", 1)
     clock = Clock()
     with ExitStack() as stack:
         yield [
@@ -107,7 +107,7 @@ def asked_until_held(service: Service, held: list[int]) -> None:
 def test_a_command_that_stays_holds_what_is_asked(
     postgresql: str, held: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "PATIENCE", 1)
+    monkeypatch.setattr(cache, "MAX_DEFERRALS", 1)
 
     async def ask() -> None:
         variables = {"MEMORY_DATABASE_URL": postgresql, "MEMORY_DATABASE_POOL": "1"}

@@ -14,7 +14,7 @@ from agentops_memory.errors import Unavailable
 from agentops_memory.recall import cache
 from agentops_memory.recall.area import Area
 from agentops_memory.recall.cache import DatabaseIndex, NewMemory
-from agentops_memory.recall.held_reads import HeldReads
+from agentops_memory.recall.cached_reads import CachedReads
 from agentops_memory.recall.stems import Vocabulary
 from agentops_memory.telemetry import Telemetry
 
@@ -127,8 +127,8 @@ def test_requests_of_one_connection_are_answered_in_their_order(heron: Service) 
 def test_a_project_is_loaded_at_once_and_later_the_fuller_memory_is(
     tmp_path: Path, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cache, "READ_IN_A_PROMPT", 1)
-    monkeypatch.setattr(cache, "MOST_PROMPTS", 60)
+    monkeypatch.setattr(cache, "MEMORIES_PER_PROMPT", 1)
+    monkeypatch.setattr(cache, "MAX_PROMPTS", 60)
     with serving(tmp_path / "memory.db", MEMORY_INDEX_CACHE="1MiB") as service:
         projects = [f"heron {it}" for it in range(9)]  # the last is in another part of the index
         contents = [(f"rollback worker {it}", project) for it in range(100) for project in projects]
@@ -164,7 +164,7 @@ def _texts() -> Iterator[str]:
         elif isinstance(it, Area):
             yield from (line.decode() for line in (*it.lines.values(), *it.hits.values()))
         elif isinstance(it, NewMemory):
-            yield from it.said
+            yield from it.columns
 
 
 def _strings(held: object) -> Iterator[str]:
@@ -185,7 +185,7 @@ def test_what_fails_in_front_is_answered_the_long_way(
         raise fault
 
     before = heron.http.get(CONTEXT).content
-    monkeypatch.setattr(HeldReads, "context", failing)
+    monkeypatch.setattr(CachedReads, "context", failing)
     assert heron.http.get(CONTEXT).content == before
 
 

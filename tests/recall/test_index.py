@@ -14,7 +14,7 @@ from agentops_memory.memory.memory import Memory, MemoryId
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import Space, project_name
 from agentops_memory.recall import visibility as document
-from agentops_memory.recall.query import understood
+from agentops_memory.recall.query import parse_query
 from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite import index, transaction
 from agentops_memory.sqlite.connection import connect
@@ -126,7 +126,7 @@ def contents(database: sqlite3.Connection, number: int) -> list[list[Any]]:
 
 PROJECT = project_name("demo")
 OWN = Filter(project=PROJECT, global_too=True)
-ASKED = understood("one. two a/b")
+ASKED = parse_query("one. two a/b")
 
 
 def twin(tx: SqliteTransaction, memory: Memory) -> object:

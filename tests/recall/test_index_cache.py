@@ -100,7 +100,7 @@ def side_by_side(
             await play(Sides(engine, stored, held, clock))
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(cache, "PATIENCE", 1)
+        patched.setattr(cache, "MAX_DEFERRALS", 1)
         asyncio.run(whole())
 
 
@@ -213,14 +213,14 @@ def large_areas(*, have_numpy: bool = False) -> Iterator[None]:
     """Inside, every project in memory is one of which the likely memories are told first."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(group, "LARGE", 1)
-        patched.setattr(area, "LEAST_ADDED", 1)
+        patched.setattr(area, "MIN_ADDED", 1)
         if have_numpy:
             pytest.importorskip("numpy", reason=CHECKS)
         else:
             patched.setitem(sys.modules, "numpy", None)
-        group.numpy_or_none.cache_clear()
+        group.numpy_if_installed.cache_clear()
         yield
-    group.numpy_or_none.cache_clear()
+    group.numpy_if_installed.cache_clear()
 
 
 @pytest.mark.slow
@@ -261,9 +261,9 @@ def test_what_has_no_room_is_not_loaded_again_and_again(
     async def play(sides: Sides) -> None:
         for number in range(160):
             await sides.save(f"{' '.join(WORDS)} {number}", f"p{number % 8}", session=f"s{number}")
-        monkeypatch.setattr(cache, "PATIENCE", 20)
+        monkeypatch.setattr(cache, "MAX_DEFERRALS", 20)
         await sides.hold("heron", "p0")
-        sides.cache.most = sides.cache.size + 50_000
+        sides.cache.max_bytes = sides.cache.size + 50_000
         for _ in range(64):
             for project in range(8):
                 await sides.found("heron nest", f"p{project}")
@@ -388,12 +388,12 @@ def test_counts_that_are_made_to_differ_do_not_pile_up_and_old_drafts_are_refuse
 
     assert not index.is_at(1)
     assert not index.parts
-    assert len(index.vocabulary.codes) == len(index.vocabulary.often) == 0
+    assert len(index.vocabulary.codes) == len(index.vocabulary.frequencies) == 0
 
 
 @pytest.mark.slow
 @for_each("seed", range(40))
-def test_the_likely_places_hold_the_best_and_are_few(seed: int) -> None:
+def test_the_candidate_positions_hold_the_best_and_are_few(seed: int) -> None:
     chance = random.Random(seed)  # noqa: S311 - not secret
     size, depth = chance.choice([500, 2_000]), chance.choice([1, 10, 20])
     terms = [some_scores(chance, size) for _ in range(chance.choice([1, 8, 40]))]
@@ -405,7 +405,7 @@ def test_the_likely_places_hold_the_best_and_are_few(seed: int) -> None:
             sums[place] += it
     seen = [0.0 if place in hidden else it for place, it in enumerate(sums)]
 
-    likely = group.likely_places(total, size, depth, len(terms), hidden)
+    likely = group.candidate_positions(total, size, depth, len(terms), hidden)
 
     least = sorted(seen, reverse=True)[depth - 1]
     assert {place for place, it in enumerate(seen) if it and it >= least} <= {*likely}
@@ -423,7 +423,7 @@ def test_the_best_is_likely_where_its_bound_has_a_smaller_upper_byte() -> None:
         group.lanes_of(size, [(at, group.bound_of(it)) for at, it in each]) for each in scores
     )
 
-    assert 2 in group.likely_places(total, size, 1, len(scores), ())
+    assert 2 in group.candidate_positions(total, size, 1, len(scores), ())
 
 
 def some_scores(chance: random.Random, size: int) -> list[tuple[int, float]]:

@@ -18,7 +18,7 @@ from agentops_memory.recall.query import (
     Piece,
     Sentence,
     Term,
-    understood,
+    parse_query,
 )
 from agentops_memory.recall.recall import fused
 from agentops_memory.recall.text import indexed
@@ -31,7 +31,7 @@ EXAMPLES = examples(300)
 
 def terms(prompt: str) -> list[str]:
     """The terms of each sentence, as one text a sentence."""
-    return [" ".join(term.text for term in it.terms) for it in understood(prompt).sentences]
+    return [" ".join(term.text for term in it.terms) for it in parse_query(prompt).sentences]
 
 
 SENTENCES = {
@@ -56,7 +56,7 @@ def test_a_prompt_asks_for_these_words(prompt: str, asked: list[str]) -> None:
 
 
 def weights(prompt: str) -> list[float]:
-    return [sentence.weight for sentence in understood(prompt).sentences]
+    return [sentence.weight for sentence in parse_query(prompt).sentences]
 
 
 def test_a_sentence_weighs_by_its_words_and_more_when_it_asks() -> None:
@@ -72,7 +72,7 @@ def test_a_sentence_weighs_by_its_words_and_more_when_it_asks() -> None:
 
 
 def test_a_word_must_occur_and_an_identifier_in_its_parts_or_joined() -> None:
-    assert understood("the max_connections limit").every == (
+    assert parse_query("the max_connections limit").every == (
         Piece(
             parts=(Term(text="max"), Term(text="connections")),
             joined=(Term(text="maxconnections"),),
@@ -80,9 +80,9 @@ def test_a_word_must_occur_and_an_identifier_in_its_parts_or_joined() -> None:
         Piece(parts=(Term(text="limit"),)),
     )
 
-    assert understood("is_not").every == (Piece(parts=(), joined=(Term(text="isnot"),)),)
+    assert parse_query("is_not").every == (Piece(parts=(), joined=(Term(text="isnot"),)),)
 
-    assert understood("池").sentences == (Sentence((Term(text="池", starts=True),)),)
+    assert parse_query("池").sentences == (Sentence((Term(text="池", starts=True),)),)
 
 
 def test_no_prompt_has_more_terms_than_fit() -> None:
@@ -94,7 +94,7 @@ def test_no_prompt_has_more_terms_than_fit() -> None:
         ". ".join(f"word{number}" for number in range(100)),
     ]
     for prompt in prompts:
-        query = understood(prompt)
+        query = parse_query(prompt)
         assert 40 < sum(len(sentence.terms) for sentence in query.sentences) <= MAX_TERMS
         assert sum(len(piece.terms) for piece in query.every) <= MAX_TERMS
 
@@ -102,7 +102,7 @@ def test_no_prompt_has_more_terms_than_fit() -> None:
 @EXAMPLES
 @given(st.text(st.characters(codec="utf-8"), max_size=700))
 def test_any_text_is_understood_and_no_term_is_syntax(prompt: str) -> None:
-    query = understood(prompt)
+    query = parse_query(prompt)
 
     asked = [term.text for sentence in query.sentences for term in sentence.terms]
     needed = [term.text for piece in query.every for term in piece.terms]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.recall.query import understood
+from agentops_memory.recall.query import parse_query
 from agentops_memory.recall.text import indexed
 from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.dialect import PRIOR_TEXT
@@ -296,7 +296,7 @@ def test_no_search_finds_the_prior(service: Service) -> None:
 
 def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
     assert indexed(PRIOR_TEXT).split() == []
-    assert not understood(PRIOR_TEXT)
+    assert not parse_query(PRIOR_TEXT)
 
 
 @pytest.mark.sqlite_files

@@ -9,9 +9,9 @@ import pytest
 
 from agentops_memory.memory.search import weights_of
 from agentops_memory.recall.features import ALL
-from agentops_memory.recall.query import STOPWORDS, understood
+from agentops_memory.recall.query import STOPWORDS, parse_query
 from agentops_memory.recall.stems import (
-    FORMS_AT_ONCE,
+    FORMS_PER_BATCH,
     Stems,
     Vocabulary,
     by_letter,
@@ -208,8 +208,8 @@ def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() ->
 
     assert vocabulary.near("windaw") == {number_of["window"]: "window"}
     assert vocabulary.near("datbase") == {number_of["databas"]: "database"}
-    assert len(looked_for) < 2 * FORMS_AT_ONCE + 10
-    while vocabulary.look_for_forms():
+    assert len(looked_for) < 2 * FORMS_PER_BATCH + 10
+    while vocabulary.add_some_forms():
         pass
     assert sorted(looked_for) == sorted(words)
 
@@ -290,7 +290,7 @@ def test_parts_of_other_words_are_left_alone(service: Service) -> None:
 
 @for_each("form", sorted(BASE_FORMS))
 def test_a_form_is_indexed_as_it_is_sought(form: str) -> None:
-    (sentence,) = understood(form).sentences
+    (sentence,) = parse_query(form).sentences
 
     assert [term.text for term in sentence.terms] == [indexed(form)] == [BASE_FORMS[form]]
 

@@ -12,7 +12,7 @@ from agentops_memory.errors import TimedOut
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.search import Filter
 from agentops_memory.postgresql import search as postgresql_search
-from agentops_memory.recall.query import understood
+from agentops_memory.recall.query import parse_query
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import search as sqlite_search
 
@@ -82,7 +82,7 @@ def test_words_leave_time_for_what_stands_in_for_them(
 
 def test_only_what_is_inside_is_limited(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     slow_words(path, monkeypatch)
-    query = understood("apple")
+    query = parse_query("apple")
 
     def within(tx: Transaction) -> int:
         with pytest.raises(TimedOut), tx.search.within(OVER):

@@ -22,7 +22,7 @@ from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall import visibility as document
 from agentops_memory.recall.features import ALL, Feature
-from agentops_memory.recall.query import understood
+from agentops_memory.recall.query import parse_query
 from agentops_memory.recall.text import End, columns
 from agentops_memory.sqlite import SqliteEngine, index, transaction
 from agentops_memory.sqlite.connection import connect
@@ -48,7 +48,7 @@ def found(word: str, project: str = "demo") -> Callable[[Transaction], list[int]
     """Work that searches."""
 
     def work(tx: Transaction) -> list[int]:
-        best = tx.search.best(understood(word), Filter(project=Project(project)), 9)
+        best = tx.search.best(parse_query(word), Filter(project=Project(project)), 9)
         return sorted(id_ for _, id_ in best)
 
     return work

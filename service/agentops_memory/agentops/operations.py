@@ -29,7 +29,7 @@ from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, r
 from ..memory.sight import Viewer
 from ..memory.space import Project, StoreId, project_name
 from ..recall.query import MAX_PROMPT
-from ..recall.recall import Joining, Recall, timeline, totals, whole_memory
+from ..recall.recall import OtherSources, Recall, timeline, totals, whole_memory
 from ..recall.summary import Message
 from ..recall.text import clean
 from ..telemetry import Cut, OwnText, annotate, count, events
@@ -141,7 +141,7 @@ class RecallOperations:
         )
         context = await self.recall.context(
             request.caller(), text, filter_, q.row_count(request.query, "limit", 5),
-            budget=budget, include=options, joining=_joining(request),
+            budget=budget, include=options, sources=_other_sources(request),
         )  # fmt: skip
         result = context.found
         annotate({**context_span(text, filter_.project, result), **budget_span(budget, context)})
@@ -222,7 +222,7 @@ def _options(request: Reading) -> Include:
     )
 
 
-def _joining(request: Reading) -> Joining:
+def _other_sources(request: Reading) -> OtherSources:
     namespaces = _listed(request, "namespaces", "namespaces")
     episodic = q.asks_for(request.query, "episodic")
     viewer = None
@@ -232,7 +232,7 @@ def _joining(request: Reading) -> Joining:
         viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
     stores = _listed(request, "stores", "memory stores")
     joined = tuple(StoreId(q.known_uid(q.STORE, it.strip(), NO_STORE)) for it in stores)
-    return Joining(stores=joined, viewer=viewer, episodic=episodic, namespaces=namespaces)
+    return OtherSources(stores=joined, viewer=viewer, episodic=episodic, namespaces=namespaces)
 
 
 def _listed(request: Reading, name: str, nouns: str) -> tuple[str, ...]:

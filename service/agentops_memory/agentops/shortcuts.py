@@ -31,7 +31,7 @@ from ..memory.saves import SAVE
 from ..memory.search import SHOWN, Hit, Method, SearchResult
 from ..memory.space import Project, project_name
 from ..memory.table import PastStep
-from ..recall.held_reads import HeldRead, HeldReads, Plain, Render
+from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
 from ..telemetry import BEGAN, OwnText, Telemetry, hide_by, log_answered
@@ -107,7 +107,7 @@ class PlainHeads:
 class FastReads:
     """Answers what memory can tell, by the rules of the long way."""
 
-    held: Callable[[TenantId], HeldReads | None]
+    held: Callable[[TenantId], CachedReads | None]
     gate: Gate
     heads: PlainHeads
     tail: bytes  # of every head
@@ -148,7 +148,7 @@ class FastReads:
 
     def _answer(
         self, path: bytes, params: Params, head: Headers
-    ) -> tuple[HeldRead, bytes, Caller] | None:
+    ) -> tuple[CachedRead, bytes, Caller] | None:
         project, text, limit = params
         headers = self.heads.read(head)
         if headers is None:
@@ -164,7 +164,7 @@ class FastReads:
             rules = self.gate.rules(caller)
             hide_by(lambda: rules)
             render = partial(_with_event, self.telemetry.past.encoded, render)
-        plain = Plain(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
+        plain = PlainRead(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
         read = reads.context(plain, render) if path == CONTEXT else reads.search(plain, render)
         if read is None:
             return None
@@ -184,7 +184,7 @@ class FastReads:
         return read, body, caller
 
     def _leave_spans(
-        self, path: bytes, params: Params, headers: Headers, read: HeldRead, began: int
+        self, path: bytes, params: Params, headers: Headers, read: CachedRead, began: int
     ) -> "Span | None":
         """Leave the spans of the long way, if any are sent."""
         if (past := self.telemetry.past) is None:

@@ -13,7 +13,7 @@ from ..engine.engine import Transaction, WriteTarget, within_one_project
 from ..errors import Conflict, Invalid, NotFound, required
 from ..light import dataclass, replace
 from ..recall.features import Feature, Features
-from ..recall.query import understood
+from ..recall.query import parse_query
 from ..recall.text import content_hash
 from ..secrets.redaction import Rules
 from . import lifecycles
@@ -506,7 +506,7 @@ def lookalikes(
     saved = tx[MemoryTable].get(memory)
     if saved is None or not saved.is_live(tx.now):
         return ()
-    terms = understood(_words(saved), features - {Feature.SENTENCES}).terms
+    terms = parse_query(_words(saved), features - {Feature.SENTENCES}).terms
     longest = sorted(terms, key=lambda it: (-len(it.text), it))[:LONGEST_WORDS]
     # What a context of the project sees.
     filter_ = Filter(project=saved.space.project, global_too=True, is_current=True)

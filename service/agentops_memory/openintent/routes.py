@@ -20,7 +20,7 @@ from ..memory.redactor import Redactor
 from ..memory.search import Filter, Method, SearchResult
 from ..memory.sight import Tier, Viewer
 from ..recall import recall
-from ..recall.query import Query, understood
+from ..recall.query import Query, parse_query
 from ..recall.recall import K
 from ..record import Record
 from ..telemetry import Cut, annotate, count
@@ -81,7 +81,7 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
         limit = api.limited(request, DEFAULT_RESULTS, MOST_RESULTS)
         caller, viewer = whose(request)
         caller.require(Role.READER)
-        query = understood(text, entries.features, entries.timeout)
+        query = parse_query(text, entries.features, entries.timeout)
         clean = filter_.clean(Redactor(entries.rules(caller)))
         searched = await entries.engine.read(caller, _search, viewer, query, clean, limit)
         hits, own, names, is_degraded, at = searched

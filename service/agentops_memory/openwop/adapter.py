@@ -25,7 +25,7 @@ from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..recall import recall
 from ..recall.query import Query as Words
-from ..recall.query import understood
+from ..recall.query import parse_query
 from ..record import CamelRecord
 from ..telemetry import Cut, annotate
 from . import api
@@ -263,7 +263,7 @@ async def search(
     entries: Sequence[RefEntry] = ()
     ranks: Sequence[float] = ()
     ref = serving.readable(caller, memory_ref)
-    if ref != api.NOWHERE and (words := understood(q, serving.features, serving.timeout)):
+    if ref != api.NOWHERE and (words := parse_query(q, serving.features, serving.timeout)):
         entries, ranks = await serving.engine.read(caller, _found, ref, words, limit, **which)
     echoed = serving.redaction.echo(caller, memory_ref)
     return Page("entries", entries, more=lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})

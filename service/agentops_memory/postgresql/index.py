@@ -26,7 +26,7 @@ from ..memory.space import (
 from ..memory.table import Connection, Cursor
 from ..recall.features import Features
 from ..recall.stems import Stems, rules
-from ..recall.text import NEIGHBOURS, Columns, End, columns, words_of
+from ..recall.text import NEIGHBORS, Columns, End, columns, words_of
 from ..recall.visibility import Borrowing, Document, Groups, Row, row_number
 from .connection import POSTGRESQL
 from .postings import FIELDS, Counts, Written, counted
@@ -105,7 +105,7 @@ class Index(Borrowing):
         row = place_of(self._connection, space.project) if space.traits.has_project else None
         return row or (
             self._number("SELECT nextval('area_numbers')"),
-            Groups(self._connection, self._sql).place(space.traits.index),
+            Groups(self._connection, self._sql).number_for(space.traits.index),
         )
 
     def prepare(self, area: int) -> None:
@@ -207,7 +207,7 @@ class Index(Borrowing):
                               WHERE n.session_id = m.session_id AND n.space_id = m.space_id
                                     AND n.id < m.id AND {indexed("n")}
                            ORDER BY n.id DESC
-                              LIMIT {NEIGHBOURS})
+                              LIMIT {NEIGHBORS})
                   FROM {memories}
                   JOIN spaces s ON s.id = m.space_id
                  WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
@@ -497,7 +497,7 @@ class Index(Borrowing):
         """Let one project of an oversized group have another; false if none can."""
         groups = Groups(self._connection, self._sql)
         for area, number, others in groups.oversized():
-            target = groups.place(group_of(number))
+            target = groups.number_for(group_of(number))
             if target != number and not groups.holds(target, others):
                 self._execute(
                     "UPDATE spaces SET partition = :target WHERE area = :area",

@@ -31,7 +31,7 @@ from ..memory.table import Connection, Table
 from ..recall.area import Area, Row, drafted
 from ..recall.cache import IndexCache, InMemory
 from ..recall.features import Feature, Features
-from ..recall.group import Weights, Worth
+from ..recall.group import CorpusStatistics, Weights
 from ..recall.query import Term
 from ..recall.search import FoundWords
 from ..recall.stems import COUNT, MOST_CODES, Entry, Stems, Vocabulary
@@ -395,7 +395,7 @@ class IndexMemory(InMemory[_Loaded]):
     @contextmanager
     def of(self, areas: Sequence[int], versions: Mapping[int, int]) -> Iterator[list[Area] | None]:
         """The areas that have words as of these versions, for one reader; None unless all are."""
-        if self.holds_nothing:
+        if self.is_disabled:
             yield None
             return
         with self.lock:
@@ -410,7 +410,7 @@ class IndexMemory(InMemory[_Loaded]):
                 return
             for number, area in loaded.items():
                 if area is None or area.version < versions[number]:
-                    self.queue.want(number)
+                    self.queue.request(number)
         yield None
 
     def hand_over(self, writes: Mapping[int, Written | None], stems: Stems) -> None:
@@ -435,13 +435,13 @@ class IndexMemory(InMemory[_Loaded]):
         ).fetchone()
         if row is None:
             return
-        coded = self.vocabulary.coded
+        generation = self.vocabulary.code_generation
         area, postings = drafted(number, _rows(connection, number), self.vocabulary)
         with self.lock:
             self._drop(number)
-            if coded != self.vocabulary.coded:
+            if generation != self.vocabulary.code_generation:
                 return
-            area.store(self.vocabulary.add(postings), postings.values())
+            area.set_postings(self.vocabulary.add(postings), postings.values())
             self.parts[number] = _Loaded(area, row[0])
         self.cache.make_room()
 
@@ -454,11 +454,11 @@ class IndexMemory(InMemory[_Loaded]):
         loaded = self.parts.pop(number, None)
         if loaded is None:
             return 0
-        self.vocabulary.remove(loaded.area.numbers())
+        self.vocabulary.remove(loaded.area.stem_numbers())
         return loaded.area.size
 
 
-class StoredWorth(Worth):
+class StoredStatistics(CorpusStatistics):
     """What stems are worth in a group, as is stored, by their numbers."""
 
     def __init__(self, weights: GroupWeights, stem_of: Mapping[int, str], memory: IndexMemory):

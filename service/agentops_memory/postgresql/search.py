@@ -32,8 +32,8 @@ from .postings import (
     GroupWeights,
     IndexMemory,
     Postings,
+    StoredStatistics,
     StoredWords,
-    StoredWorth,
     of_fields,
     stored_term,
 )
@@ -155,7 +155,7 @@ class PostgresSearch(Search):
             vocabulary = self._cached.vocabulary
             numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
             known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
-            parts = StoredWorth(weights, known, self._cached).weights_of(areas, own=query.own)
+            parts = StoredStatistics(weights, known, self._cached).weights_of(areas, own=query.own)
             yield Lookup(parts, numbers, own=query.own), None
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:

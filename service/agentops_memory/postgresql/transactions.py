@@ -303,9 +303,9 @@ class Transactions:
                     ours.execute("COMMIT")
             except (psycopg.Error, Refusal) as error:
                 log.debug("a partition is not cached: %s", error)
-                memory.queue.refuse(area)
+                memory.queue.defer(area)
             except BaseException:
-                memory.queue.refuse(area)
+                memory.queue.defer(area)
                 raise
 
     def _memory(self, schema: str) -> IndexMemory:

@@ -1,4 +1,4 @@
-"""The memories of a project in memory: where each stem stands, and what tells them apart."""
+"""The index of one project in memory: the memories that have each stem, and their attributes."""
 
 from array import array
 from bisect import bisect_left
@@ -11,42 +11,42 @@ from typing import NamedTuple
 from ..memory.memory import MemoryId
 from .stems import Entry, Vocabulary
 
-MOST_ADDED = 0.25  # of an area's postings, that may lie beside the flat ones
-LEAST_ADDED = 2_000  # postings that are not worth storing flat again
-CODE_BITS = 32  # of a posting's 64; its place in the area has the rest
+MAX_ADDED_SHARE = 0.25  # added postings per flat one, above which all are stored flat again
+MIN_ADDED = 2_000  # fewer added postings are not worth storing flat
+CODE_BITS = 32  # lower bits of a posting, the code; the upper ones are the memory's position
 _CODE = (1 << CODE_BITS) - 1
 _LITTLE = byteorder == "little"
-SLOT_BITS = 32  # of 64: the place within a session; the session's number has the rest
+SLOT_BITS = 32  # lower bits of a slot, the index within a session; the upper ones are its number
 NO_SLOT = (1 << 64) - 1
-AT_ONCE = 65_536  # postings that are numbers of Python meanwhile
+POSTINGS_PER_BATCH = 65_536  # limits how many are Python integers at once
 
-# Bytes of memory, about, with the share of the allocator.
-MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, LINE_BYTES = 280, 12, 60, 140
+# Approximate bytes of a memory, a stem, an added posting and a rendered memory, with overhead.
+MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, RENDERED_BYTES = 280, 12, 60, 140
 
 Session = tuple[int, str]
-"""The space and the id of a session: in another space it is another."""
+"""The space and the id of a session; ids are unique only within a space."""
 
 
 class Row(NamedTuple):
-    """A memory that the full-text index holds, without its stems."""
+    """A memory in the full-text index, without its stems."""
 
     id: MemoryId
     space: int
     session: str | None
-    created_at: int  # microseconds, as are the others
+    created_at: int  # microseconds since 1970, like the other times
     expires_at: int | None
     pinned_at: int | None
-    superseded_by: tuple[int, ...] = ()  # when the memories expire that supersede it
+    superseded_by: tuple[int, ...] = ()  # the expiry of each memory that supersedes it
 
 
 Draft = tuple["Area", dict[str, list[int]]]
-"""An area, and its postings by stem, which have no numbers yet."""
+"""An area and its postings by stem; the stems have no numbers yet."""
 
 
 def drafted(number: int, memories: Iterable[tuple[Row, str]], vocabulary: Vocabulary) -> Draft:
-    """An area as it is read, by any thread, in the order of ids, each with its stored stems.
+    """Build an area from rows in the order of ids, each with its stored stems. Thread-safe.
 
-    A ValueError for stems that nobody has stored so.
+    Raises ValueError if stored stems are malformed.
     """
     area, postings, codes = Area(number), dict[str, list[int]](), vocabulary.codes
     get = postings.get
@@ -63,20 +63,20 @@ def drafted(number: int, memories: Iterable[tuple[Row, str]], vocabulary: Vocabu
                     postings[stem] = [posting]
                 else:
                     known.append(posting)
-        area.put(row, length)
+        area.append(row, length)
     return area, postings
 
 
 class Area:
-    """The memories of a project, or the global ones, as one state of the database has them.
+    """The memories of a project, or the global ones, as of one state of the database.
 
-    A memory lies at a place. Its postings lie in flat arrays by stem, which fit the processor's
-    cache; what was added since lies beside them until it is much.
+    Each memory has a position. Postings are in flat arrays by stem, which fit the processor's
+    cache; later ones are kept separately until there are many.
     """
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.ids: list[MemoryId] = []  # by place, ascending
+        self.ids: list[MemoryId] = []  # by position, ascending
         self.lengths = array("I")
         self.words = 0
         self.spaces = array("Q")
@@ -84,35 +84,35 @@ class Area:
         self.expires_at: dict[int, int] = {}
         self.pinned_at: dict[int, int] = {}
         self.superseded_by: dict[int, tuple[int, ...]] = {}
-        self.lines: dict[MemoryId, bytes] = {}  # as a context has them
-        self.hits: dict[MemoryId, bytes] = {}  # and in a search
-        self.rendered_size = 0  # of both, in bytes, about
-        self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # from, until, places
+        self.lines: dict[MemoryId, bytes] = {}  # rendered for a context
+        self.hits: dict[MemoryId, bytes] = {}  # rendered for a search
+        self.rendered_size = 0  # approximate bytes of both
+        self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # since, until
         self._newest_first: list[int] | None = None
-        self.slots = array("Q")  # of its session, by place: a memory that follows has the next
+        self.slots = array("Q")  # by position; the next memory of a session has the next slot
         self._sessions: dict[Session, int] = {}
-        self._in_session: list[array[int]] = []  # the memories of each, ascending
-        self.store((), ())
+        self._in_session: list[array[int]] = []  # memories by session number, ascending
+        self.set_postings((), ())
 
     @property
     def size(self) -> int:
         added = ADDED_BYTES * self._added_count
-        of_posting = self.places.itemsize + self.codes.itemsize + 8  # and what it adds to a score
-        flat = STEM_BYTES * len(self.stems) + of_posting * len(self.places)
+        per_posting = self.positions.itemsize + self.codes.itemsize + 8  # its score takes 8
+        flat = STEM_BYTES * len(self.stems) + per_posting * len(self.positions)
         return MEMORY_BYTES * len(self.ids) + flat + added + self.rendered_size
 
     def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> None:
-        """Keep a line of this memory, in `lines` or `hits`."""
+        """Cache a rendered memory in `lines` or `hits`."""
         rendered[memory] = line
-        self.rendered_size += LINE_BYTES + len(line)
+        self.rendered_size += RENDERED_BYTES + len(line)
 
     def forget_rendered(self) -> int:
-        """Keep no line; the bytes that they took."""
+        """Drop all rendered memories; return the bytes freed."""
         size, self.rendered_size = self.rendered_size, 0
         self.lines, self.hits = {}, {}
         return size
 
-    def numbers(self) -> set[int]:
+    def stem_numbers(self) -> set[int]:
         return {*self.stems, *self.added}
 
     def index_of(self, memory: int) -> int | None:
@@ -123,22 +123,22 @@ class Area:
         return self.index_of(memory) is not None
 
     def hidden(self, now: int) -> frozenset[int]:
-        """The places of what has expired, or is superseded, at an instant in microseconds."""
+        """Return the positions of expired and superseded memories at `now`, in microseconds."""
         since, until, hidden = self._hidden
         if since <= now < until:
             return hidden
-        ends = [*self.expires_at.values(), *chain.from_iterable(self.superseded_by.values())]
+        times = [*self.expires_at.values(), *chain.from_iterable(self.superseded_by.values())]
         hidden = frozenset(
-            {at for at, end in self.expires_at.items() if end <= now}
-            | {at for at, them in self.superseded_by.items() if any(it > now for it in them)}
+            {at for at, expiry in self.expires_at.items() if expiry <= now}
+            | {at for at, each in self.superseded_by.items() if any(it > now for it in each)}
         )
-        since = max((it for it in ends if it <= now), default=-(1 << 63))
-        until = min((it for it in ends if it > now), default=1 << 63)
+        since = max((it for it in times if it <= now), default=-(1 << 63))
+        until = min((it for it in times if it > now), default=1 << 63)
         self._hidden = since, until, hidden
         return hidden
 
     def newest_first(self) -> list[int]:
-        """The places in the order of their creation, the newest first."""
+        """Return the positions by time of creation, newest first."""
         if self._newest_first is None:
             created_at, ids = self.created_at, self.ids
             self._newest_first = sorted(
@@ -147,7 +147,7 @@ class Area:
         return self._newest_first
 
     def span(self, stem: int) -> tuple[int, int, int] | None:
-        """Where a stem is among the stems, and its postings among the flat ones."""
+        """Return a stem's index in `stems` and the bounds of its flat postings, or None."""
         stems = self.stems
         at = bisect_left(stems, stem)
         if at == len(stems) or stems[at] != stem:
@@ -165,7 +165,7 @@ class Area:
         return chain(flat, (it & _CODE for it in added)) if added else flat
 
     def session_of(self, memory: MemoryId) -> int | None:
-        """The number of its session, if it is here and has one."""
+        """Return the number of the memory's session, or None if it has none or is elsewhere."""
         at = self.index_of(memory)
         if at is None or self.slots[at] == NO_SLOT:
             return None
@@ -177,10 +177,10 @@ class Area:
         return MemoryId(ids[index + 2]) if index + 2 < len(ids) else None
 
     def add(self, row: Row, entry: Entry, vocabulary: Vocabulary) -> list[tuple[int, int]]:
-        """Put in a new memory, the newest of all; its stems' numbers and codes."""
+        """Add a new memory, which is the newest; return the numbers and codes of its stems."""
         position = len(self.ids)
         self._newest_first, self._hidden = None, (1, 0, frozenset())
-        self.put(row, entry.length)
+        self.append(row, entry.length)
         numbers, pairs = vocabulary.numbers, list[tuple[int, int]]()
         vocabulary.add(
             stem
@@ -196,12 +196,13 @@ class Area:
         for stem, code in pairs:
             self.added.setdefault(stem, array("Q")).append(position << CODE_BITS | code)
         self._added_count += len(pairs)
-        if self._added_count > max(MOST_ADDED * len(self.places), LEAST_ADDED):
-            self.store(*zip(*[(it, self._postings(it)) for it in self.numbers()], strict=True))
+        if self._added_count > max(MAX_ADDED_SHARE * len(self.positions), MIN_ADDED):
+            every = [(it, self._postings(it)) for it in self.stem_numbers()]
+            self.set_postings(*zip(*every, strict=True))
         return pairs
 
-    def put(self, row: Row, length: int) -> None:
-        """Put in a memory of so many words, the newest of all, without its postings."""
+    def append(self, row: Row, length: int) -> None:
+        """Append a memory of `length` words, newer than all others, without its postings."""
         position = len(self.ids)
         self.ids.append(row.id)
         self.lengths.append(length)
@@ -227,30 +228,30 @@ class Area:
     def _postings(self, stem: int) -> list[int]:
         span = self.span(stem)
         flat = [
-            self.places[at] << CODE_BITS | self.codes[at]
+            self.positions[at] << CODE_BITS | self.codes[at]
             for at in (range(span[1], span[2]) if span else ())
         ]
         return [*flat, *self.added.get(stem, ())]
 
-    def store(self, stems: Iterable[int], postings: Iterable[Sequence[int]]) -> None:
-        """Let these be all postings, by stem, in flat arrays."""
+    def set_postings(self, stems: Iterable[int], postings: Iterable[Sequence[int]]) -> None:
+        """Replace all postings, given by stem, with flat arrays."""
         in_order = sorted(zip(stems, postings, strict=True), key=itemgetter(0))
         self.stems = array("I", [it for it, _ in in_order])
         self.starts = array("I", accumulate([len(it) for _, it in in_order], initial=0))
-        places, codes = array("I"), array("I")
+        positions, codes = array("I"), array("I")
         every = chain.from_iterable([it for _, it in in_order])
-        # By halves: C takes a posting apart, with no number of Python for each part.
-        while some := array("Q", islice(every, AT_ONCE)):
-            words = array("I", some.tobytes())
-            places.extend(words[_LITTLE::2])
-            codes.extend(words[not _LITTLE :: 2])
-        self.places, self.codes = _narrow(places), _narrow(codes)
+        # Slices split postings into their halves without a Python integer for each.
+        while batch := array("Q", islice(every, POSTINGS_PER_BATCH)):
+            halves = array("I", batch.tobytes())
+            positions.extend(halves[_LITTLE::2])
+            codes.extend(halves[not _LITTLE :: 2])
+        self.positions, self.codes = _narrow(positions), _narrow(codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
 
 
 def _narrow(numbers: "array[int]") -> "array[int]":
-    """The same in an array that is no larger than it has to be, and has no room to grow."""
+    """Copy numbers into an array of the smallest item size that fits, without spare capacity."""
     halves = array("H", numbers.tobytes())
     if any(halves[_LITTLE::2]):
         return array("I", numbers)

@@ -1,4 +1,4 @@
-"""The index in memory of each database, kept in line with what is committed, bounded in bytes."""
+"""The in-memory index of each database: kept in sync with commits, bounded in bytes."""
 
 import time
 from abc import ABC, abstractmethod
@@ -20,43 +20,43 @@ from .group import Group
 from .stems import MOST_CODES, Entry, Vocabulary
 from .text import Columns
 
-USUAL = 64 * 1024 * 1024  # bytes
-REMEMBERED = 256  # commits, by which an old snapshot is distinguished from a foreign write
-MOST_WAITING = 512 * 1024  # characters of new memories that wait, or are remembered with commits
-LOOK = 8  # new memories of a group, after which their size is looked at
-REPLAYED = 64  # commits that can be added to what was read before them
-ROW_BYTES, READ_BYTES = 1_500, 500  # of what a new memory, and a prompt, adds, about
-PATIENCE = 20  # prompts for projects without room, before others make room for them
-READ_IN_A_PROMPT = 64  # memories: reading one takes 50 us, and saves each prompt 3 ms
-MOST_PROMPTS = 16  # before a part is loaded: of many memories, each takes longer by SQL
-LATER = 60.0  # seconds after which a group is read again that could not be
+DEFAULT_BYTES = 64 * 1024 * 1024
+MAX_LOGGED = 256  # recent commits, which tell an old snapshot from another process's write
+MAX_PENDING_CHARS = 512 * 1024  # of all pending memories, and of all in the log
+SIZE_CHECK_INTERVAL = 8  # pending memories of a group between two checks of their size
+MAX_REPLAYED = 64  # commits that can be applied to areas read before them
+ROW_BYTES, READ_BYTES = 1_500, 500  # approximate growth by a new memory, and by a prompt
+MAX_DEFERRALS = 20  # prompts that wait for free memory; then unused parts are evicted
+MEMORIES_PER_PROMPT = 64  # loading 64 memories takes 3 ms, which each later prompt saves
+MAX_PROMPTS = 16  # prompts after which any part is loaded, as SQL is slow with many memories
+RETRY_AFTER = 60.0  # seconds until a part that failed to load is tried again
 
 Token = int
-"""Names a state of a database: each transaction leaves another one, in any process."""
+"""Identifies a state of a database: each transaction of any process sets a new one."""
 
-Place = tuple[int, int]
-"""A group and an area; the global area is of no group."""
+AreaKey = tuple[int, int]
+"""A group and an area; the global area belongs to no group."""
 
 
 class NewMemory(NamedTuple):
-    """One that was saved, with its text as it is indexed; its entry is made when it is needed."""
+    """A memory that was saved, with its text to index; its entry is built on first use."""
 
-    place: Place
+    key: AreaKey
     row: Row
-    said: Columns
+    columns: Columns
 
     @property
     def size(self) -> int:
-        return sum(map(len, self.said))
+        return sum(map(len, self.columns))
 
 
 @dataclass(slots=True)
 class Changes:
-    """What one transaction changed, by area of the index and by project."""
+    """The changes of one transaction, by area of the index and by project."""
 
-    areas: set[Place] = field(default_factory=set)  # changed otherwise than by new memories
+    areas: set[AreaKey] = field(default_factory=set)  # areas with changes besides new memories
     new: list[NewMemory] = field(default_factory=list)
-    projects: set[str] = field(default_factory=set)  # whose summaries changed
+    projects: set[str] = field(default_factory=set)  # projects with changed summaries
 
 
 class Commit(NamedTuple):
@@ -66,25 +66,25 @@ class Commit(NamedTuple):
 
 
 class Part(Protocol):
-    """What is loaded, and dropped, as a whole."""
+    """A unit that is loaded and dropped as a whole."""
 
     used_at: float
 
     @property
     def size(self) -> int:
-        """The bytes in use, about."""
+        """The approximate bytes in use."""
 
 
 P = TypeVar("P", bound=Part)
 
 
 class IndexCache:
-    """What the databases of a service hold in memory, at most so many bytes; 0 is nothing."""
+    """The in-memory indexes of all databases, at most `max_bytes` in all; 0 disables them."""
 
-    def __init__(self, most: int = USUAL) -> None:
-        self.most = most
+    def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
+        self.max_bytes = max_bytes
         self.fullness = 0.0  # from 0 to 1, as of the last load
-        self.databases: list[InMemory[Any]] = []  # a database joins and leaves by itself
+        self.databases: list[InMemory[Any]] = []  # each adds and removes itself
 
     @property
     def size(self) -> int:
@@ -92,10 +92,10 @@ class IndexCache:
 
     @property
     def free(self) -> int:
-        return self.most - self.size
+        return self.max_bytes - self.size
 
     def unused(self, since: float) -> int:
-        """The bytes of parts that were not used since then."""
+        """Return the bytes of parts that were last used before `since`."""
         return sum(
             part.size
             for database in list(self.databases)
@@ -104,10 +104,10 @@ class IndexCache:
         )
 
     def make_room(self) -> None:
-        """Let what is held fit: of what was not used for longest first the lines, then all."""
+        """Evict least recently used data until the rest fits: rendered text, then whole parts."""
         size = self.size
-        self.fullness = min(size / self.most, 1.0) if self.most else 1.0
-        if size <= self.most:
+        self.fullness = min(size / self.max_bytes, 1.0) if self.max_bytes else 1.0
+        if size <= self.max_bytes:
             return
         every = [
             (part.used_at, number, database)
@@ -115,19 +115,19 @@ class IndexCache:
             for number, part in list(database.parts.items())
         ]
         every.sort(key=lambda it: it[0])
-        for lines_alone in (True, False):
+        for is_rendered_only in (True, False):
             for _, number, database in every:
-                forget = database.forget_rendered if lines_alone else database.drop
-                size -= forget(number)
-                if size <= self.most:
+                evict = database.forget_rendered if is_rendered_only else database.drop
+                size -= evict(number)
+                if size <= self.max_bytes:
                     return
 
 
 class InMemory(ABC, Generic[P]):
-    """What is in memory of one database, in parts that have numbers."""
+    """The cached parts of one database, by number."""
 
     def __init__(self, cache: IndexCache, vocabulary: Vocabulary) -> None:
-        self.lock = Lock()  # held to use or change it
+        self.lock = Lock()  # held while parts are used or changed
         self.cache = cache
         self.vocabulary = vocabulary
         self.parts: dict[int, P] = {}
@@ -137,34 +137,34 @@ class InMemory(ABC, Generic[P]):
         cache.databases.append(self)
 
     @property
-    def holds_nothing(self) -> bool:
-        return self.cache.most == 0 or self._is_closed
+    def is_disabled(self) -> bool:
+        return self.cache.max_bytes == 0 or self._is_closed
 
     @property
     def size(self) -> int:
-        """The bytes in use, about."""
+        """The approximate bytes in use."""
         return sum(it.size for it in list(self.parts.values())) + self.vocabulary.size
 
     @abstractmethod
     def forget(self) -> None:
-        """Hold nothing of what is held now."""
+        """Drop all cached data."""
 
     @abstractmethod
     def _drop(self, number: int) -> int: ...
 
-    def forget_rendered(self, number: int) -> int:  # noqa: ARG002 - not every part has some
-        """Forget the lines of a part, which are rendered again sooner than it is loaded."""
+    def forget_rendered(self, number: int) -> int:  # noqa: ARG002 - not every part has text
+        """Drop the rendered text of a part, as rendering is cheaper than loading."""
         return 0
 
     def drop(self, number: int) -> int:
-        """Forget a part; the bytes that it took."""
+        """Drop a part; return the bytes freed."""
         with self.lock:
             return self._drop(number)
 
     def grew(self, size: int) -> None:
-        """So many bytes, about, are held more. Not to be called under the lock."""
+        """Count approximate growth in bytes, and evict at times. Call it without the lock."""
         self._grown += size
-        if self._grown > self.cache.most >> 6:  # to add all up takes a while
+        if self._grown > self.cache.max_bytes >> 6:  # summing all sizes is slow
             self._grown = 0
             self.cache.make_room()
 
@@ -175,34 +175,33 @@ class InMemory(ABC, Generic[P]):
 
 
 class LoadQueue:
-    """The parts that prompts ask for, which readers load when they have answered."""
+    """The missing parts that prompts need; readers load them after they have answered."""
 
     def __init__(self, memory: InMemory[Any]) -> None:
         self._memory = memory
-        # By part: since when, how often, and the least; and its bytes, about.
+        # By part: when it was first requested, how often, how often it must be; its bytes.
         self._requests: dict[int, tuple[float, int, float, int]] = {}
-        self._refused: dict[int, float] = {}  # by part: until when
+        self._failed: dict[int, float] = {}  # by part, the time of the next try
         self._loading = Lock()
 
-    def want(self, number: int, memories: int = 0) -> None:
-        """A prompt asks for a part that is not there, of so many memories.
+    def request(self, number: int, memories: int = 0) -> None:
+        """Request a missing part, which has about `memories` memories.
 
-        It is loaded once prompts have taken as much time as that will; sooner while memory has
-        room for others, too.
+        It is loaded once prompts without it have taken as long as loading does, and sooner
+        while the cache has free room.
         """
         since, times, *_ = self._requests.get(number) or (time.monotonic(), 0)
-        cache, enough = self._memory.cache, min(memories / READ_IN_A_PROMPT, MOST_PROMPTS)
-        size = min(memories * ROW_BYTES, cache.most // 2)  # of short memories it may be far less
-        self._requests[number] = since, times + 1, enough * cache.fullness, size
+        cache, needed = self._memory.cache, min(memories / MEMORIES_PER_PROMPT, MAX_PROMPTS)
+        size = min(memories * ROW_BYTES, cache.max_bytes // 2)  # short memories take far less
+        self._requests[number] = since, times + 1, needed * cache.fullness, size
 
     @property
     def is_due(self) -> bool:
-        """Whether there is something to be loaded."""
         return bool(self._requests)
 
     @contextmanager
     def next(self) -> Iterator[int | None]:
-        """The part to be loaded next, for one reader alone; None if there is none."""
+        """Yield the part to load, to one reader at a time, or None."""
         if not (self.is_due and self._loading.acquire(blocking=False)):
             yield None
             return
@@ -211,29 +210,29 @@ class LoadQueue:
         finally:
             self._loading.release()
 
-    def refuse(self, number: int) -> None:
-        """A part cannot be loaded; it is tried again later."""
-        self._refused[number] = time.monotonic() + LATER
+    def defer(self, number: int) -> None:
+        """Ignore requests for a part that cannot be loaded for RETRY_AFTER seconds."""
+        self._failed[number] = time.monotonic() + RETRY_AFTER
 
     def _next(self, now: float) -> int | None:
         memory, cache, free = self._memory, self._memory.cache, self._memory.cache.free
-        for number, (since, times, enough, size) in list(self._requests.items()):
-            if self._refused.get(number, 0.0) > now:
+        for number, (since, times, needed, size) in list(self._requests.items()):
+            if self._failed.get(number, 0.0) > now:
                 del self._requests[number]
-            elif times < enough and number not in memory.parts:
+            elif times < needed and number not in memory.parts:
                 continue
             elif number in memory.parts or size <= free:
                 del self._requests[number]
                 return number
-            elif times >= PATIENCE:
+            elif times >= MAX_DEFERRALS:
                 del self._requests[number]
-                if size <= free + cache.unused(since):  # else all of the cache is used as often
+                if size <= free + cache.unused(since):  # else all cached parts are in use, too
                     return number
         return None
 
 
 class LoadPlan(NamedTuple):
-    """What a reader is to read: some areas of a group, or all of it; and the global area."""
+    """The part to load: areas of a group, all of it if None, and maybe the global area."""
 
     number: int
     areas: frozenset[int] | None
@@ -241,10 +240,10 @@ class LoadPlan(NamedTuple):
 
 
 class DatabaseIndex(InMemory[Group]):
-    """The groups of one database in memory, all as of one state of it.
+    """The cached groups of one database, all as of the same state.
 
-    A reader tells the token of its snapshot, and is answered only if that is the state. What
-    the writer commits is handed over; a token that nobody here has made drops everything.
+    A reader passes the token of its snapshot and gets data only if the states are equal. The
+    writer hands over its commits; a token that this process did not make drops everything.
     """
 
     def __init__(
@@ -254,18 +253,18 @@ class DatabaseIndex(InMemory[Group]):
         entry_of: Callable[[Columns], Entry],
     ) -> None:
         super().__init__(cache, vocabulary)
-        self.summaries: dict[str, list[str]] = {}  # the newest, by project
-        self.places: dict[str, Any] = {}  # where each project lies
-        self.computed: list[tuple[Token, Mapping[MemoryId, Entry]]] = []  # that are not stored
-        self._rules: Callable[[], Rules | None] = lambda: None  # by which lines are rendered
+        self.summaries: dict[str, list[str]] = {}  # the newest ones by project
+        self.locations: dict[str, Any] = {}  # by project
+        self.computed: list[tuple[Token, Mapping[MemoryId, Entry]]] = []  # entries to store
+        self._rules: Callable[[], Rules | None] = lambda: None  # redaction of rendered text
         self._globals: Area | None = None
-        self._waiting: dict[int, list[NewMemory]] = {}  # by group
+        self._pending: dict[int, list[NewMemory]] = {}  # by group
         self._entry_of = entry_of
         self._token: Token | None = None
-        self._writing: Token | None = None  # of the transaction that is being made
-        self._committed: deque[Commit] = deque()  # not handed over yet
-        self._log: deque[Commit] = deque(maxlen=REMEMBERED)
-        self._texts: deque[tuple[Changes, int]] = deque()  # with their characters
+        self._writing: Token | None = None  # of the open write transaction
+        self._committed: deque[Commit] = deque()  # commits to apply
+        self._log: deque[Commit] = deque(maxlen=MAX_LOGGED)
+        self._texts: deque[tuple[Changes, int]] = deque()  # changes with texts, their characters
         self._texts_size = 0
 
     @property
@@ -277,44 +276,44 @@ class DatabaseIndex(InMemory[Group]):
             group = self.parts.get(number)
             return sum(it.forget_rendered() for it in group.areas.values()) if group else 0
 
-    # Callers of these hold the lock.
+    # Callers of the following methods hold the lock.
 
     def is_at(self, token: Token) -> bool:
-        """Whether memory is as of this token, once it has caught up."""
+        """Apply commits, then return whether the cache is as of this token."""
         self._catch_up()
-        if len(self.vocabulary.codes) > MOST_CODES:  # of texts that are made for it
+        if len(self.vocabulary.codes) > MOST_CODES:  # only crafted texts have so many
             self._forget()
         if token == self._token:
             return True
-        if self._token is None or token == self._writing or self._since(token) is not None:
-            return False  # nothing is held, not handed over yet, or of an older snapshot
+        if self._token is None or token == self._writing or self._commits_since(token) is not None:
+            return False  # nothing is cached, or the snapshot is newer or older than the cache
         self._forget()
         return False
 
     def group(self, number: int) -> Group | None:
-        """A group, if all of it is in memory."""
+        """Return a group if all of it is cached, or None."""
         group = self.parts.get(number)
         if group is not None:
             group.used_at = time.monotonic()
-            self._put_in_waiting(group)
+            self._add_pending(group)
             if not group.missing and (group.globals is not None or not group.has_globals):
                 return group
         return None
 
-    def render_by(self, rules: Rules) -> None:
-        """Forget what was rendered by other rules."""
+    def set_rules(self, rules: Rules) -> None:
+        """Drop text that was rendered with other redaction rules."""
         if self._rules() is not rules:
-            self._rules = ref(rules)  # the registry alone keeps the values that it knows
+            self._rules = ref(rules)  # weak: only the registry may keep secret values alive
             areas = chain.from_iterable(it.areas.values() for it in self.parts.values())
             for area in (*areas, *filter(None, [self._globals])):
                 area.forget_rendered()
 
     def _catch_up(self) -> None:
-        """Apply what was committed here since."""
+        """Apply this process's commits."""
         while self._committed:
             commit = self._committed.popleft()
             if self._token not in (None, commit.before):
-                self._forget()  # another process wrote between
+                self._forget()  # another process has committed in between
             self._log.append(commit)
             if self._token is not None:
                 self._token = commit.after
@@ -322,21 +321,21 @@ class DatabaseIndex(InMemory[Group]):
             self._bound_texts(commit.changes)
 
     def _bound_texts(self, newest: Changes) -> None:
-        """Remember no text that may be erased by now, nor more of them than a load may need."""
+        """Keep no text that may be erased by now, nor more texts than a load may need."""
         texts = self._texts
         if newest.new:
             texts.append((newest, sum(it.size for it in newest.new)))
             self._texts_size += texts[-1][1]
         while texts and (
-            self._texts_size > MOST_WAITING or (newest.areas and texts[0][0] is not newest)
+            self._texts_size > MAX_PENDING_CHARS or (newest.areas and texts[0][0] is not newest)
         ):
             changes, size = texts.popleft()
-            changes.areas |= {it.place for it in changes.new}  # what is new is taken for changed
+            changes.areas |= {it.key for it in changes.new}  # without texts, areas are reloaded
             changes.new = []
             self._texts_size -= size
 
-    def _since(self, token: Token) -> list[Commit] | None:
-        """The commits after a state; None if that is not known."""
+    def _commits_since(self, token: Token) -> list[Commit] | None:
+        """Return the commits after a state, or None if the log does not have it."""
         log = list(self._log)
         if token == self._token:
             return []
@@ -353,7 +352,7 @@ class DatabaseIndex(InMemory[Group]):
         self._drop_globals()
         self.vocabulary.forget_codes()
         self.summaries.clear()
-        self.places.clear()
+        self.locations.clear()
         self.computed.clear()
         self._token = None
         self._log.clear()
@@ -362,39 +361,40 @@ class DatabaseIndex(InMemory[Group]):
         for project in changes.projects:
             self.summaries.pop(project, None)
         if changes.areas:
-            self.places.clear()
+            self.locations.clear()
         for number, area in changes.areas:
-            self._change_area(number, area)
+            self._invalidate(number, area)
         for it in changes.new:
-            if it.place not in changes.areas:
+            if it.key not in changes.areas:
                 self._add(it)
 
-    def _change_area(self, number: int, area: int) -> None:
+    def _invalidate(self, number: int, area: int) -> None:
         if area == GLOBAL_AREA:
-            self.places.clear()  # a project may have its first global memory
+            self.locations.clear()  # a project may have its first global memory
             self._drop_globals()
         elif (group := self.parts.get(number)) is not None:
-            self._take_out(group, area)
+            self._remove_area(group, area)
             group.missing.add(area)
-            if waiting := self._waiting.pop(number, None):
-                self._waiting[number] = [it for it in waiting if it.place[1] != area]
+            if pending := self._pending.pop(number, None):
+                self._pending[number] = [it for it in pending if it.key[1] != area]
 
-    def _take_out(self, group: Group, area: int) -> None:
-        if (old := group.taken_out(area)) is not None:
-            self.vocabulary.remove(old.numbers())
+    def _remove_area(self, group: Group, area: int) -> None:
+        if (old := group.remove_area(area)) is not None:
+            self.vocabulary.remove(old.stem_numbers())
 
     def _add(self, new: NewMemory) -> None:
-        number, area = new.place
+        number, area = new.key
         if area == GLOBAL_AREA:
-            self._change_area(number, area)
+            self._invalidate(number, area)
         elif (group := self.parts.get(number)) is not None and area not in group.missing:
-            waiting = self._waiting.setdefault(number, [])
-            waiting.append(new)
-            if len(waiting) % LOOK == 0 and sum(it.size for it in waiting) > MOST_WAITING:
-                self._drop(number)  # nobody reads the group
+            pending = self._pending.setdefault(number, [])
+            pending.append(new)
+            is_checked = len(pending) % SIZE_CHECK_INTERVAL == 0
+            if is_checked and sum(it.size for it in pending) > MAX_PENDING_CHARS:
+                self._drop(number)  # no reader uses the group
 
-    def _put_in_waiting(self, group: Group) -> None:
-        for (_, area), row, texts in self._waiting.pop(group.number, ()):
+    def _add_pending(self, group: Group) -> None:
+        for (_, area), row, texts in self._pending.pop(group.number, ()):
             if group.is_behind(area, row.id):
                 group.add(area, row, self._entry_of(texts))
 
@@ -403,22 +403,22 @@ class DatabaseIndex(InMemory[Group]):
         if group is None:
             return 0
         size = group.size
-        self._waiting.pop(number, None)
+        self._pending.pop(number, None)
         for area in list(group.areas):
-            self._take_out(group, area)
+            self._remove_area(group, area)
         return size
 
     def _drop_globals(self) -> None:
         if self._globals is not None:
-            self.vocabulary.remove(self._globals.numbers())
+            self.vocabulary.remove(self._globals.stem_numbers())
             self._globals = None
             for group in self.parts.values():
-                group.let_globals(None)
+                group.set_globals(None)
 
-    # Callers of these do not.
+    # Callers of the following methods do not hold the lock.
 
-    def keep(self, token: Token) -> None:
-        """Forget everything unless memory is as of this token."""
+    def refresh(self, token: Token) -> None:
+        """Apply commits, and drop everything if the token is unknown here."""
         with self.lock:
             self.is_at(token)
 
@@ -428,9 +428,9 @@ class DatabaseIndex(InMemory[Group]):
 
     @contextmanager
     def writing(self, token: Token) -> Iterator[Callable[[Token, Changes], None]]:
-        """Inside, a transaction is made and committed that leaves this token.
+        """Within, a transaction that sets this token is run and committed.
 
-        It tells the token that it found, and what it changed.
+        It passes the token before it and its changes to the yielded function.
         """
         commits: list[Commit] = []
         self._writing = token
@@ -441,7 +441,7 @@ class DatabaseIndex(InMemory[Group]):
             self._writing = None
 
     def apply_commits(self) -> None:
-        """Let memory be as of what was committed, before any caller is answered."""
+        """Apply this process's commits, before any caller gets its answer."""
         if self._committed:
             rows = sum(len(it.changes.new) for it in self._committed)
             with self.lock:
@@ -449,7 +449,7 @@ class DatabaseIndex(InMemory[Group]):
             self.grew(rows * ROW_BYTES)
 
     def plan(self, number: int) -> LoadPlan:
-        """What is to be read of a group."""
+        """Return the plan for loading the missing areas of a group."""
         with self.lock:
             group = self.parts.get(number)
             areas = None if group is None else frozenset(group.missing)
@@ -459,61 +459,61 @@ class DatabaseIndex(InMemory[Group]):
     def install(
         self, token: Token, plan: LoadPlan, drafts: Iterable[Draft], totals: Totals
     ) -> bool:
-        """Hold what was read as of a token, unless it has changed since.
+        """Cache areas that were read as of a token, unless they have changed since.
 
-        False if the stored index has other totals then. One draft after the other is taken and
-        let go, as each takes several times what its area does.
+        Return False if the stored index has other totals. Drafts are consumed one by one, as
+        each takes several times the memory of its area.
         """
-        areas, coded = list[Area](), self.vocabulary.coded
+        areas, code_generation = list[Area](), self.vocabulary.code_generation
         try:
             for area, postings in drafts:
                 with self.lock:
                     numbers = self.vocabulary.add(postings)
-                area.store(numbers, postings.values())
+                area.set_postings(numbers, postings.values())
                 areas.append(area)
-                while self._looked_for_forms():
+                while self._add_some_forms():
                     pass
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, plan, areas)
-                if since is None or coded != self.vocabulary.coded:
+                if since is None or code_generation != self.vocabulary.code_generation:
                     return True
                 group = self._put(plan, areas)
                 areas = []
                 if not since and group.totals != totals:
                     self._drop(plan.number)
                     return False
-                waiting = self._waiting.setdefault(plan.number, [])
+                pending = self._pending.setdefault(plan.number, [])
                 new = (it for changes in since for it in changes.new)
-                waiting += [it for it in new if it.place[0] == plan.number]
+                pending += [it for it in new if it.key[0] == plan.number]
         finally:
             with self.lock:
                 for area in areas:
-                    self.vocabulary.remove(area.numbers())
+                    self.vocabulary.remove(area.stem_numbers())
         self.cache.make_room()
-        if plan.number not in self.parts:  # alone it is more than there is room for
-            self.queue.refuse(plan.number)
+        if plan.number not in self.parts:  # it exceeds the cache by itself
+            self.queue.defer(plan.number)
         return True
 
-    def _looked_for_forms(self) -> bool:
+    def _add_some_forms(self) -> bool:
         with self.lock:
-            return self.vocabulary.look_for_forms()
+            return self.vocabulary.add_some_forms()
 
     def _changes_since(
         self, token: Token, plan: LoadPlan, areas: Sequence[Area]
     ) -> list[Changes] | None:
-        """What was committed since a token; None if areas cannot be brought in line with it."""
-        since, log = self._since(token), list(self._log)
+        """Return the changes since a token, or None if the areas cannot follow them."""
+        since, log = self._commits_since(token), list(self._log)
         if self._is_closed or (plan.number in self.parts) is (plan.areas is None):
             return None
         if self._token is None and since is None and not log:
             self._token, since = token, []
-        if since is None or len(since) > REPLAYED:
+        if since is None or len(since) > MAX_REPLAYED:
             return None
         own = {it.number for it in areas}
         for changes in (it.changes for it in since):
             changed = {area for _, area in changes.areas}
-            has_globals = GLOBAL_AREA in changed | {it.place[1] for it in changes.new}
+            has_globals = GLOBAL_AREA in changed | {it.key[1] for it in changes.new}
             if own & changed or (plan.globals_too and has_globals):
                 return None
         if self._token is None:
@@ -528,5 +528,5 @@ class DatabaseIndex(InMemory[Group]):
         group.missing -= plan.areas or set()
         self._globals = next((it for it in areas if it.number == GLOBAL_AREA), self._globals)
         for each in self.parts.values():
-            each.let_globals(self._globals)
+            each.set_globals(self._globals)
         return group

@@ -1,4 +1,4 @@
-"""The explanation of an answer: why its memories were found, and why another one was not."""
+"""Explains an answer: why its memories were found, and why another memory was not."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from ..engine.engine import Transaction
-from ..errors import WITHOUT_WORDS
+from ..errors import INDEX_UNAVAILABLE
 from ..light import Lazy, dataclass
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
@@ -39,7 +39,7 @@ else:
     e = Lazy(__package__, "..memory.explanations")
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
-MAX_EXPLAINED = 50  # memories of one answer
+MAX_EXPLAINED = 50  # memories per answer
 
 T = TypeVar("T")
 
@@ -48,11 +48,11 @@ T = TypeVar("T")
 class Answer:
     """An answer and how it was computed: candidates, filter, tiers, limit and budget.
 
-    With `fills_up`, as in a context, the newest memories fill the limit. `ranked` is what
-    would be found if nothing was pinned.
+    With `fills_up`, as in a context, the newest memories fill the limit. `ranked` is the result
+    without pins.
     """
 
-    found: SearchResult
+    result: SearchResult
     filter: Filter
     limit: int
     tiers: tuple[Tier, ...]
@@ -68,7 +68,7 @@ class Answer:
 def explanation(
     tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, request: Include
 ) -> Explanation:
-    """Why these hits are in the answer, and why a memory is not; each half may time out."""
+    """Explain why the hits are in the answer, and why a memory is not; each half may time out."""
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if request.explain else {}
     why = None
     if (memory := request.why_not) is not None:
@@ -84,12 +84,12 @@ def explanation(
 
 
 def _items(tx: Transaction, hits: Sequence[Hit], answer: Answer) -> dict[int, Explained]:
-    result = answer.found
+    result = answer.result
     first_ids = [hit.memory.id for hit in hits[:MAX_EXPLAINED]]
-    alone = Source(filter=answer.searched, query=result.query, hits=tuple(hits))
+    single_source = Source(filter=answer.searched, query=result.query, hits=tuple(hits))
     items: dict[int, Explained] = {}
-    for source in result.sources or (alone,):
-        if source.filter.is_of_agents:  # whose scores the index does not make
+    for source in result.sources or (single_source,):
+        if source.filter.is_of_agents:  # their scores do not come from the index
             continue
         for tier in (Tier.EVERY, Tier.ANY):
             listed = {hit.memory.id for hit in source.hits if hit.tier is tier}
@@ -103,12 +103,12 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
     try:
         with tx.search.within(TIMEOUT):
             return work()
-    except WITHOUT_WORDS:
+    except INDEX_UNAVAILABLE:
         return None
 
 
 def why_not(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
-    """What kept a memory out; UNKNOWN for a soft-deleted one, too."""
+    """Return what kept a memory out of the answer; UNKNOWN if it is missing or soft-deleted."""
     outcome = partial(e.WhyNotAnswer, id=id_)
     memory = tx[MemoryTable].get(id_)
     if memory is None or not memory.is_live(tx.now):
@@ -118,10 +118,10 @@ def why_not(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
     links = tx[SupersessionTable].of([id_]).get(id_, NO_LINKS)
     if links.superseded_by and answer.filter.is_current:
         return outcome(reason=Reason.SUPERSEDED, superseded_by=list(links.superseded_by))
-    for position, hit in enumerate(answer.found.hits, start=1):
+    for position, hit in enumerate(answer.result.hits, start=1):
         if hit.memory.id == id_:
             left_out = answer.packed.left_out if answer.packed else ()
-            is_left_out = any(id_ == one.id for one in left_out)
+            is_left_out = any(id_ == it.id for it in left_out)
             return outcome(reason=Reason.BUDGET if is_left_out else Reason.NONE, place=position)
     if answer.ranked and any(hit.memory.id == id_ for hit in answer.ranked.hits):
         return outcome(reason=Reason.PINS)
@@ -129,13 +129,13 @@ def why_not(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
 
 
 def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
-    """The names of the filters that the memory fails; only `project` if that is one of them."""
+    """Return the names of the filters that a memory fails, or only `project` if that is one."""
     filter_, space = answer.filter, memory.space
-    is_open = filter_.scope is None and (filter_.global_too or filter_.project is None)
-    is_reached = filter_.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and is_open)
+    has_globals = filter_.scope is None and (filter_.global_too or filter_.project is None)
+    is_global = filter_.scope == GLOBAL_SCOPE or (space.scope == GLOBAL_SCOPE and has_globals)
     is_own = not answer.fills_up if filter_.project is None else space.project == filter_.project
     passes = {
-        "project": is_reached or is_own,
+        "project": is_global or is_own,
         "scope": filter_.scope in (None, space.scope),
         "type": filter_.type in (None, memory.text.type),
         "exclude_type": memory.text.type not in filter_.excluded_types,
@@ -147,22 +147,22 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
 
 
 def _outranked(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
-    result = answer.found
+    result = answer.result
     older = any(hit.method is Method.RECENCY for hit in result.hits) or None
     if result.is_degraded or (answer.fills_up and not result.query.sentences):
         return e.WhyNotAnswer(id=id_, reason=Reason.RECENCY, older=older)
     standing = _standing(tx, id_, answer)
     if standing.place is not None and standing.place <= answer.limit and not result.sources:
-        # A list ends early when its texts are long; a fused one also in favour of others.
+        # A size limit ends a list early; fusion may do so in favor of other sources.
         return standing.model_copy(update={"reason": Reason.SIZE.value})
-    # A memory found by words is outranked by others found by words, not by the newest.
+    # Matches are outranked by other matches, not by the newest memories.
     last = result.hits[-1].rank if standing.reason == Reason.RANK and result.hits else None
     return standing.model_copy(update={"last_score": last, "older": older})
 
 
 def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
-    """The memory's place in the ranking of all tiers, each memory counted once."""
-    query = answer.found.query
+    """Return the memory's rank among all tiers, counting each memory once."""
+    query = answer.result.query
     ahead: set[MemoryId] = set()
     for tier in answer.tiers:
         if tier is not Tier.KEY and not query.sentences:
@@ -180,8 +180,8 @@ def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> "e.WhyNotAns
 
 
 def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -> "e.WhyNotAnswer":
-    """For a memory that no tier ranks: no term matches, or it is beyond the places counted."""
-    query = answer.found.query
+    """Explain a memory that no tier ranks: no term matches, or its rank is beyond PLACES."""
+    query = answer.result.query
     unmatched = e.WhyNotAnswer(id=id_, reason=Reason.NO_MATCHED_TERM)
     if not query.sentences or Tier.ANY not in answer.tiers:
         return unmatched
@@ -196,12 +196,12 @@ def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -
 
 
 def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
-    """The score computed again from its parts, with the share of each."""
+    """Recompute a score from its parts, with the share of each part."""
     matched = tuple(_matched(parts, query, tier))
-    of_sentences = sentence_weights(tier, query)
+    base = sentence_weights(tier, query)
     counted = {at: score for at, score in enumerate(parts.sentences) if score is not None}
-    best = min(counted, key=lambda at: (of_sentences[at] * counted[at], at), default=None)
-    weights = {at: of_sentences[at] * (1.0 if at == best else OTHER_SENTENCES) for at in counted}
+    best = min(counted, key=lambda at: (base[at] * counted[at], at), default=None)
+    weights = {at: base[at] * (1.0 if at == best else OTHER_SENTENCES) for at in counted}
     total = sum(weights[at] * score for at, score in counted.items())
     total += sum(it.weight * it.score for it in parts.followers)
     return Explained(
@@ -210,7 +210,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
         sentences=[
             e.SentencePart(
                 sentence=at + 1,
-                weight=of_sentences[at],
+                weight=base[at],
                 score=score,
                 counted=at in counted,
                 share=weights.get(at, 0.0) * score / total if total else 0.0,
@@ -228,7 +228,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
 
 
 def _own_score(matched: Iterable[Matched], query: Query) -> float:
-    """The score of these terms if each sentence counted, whatever its depth."""
+    """Return the score of these terms, even if the memory is beyond a sentence's depth."""
     weights = sentence_weights(Tier.ANY, query)
     sentences = sorted(weights[at] * score for at, score in _sums(matched).items())
     return sum(sentences[:1]) + OTHER_SENTENCES * sum(sentences[1:])
@@ -236,7 +236,7 @@ def _own_score(matched: Iterable[Matched], query: Query) -> float:
 
 def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
     sentences: list[Sequence[Term]] = [it.terms for it in query.sentences]
-    if tier is Tier.EVERY:  # the parts of a piece count only if all of them occur
+    if tier is Tier.EVERY:  # the parts of a compound word count only if all of them occur
         sentences = [[
             term
             for it in query.every
@@ -250,8 +250,8 @@ def _matched(parts: Parts, query: Query, tier: Tier) -> Iterator[Matched]:
 
 def _sums(matched: Iterable[Matched]) -> dict[int, float]:
     sums: dict[int, float] = {}
-    for one in matched:
-        sums[one.sentence] = sums.get(one.sentence, 0.0) + one.score
+    for it in matched:
+        sums[it.sentence] = sums.get(it.sentence, 0.0) + it.score
     return sums
 
 
@@ -259,8 +259,8 @@ def _field_shares(
     matched: Iterable[Matched], weights: Mapping[int, float]
 ) -> Mapping[Field, float]:
     parts = dict.fromkeys(Field, 0.0)
-    for one in matched:
-        for name, share in one.fields.items():
-            parts[name] += weights.get(one.sentence, 0.0) * one.score * share
+    for it in matched:
+        for name, share in it.fields.items():
+            parts[name] += weights.get(it.sentence, 0.0) * it.score * share
     total = sum(parts.values())
     return {name: abs(part / total) if total else 0.0 for name, part in parts.items()}

@@ -1,45 +1,45 @@
-"""Feature flags of recall: each can be turned off, so that its effect can be measured."""
+"""Feature flags of recall, each of which can be turned off to measure its effect."""
 
 from enum import StrEnum
 
 
 class Feature(StrEnum):
-    """Something that recall does beyond matching words; all are on by default."""
+    """A refinement of recall beyond matching words; all are on by default."""
 
     ANY_WORD = "any-word"
-    """Any word of a prompt may match; without it every word has to."""
+    """A memory may match any word of a prompt; otherwise it must match every word."""
     STOPWORDS = "stopwords"
     """Stop words are not searched for."""
     SENTENCES = "sentences"
     """Each sentence of a prompt is scored separately."""
     SENTENCE_LENGTH = "sentence-length"
-    """Of several sentences, one with many words weighs less."""
+    """Among several sentences, a longer one weighs less."""
     QUESTIONS = "questions"
-    """Of several sentences, one that asks weighs more; it begins at its question word."""
+    """Among several sentences, a question weighs more; a question word begins a sentence."""
     SENTENCE_DEPTH = "sentence-depth"
     """Each of several sentences contributes only its ten best memories."""
     TITLE_WEIGHT = "title-weight"
-    """A word in the title or the tags weighs twice as much as one in the content."""
+    """A word in the title or the tags weighs twice as much as in the content."""
     ALL_WORDS_FIRST = "all-words-first"
-    """A search ranks memories with every word before those with any."""
+    """A search ranks memories with every word before memories with any word."""
     TYPOS = "typos"
-    """A word that occurs nowhere is searched with the words one typo away."""
+    """A word that occurs in no memory is searched with the words one typo away."""
     CONTEXT = "context"
-    """A memory is indexed with the end of those saved just before it."""
+    """A memory is indexed with the end of the memories saved just before it (its context)."""
     FOLLOWING = "following"
-    """A memory among the best gains by the words of those saved just after it."""
+    """A memory gains from the scores of those saved just after it, among the best memories."""
     CONTEXT_GUARD = "context-guard"
-    """Only a short memory borrows such context."""
+    """Only short memories are indexed with context."""
     TAGS = "tags"
     """Tags are searched."""
     IDENTIFIERS = "identifiers"
-    """Identifiers such as `max_connections` and `HTTPServer` are found by their parts, too."""
+    """Identifiers such as `max_connections` and `HTTPServer` are also found by their parts."""
     PAIRS = "pairs"
     """Scripts without spaces between words are indexed as character bigrams."""
     IRREGULAR_FORMS = "irregular-forms"
-    """Irregular forms of a word, such as `went` and `gone`, are indexed as the word itself."""
+    """Irregular forms, such as `went` and `gone`, are indexed as their base form."""
     PRIOR = "prior"
-    """Each partition of the index is judged as if it held 1,500 more memories."""
+    """The statistics of each index partition include 1,500 imaginary memories."""
 
 
 Features = frozenset[Feature]
@@ -56,4 +56,4 @@ INDEXED: Features = frozenset(
         Feature.PRIOR,
     }
 )
-"""The features that shape the index; it is rebuilt when the choice of them changes."""
+"""The features that shape the index, which is rebuilt when their selection changes."""

@@ -1,6 +1,6 @@
-"""Projects whose words are weighed together, and the best of their memories for a query.
+"""Ranking in memory: groups of projects with shared word statistics, and their best memories.
 
-Scores equal FTS5's to the last bit: the same operations in the same order.
+Scores equal FTS5's to the last bit, by the same operations in the same order.
 """
 
 import re
@@ -23,17 +23,17 @@ from .area import Area, Row, position_and_code
 from .query import Piece, Term
 from .stems import UNKNOWN, Entry, Vocabulary
 
-# Which memories of a large area may have the best scores is computed for all at once. Scores
-# are bounded from above by small numbers that lie side by side in one large integer, each in its
-# lane. Two such integers of ten thousand lanes are added in microseconds, where so many floats take
-# a millisecond. Only what may be among the best is then added up exactly.
-UNIT = 64  # a score of one
-BITS = 16  # of a lane
-MOST_IN_LANE = (1 << BITS) - 1  # of the sum of the bounds in one
+# In a large area, candidates for the best scores are selected first. One large integer holds an
+# upper bound of each memory's score in a lane of its bits. Adding two such integers of ten
+# thousand lanes takes microseconds; adding as many floats takes a millisecond. Only the scores
+# of candidates are then summed exactly.
+UNIT = 64  # the bound of a score of one
+BITS = 16  # width of a lane
+MOST_IN_LANE = (1 << BITS) - 1  # largest sum of bounds in a lane
 
 Lanes = int
 
-_UPPER = 1 if sys.byteorder == "little" else 0  # where the upper byte of a lane lies
+_UPPER = 1 if sys.byteorder == "little" else 0  # index of a lane's upper byte
 _BYTES = bytes(range(256))
 
 
@@ -43,47 +43,47 @@ def _at_least(byte: int) -> re.Pattern[bytes]:
 
 
 def bound_of(score: float) -> int:
-    """What is above a score, in units."""
+    """Return an integer above the score, in units of 1 / UNIT."""
     return int(score * UNIT) + 1
 
 
 def lanes_of(size: int, bounds: Iterable[tuple[int, int]]) -> Lanes:
-    """Lanes for so many places, with the bounds at some of them added up."""
+    """Return `size` lanes, each with the sum of the bounds at its position."""
     lanes = array("H", bytes(2 * size))
     for position, it in bounds:
         lanes[position] += it
     return int.from_bytes(lanes.tobytes(), sys.byteorder)
 
 
-def likely_places(
+def candidate_positions(
     lanes: Lanes, size: int, depth: int, terms: int, hidden: Collection[int]
 ) -> list[int]:
-    """The places, ascending, where one of the `depth` best sums may be that are above zero.
+    """Return the positions, ascending, that may have one of the `depth` best scores above zero.
 
-    Each bound exceeds its score by one at most, and there are so many terms of each sum.
+    Each lane sums at most `terms` bounds, and each bound exceeds its score by at most one.
     """
     values = array("H", lanes.to_bytes(2 * size, sys.byteorder))
     for position in hidden:
         values[position] = 0
     upper = values.tobytes()[_UPPER::2]
-    # The largest byte that so many lanes reach; the others need not be looked at, but for the next.
+    # The largest upper byte that `depth` lanes reach; lanes more than one below cannot qualify.
     at = bisect_left(
         range(255, -1, -1), depth, key=lambda byte: len(upper.translate(None, _BYTES[:byte]))
     )
     byte = max(254 - at, 0)
-    places = [it.start() for it in _at_least(byte).finditer(upper)] if byte else range(size)
-    reached = sorted([values[it] for it in places], reverse=True)
+    positions = [it.start() for it in _at_least(byte).finditer(upper)] if byte else range(size)
+    reached = sorted([values[it] for it in positions], reverse=True)
     least = max(reached[min(depth, len(reached)) - 1] - terms, 1)
-    return [it for it in places if values[it] >= least]
+    return [it for it in positions if values[it] >= least]
 
 
-LARGE = 500  # memories of an area, of which the likely ones are selected first
-DENSE = 64  # of so many memories one has a stem, for which lanes are remembered
+LARGE = 500  # memories; in areas of at least this size, candidates are selected first
+DENSE = 64  # lanes are cached for a stem that more than one in 64 memories has
 
 
 @cache
-def numpy_or_none() -> Any | None:
-    """The module, or None; imported on first use."""
+def numpy_if_installed() -> Any:
+    """Return numpy, imported on first use, or None if it is not installed."""
     try:
         return import_module("numpy")
     except ImportError:
@@ -91,84 +91,82 @@ def numpy_or_none() -> Any | None:
 
 
 Stem = int
-"""The number of a stem; `UNKNOWN` for one that no memory in memory has."""
+"""The number of a stem; `UNKNOWN` for a stem that no cached memory has."""
 
 StemPiece = tuple[Sequence[Stem], Sequence[Stem]]
-"""Of a piece of a query: the stems of its parts, and of its joined forms."""
+"""The stems of a query piece's parts, and of its joined forms."""
+
+StemIndexes = dict[Stem, int]
+"""The index of each stem in `Area.stems`."""
 
 
-Where = dict[Stem, int]
-"""Where stems are among those of an area."""
-
-
-class Worth(ABC):
-    """What stems are worth among the memories that are weighed together."""
+class CorpusStatistics(ABC):
+    """Statistics of the memories that are ranked together."""
 
     totals: Totals
     vocabulary: Vocabulary
 
     @abstractmethod
     def idf(self, stem: int, *, own: bool) -> float:
-        """What a stem is worth, or among the memories' own words."""
+        """Return a stem's inverse document frequency in all words, or in own words."""
 
 
-class Group(Worth):
-    """The areas of a partition of the index, with what its stems are worth."""
+class Group(CorpusStatistics):
+    """The areas of an index partition, and their statistics."""
 
     def __init__(self, number: int, vocabulary: Vocabulary) -> None:
         self.number = number
         self.areas: dict[int, Area] = {}
-        self.missing: set[int] = set()  # areas that are to be read again
+        self.missing: set[int] = set()  # areas to be reloaded
         self.globals: Area | None = None
         self.vocabulary = vocabulary
         self.used_at = time.monotonic()
-        self._count_anew()
+        self._recount()
 
     def put(self, areas: Iterable[Area]) -> None:
         self.areas.update({it.number: it for it in areas})
-        self._count_anew()
+        self._recount()
 
     def is_behind(self, number: int, memory: MemoryId) -> bool:
-        """Whether an area has not had a memory yet that is the newest."""
+        """Whether an area still lacks `memory`, the newest one."""
         area = self.areas.get(number)
         return number not in self.missing and (
             area is None or not area.ids or area.ids[-1] < memory
         )
 
-    def taken_out(self, number: int) -> Area | None:
-        """The area, which is of the group no longer."""
+    def remove_area(self, number: int) -> Area | None:
+        """Remove an area from the group and return it, or None."""
         area = self.areas.pop(number, None)
         if area is not None:
-            self._count_anew()
+            self._recount()
         return area
 
     @property
     def has_globals(self) -> bool:
-        """Whether the global memories are weighed with its own, as with those of projects."""
+        """Whether the group has projects, with which global memories are ranked."""
         return group_of(self.number) is IndexGroup.PROJECTS
 
-    def let_globals(self, area: Area | None) -> None:
-        """These are the global memories now."""
+    def set_globals(self, area: Area | None) -> None:
+        """Replace the area of global memories."""
         if self.has_globals and area is not self.globals:
             self.globals = area
-            self._count_anew()
+            self._recount()
 
     def add(self, number: int, row: Row, entry: Entry) -> None:
-        """Put a new memory into an area, which it may be the first of."""
+        """Add a new memory to an area, which is created if missing."""
         vocabulary, area = self.vocabulary, self.areas.get(number)
         if area is None:
             area = self.areas[number] = Area(number)
         pairs = area.add(row, entry, vocabulary)
-        for having, often in zip(
-            self._having, (vocabulary.often, vocabulary.often_own), strict=True
-        ):
+        frequencies = vocabulary.frequencies, vocabulary.own_frequencies
+        for counts, tf in zip(self._document_counts, frequencies, strict=True):
             for stem, code in pairs:
-                if stem in having and often[code]:
-                    having[stem] += 1
+                if stem in counts and tf[code]:
+                    counts[stem] += 1
         self._reweigh()
 
-    def _count_anew(self) -> None:
-        self._having: tuple[dict[int, int], dict[int, int]] = {}, {}  # by own
+    def _recount(self) -> None:
+        self._document_counts: tuple[dict[int, int], dict[int, int]] = {}, {}  # all, own words
         self._reweigh()
 
     def _reweigh(self) -> None:
@@ -182,14 +180,14 @@ class Group(Worth):
 
     @property
     def size(self) -> int:
-        areas = list(self.areas.values())  # of which any thread may put in another meanwhile
-        return sum(it.size for it in areas) + 80 * sum(map(len, self._having))
+        areas = list(self.areas.values())  # another thread may add an area meanwhile
+        return sum(it.size for it in areas) + 80 * sum(map(len, self._document_counts))
 
     def memories_of(self, area: int) -> int:
         return len(self.areas[area].ids) if area in self.areas else 0
 
     def weights_of(self, areas: Iterable[int]) -> list["Weights"]:
-        """What postings of these areas add to scores; of an area without memories nothing."""
+        """Return the scores of these areas' postings, leaving out empty areas."""
         chosen = (self.globals if it == GLOBAL_AREA else self.areas.get(it) for it in areas)
         return [self._weights.get(it.number) or self._weigh(it) for it in chosen if it and it.ids]
 
@@ -200,163 +198,164 @@ class Group(Worth):
     def idf(self, stem: int, *, own: bool) -> float:
         idf = self._idf[own].get(stem)
         if idf is None:
-            having = self._having[own].get(stem)
-            if having is None:
-                having = self._having[own][stem] = self._count(stem, own=own)
-            idf = self._idf[own][stem] = self.totals.idf(having)
+            count = self._document_counts[own].get(stem)
+            if count is None:
+                count = self._document_counts[own][stem] = self._count(stem, own=own)
+            idf = self._idf[own][stem] = self.totals.idf(count)
         return idf
 
     def _count(self, stem: int, *, own: bool) -> int:
         if not own:
             return sum([area.count(stem) for area in self._every()])
-        often = self.vocabulary.often_own
-        return sum(1 for area in self._every() for code in area.codes_of(stem) if often[code])
+        tf = self.vocabulary.own_frequencies
+        return sum(1 for area in self._every() for code in area.codes_of(stem) if tf[code])
 
 
 class Weights:
-    """What each posting of an area adds to a score, computed on first use."""
+    """The impact (part of a score) of each posting of an area, computed on first use."""
 
-    def __init__(self, group: Worth, area: Area) -> None:
+    def __init__(self, statistics: CorpusStatistics, area: Area) -> None:
         self.area = area
-        self.norms = array("d", group.totals.norms(area.lengths))
-        self._group = group
-        self._adds = array("d", bytes(8 * len(area.places)))
+        self.norms = array("d", statistics.totals.norms(area.lengths))
+        self._statistics = statistics
+        self._impacts = array("d", bytes(8 * len(area.positions)))
         self._is_known = bytearray(len(area.stems))
-        self._bounds = array("H", bytes(2 * len(area.places)) if len(area.ids) >= LARGE else b"")
-        self._lanes: dict[int, Lanes] = {}  # of stems that many have, by place among them
+        self._bounds = array("H", bytes(2 * len(area.positions)) if len(area.ids) >= LARGE else b"")
+        self._lanes: dict[int, Lanes] = {}  # of frequent stems, by their index in the area
 
-    def where(self, stems: Iterable[Stem]) -> Where:
-        """Where those of the stems are that the area has among its flat postings."""
-        keys, where = self.area.stems, Where()
+    def indexes(self, stems: Iterable[Stem]) -> StemIndexes:
+        """Return the indexes of the stems that have flat postings in the area."""
+        keys, indexes = self.area.stems, StemIndexes()
         top = len(keys)
         for stem in stems:
             if stem != UNKNOWN:
                 at = bisect_left(keys, stem)
                 if at != top and keys[at] == stem:
-                    where[stem] = at
-        return where
+                    indexes[stem] = at
+        return indexes
 
-    def any(self, stems: Iterable[Stem], where: Where) -> list[float]:
-        """What the stems add to each memory, by place, added up in their order."""
+    def any(self, stems: Iterable[Stem], indexes: StemIndexes) -> list[float]:
+        """Return each memory's score by position, summed in the order of the stems."""
         area = self.area
         sums = [0.0] * len(area.ids)
-        starts, places, adds, known, added = (
-            area.starts, area.places, self._adds, self._is_known, area.added,
+        starts, positions, impacts, known, added = (
+            area.starts, area.positions, self._impacts, self._is_known, area.added,
         )  # fmt: skip
         for stem in stems:
-            if stem in where:
-                at = where[stem]
+            if stem in indexes:
+                at = indexes[stem]
                 if not known[at]:
                     self._weigh(at)
                 first, last = starts[at], starts[at + 1]
-                for position, add in zip(places[first:last], adds[first:last]):  # noqa: B905 - slower
-                    sums[position] += add
+                for position, it in zip(positions[first:last], impacts[first:last]):  # noqa: B905
+                    sums[position] += it
             if added and stem in added:
-                for position, add in self._added(stem):
-                    sums[position] += add
+                for position, impact in self._added(stem):
+                    sums[position] += impact
         return sums
 
     def best(
-        self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+        self, stems: Sequence[Stem], indexes: StemIndexes, depth: int, hidden: Collection[int]
     ) -> list[tuple[float, int]]:
-        """What the stems add to the `depth` best memories, and to some others; and their places."""
+        """Return (score, position) of the `depth` best memories, and maybe of others."""
         size = len(self.area.ids)
-        if size >= LARGE and (numpy := numpy_or_none()):
-            return self._best_by_numpy(numpy, stems, where, depth, hidden)
-        if size >= LARGE and (likely := self._likely(stems, where, depth, hidden)) is not None:
-            some = self._any_of(likely, stems, where)
-            return [(it, position) for position, it in some.items()]
-
-        sums = self.any(stems, where)
+        if size >= LARGE and numpy_if_installed():
+            return self._best_by_numpy(stems, indexes, depth, hidden)
+        candidates = self._candidates(stems, indexes, depth, hidden) if size >= LARGE else None
+        if candidates is not None:
+            scores = self._any_of(candidates, stems, indexes)
+            return [(score, position) for position, score in scores.items()]
+        sums = self.any(stems, indexes)
         for position in hidden:
             sums[position] = 0.0
-        having = compress(range(size), sums)
+        scored = compress(range(size), sums)
         if size < LARGE:
-            first = sorted(having, key=sums.__getitem__, reverse=True)[:depth]
+            first = sorted(scored, key=sums.__getitem__, reverse=True)[:depth]
         else:
-            first = nlargest(depth, having, key=sums.__getitem__)
+            first = nlargest(depth, scored, key=sums.__getitem__)
         return [(sums[position], position) for position in first]
 
     def _best_by_numpy(
-        self, numpy: Any, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+        self, stems: Sequence[Stem], indexes: StemIndexes, depth: int, hidden: Collection[int]
     ) -> list[tuple[float, int]]:
-        area, codes = self.area, self.area.places.typecode
-        places, adds = numpy.frombuffer(area.places, codes), numpy.frombuffer(self._adds)
-        at_places, of_stems = [numpy.array([], codes)], [numpy.array([])]
+        numpy, area, type_ = numpy_if_installed(), self.area, self.area.positions.typecode
+        positions = numpy.frombuffer(area.positions, type_)
+        impacts = numpy.frombuffer(self._impacts)
+        all_positions, all_impacts = [numpy.array([], type_)], [numpy.array([])]
         for stem in stems:
-            if stem in where:
-                at = where[stem]
+            if stem in indexes:
+                at = indexes[stem]
                 if not self._is_known[at]:
                     self._weigh(at)
                 first, last = area.starts[at], area.starts[at + 1]
-                at_places.append(places[first:last])
-                of_stems.append(adds[first:last])
+                all_positions.append(positions[first:last])
+                all_impacts.append(impacts[first:last])
             if stem in area.added:
-                those = list(self._added(stem))
-                at_places.append(numpy.array([position for position, _ in those], numpy.uintc))
-                of_stems.append(numpy.array([add for _, add in those]))
-        # It adds up in the order of the stems, as the scores are those of FTS5 to the last bit.
-        every = numpy.concatenate(at_places), numpy.concatenate(of_stems)
+                added = list(self._added(stem))
+                all_positions.append(numpy.array([position for position, _ in added], numpy.uintc))
+                all_impacts.append(numpy.array([impact for _, impact in added]))
+        # bincount sums in the order of the stems, so scores equal FTS5's to the last bit.
+        every = numpy.concatenate(all_positions), numpy.concatenate(all_impacts)
         sums = numpy.bincount(*every, len(area.ids))
         sums[list(hidden)] = 0.0
         least = numpy.partition(sums, -depth)[-depth] if len(sums) > depth else 0.0
         best = ((sums >= least) & (sums != 0.0)).nonzero()[0]
         return list(zip(sums[best].tolist(), best.tolist(), strict=True))
 
-    def _likely(
-        self, stems: Sequence[Stem], where: Where, depth: int, hidden: Collection[int]
+    def _candidates(
+        self, stems: Sequence[Stem], indexes: StemIndexes, depth: int, hidden: Collection[int]
     ) -> list[int] | None:
-        """The places, ascending, where the best may be; None where bounds would be too large."""
+        """Return candidate positions, ascending, or None if bounds would overflow a lane."""
         area, size = self.area, len(self.area.ids)
-        known = [it for it in stems if it in where or it in area.added]
-        most = MOST * sum([self._group.idf(it, own=False) for it in known])
+        known = [it for it in stems if it in indexes or it in area.added]
+        most = MOST * sum([self._statistics.idf(it, own=False) for it in known])
         if most * UNIT + len(known) > MOST_IN_LANE:
             return None
-        total, few = 0, list[Iterable[tuple[int, int]]]()
+        total, sparse = 0, list[Iterable[tuple[int, int]]]()
         for stem in known:
             if stem in area.added:
-                few.append([(position, bound_of(add)) for position, add in self._added(stem)])
-            at = where.get(stem)
+                sparse.append([(at, bound_of(impact)) for at, impact in self._added(stem)])
+            at = indexes.get(stem)
             if at is None:
                 continue
             if not self._is_known[at]:
                 self._weigh(at)
             first, last = area.starts[at], area.starts[at + 1]
             if at not in self._lanes:
-                bounds = zip(area.places[first:last], self._bounds[first:last], strict=True)
+                bounds = zip(area.positions[first:last], self._bounds[first:last], strict=True)
                 if last - first <= size // DENSE:
-                    few.append(bounds)
+                    sparse.append(bounds)
                     continue
                 self._lanes[at] = lanes_of(size, bounds)
             total += self._lanes[at]
-        total += lanes_of(size, chain.from_iterable(few))
-        return likely_places(total, size, depth, len(known), hidden)
+        total += lanes_of(size, chain.from_iterable(sparse))
+        return candidate_positions(total, size, depth, len(known), hidden)
 
     def _any_of(
-        self, likely: Sequence[int], stems: Iterable[Stem], where: Where
+        self, candidates: Sequence[int], stems: Iterable[Stem], indexes: StemIndexes
     ) -> dict[int, float]:
-        """As `any`, of some places alone, which ascend."""
-        area, adds, sums = self.area, self._adds, dict.fromkeys(likely, 0.0)
-        places = area.places
+        """Return the scores of these positions only, which ascend, as `any` computes them."""
+        area, impacts, positions = self.area, self._impacts, self.area.positions
+        sums = dict.fromkeys(candidates, 0.0)
         for stem in stems:
-            if stem in where:
-                first, last = area.starts[where[stem]], area.starts[where[stem] + 1]
-                for position in likely:
-                    first = bisect_left(places, position, first, last)
+            if stem in indexes:
+                first, last = area.starts[indexes[stem]], area.starts[indexes[stem] + 1]
+                for position in candidates:
+                    first = bisect_left(positions, position, first, last)
                     if first == last:
                         break
-                    if places[first] == position:
-                        sums[position] += adds[first]
+                    if positions[first] == position:
+                        sums[position] += impacts[first]
             if stem in area.added:
-                for position, add in self._added(stem):
+                for position, impact in self._added(stem):
                     if position in sums:
-                        sums[position] += add
+                        sums[position] += impact
         return sums
 
     def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
-        """What the pieces add to each memory in whose own words every one is, by place.
+        """Return scores by position of the memories whose own words have every piece.
 
-        That are all parts of a piece, or one of its joined forms.
+        A memory has a piece by all of its parts, or by one of its joined forms.
         """
         is_plain = [len(parts) == 1 and not joined for parts, joined in pieces]
         if not self.area.added and all(is_plain):
@@ -367,28 +366,28 @@ class Weights:
         ])  # fmt: skip
 
     def _every_stem(self, stems: Sequence[Stem]) -> dict[int, float]:
-        """The same of single stems: the rarest tells where to look for the others."""
+        """Return the scores of `every` for single stems, by intersecting the rarest first."""
         area, spans = self.area, list[tuple[float, int, int]]()
-        keys, places, codes = area.stems, area.places, area.codes
+        keys, positions, codes = area.stems, area.positions, area.codes
         for stem in stems:
             at = bisect_left(keys, stem)
             if at == len(keys) or keys[at] != stem:
                 return {}
-            idf = self._group.idf(stem, own=True)
+            idf = self._statistics.idf(stem, own=True)
             spans.append((idf, area.starts[at], area.starts[at + 1]))
         common: set[int] | None = None
         for _, first, last in sorted(spans, key=lambda it: it[2] - it[1]):
-            some = places[first:last]
-            common = set(some) if common is None else common.intersection(some)
+            members = positions[first:last]
+            common = set(members) if common is None else common.intersection(members)
             if not common:
                 return {}
         sums: dict[int, float] = {}
-        often, norms = self._group.vocabulary.often_own, self.norms
+        tf, norms = self._statistics.vocabulary.own_frequencies, self.norms
         for position in common or ():
             total, norm = 0.0, norms[position]
             for idf, first, last in spans:
-                it = often[codes[bisect_left(places, position, first, last)]]
-                if not it:  # a word that it borrows
+                it = tf[codes[bisect_left(positions, position, first, last)]]
+                if not it:  # the memory only borrows the word
                     break
                 total += idf * ((it * MOST) / (it + norm))
             else:
@@ -396,60 +395,60 @@ class Weights:
         return sums
 
     def own(self, stem: Stem) -> Mapping[int, float]:
-        """What a stem adds to each memory that has it among its own words, by place."""
-        area, norms, often = self.area, self.norms, self._group.vocabulary.often_own
+        """Return the impact of a stem by position, for memories with it in their own words."""
+        area, norms, tf = self.area, self.norms, self._statistics.vocabulary.own_frequencies
         span = area.span(stem)
         flat = (
-            zip(area.places[span[1] : span[2]], area.codes[span[1] : span[2]], strict=True)
+            zip(area.positions[span[1] : span[2]], area.codes[span[1] : span[2]], strict=True)
             if span
             else ()
         )
         added = map(position_and_code, area.added.get(stem, ()))
-        having = [(position, it) for position, code in chain(flat, added) if (it := often[code])]
-        if not having:
+        matches = [(position, it) for position, code in chain(flat, added) if (it := tf[code])]
+        if not matches:
             return {}
-        idf = self._group.idf(stem, own=True)
-        return {at: idf * ((it * MOST) / (it + norms[at])) for at, it in having}
+        idf = self._statistics.idf(stem, own=True)
+        return {at: idf * ((it * MOST) / (it + norms[at])) for at, it in matches}
 
     def _weigh(self, at: int) -> None:
-        area, idf = self.area, self._group.idf(self.area.stems[at], own=False)
-        often, norms = self._group.vocabulary.often, self.norms
+        area, idf = self.area, self._statistics.idf(self.area.stems[at], own=False)
+        tf, norms = self._statistics.vocabulary.frequencies, self.norms
         first, last = area.starts[at], area.starts[at + 1]
-        postings = zip(area.places[first:last], area.codes[first:last], strict=True)
-        self._adds[first:last] = array(
-            "d", [idf * (((it := often[code]) * MOST) / (it + norms[to])) for to, code in postings]
+        postings = zip(area.positions[first:last], area.codes[first:last], strict=True)
+        self._impacts[first:last] = array(
+            "d", [idf * (((it := tf[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
         if self._bounds:
-            self._bounds[first:last] = array("H", map(bound_of, self._adds[first:last]))
+            self._bounds[first:last] = array("H", map(bound_of, self._impacts[first:last]))
         self._is_known[at] = True
 
     def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:
         if not (added := self.area.added.get(stem)):
             return
-        idf, often = self._group.idf(stem, own=False), self._group.vocabulary.often
+        idf, tf = self._statistics.idf(stem, own=False), self._statistics.vocabulary.frequencies
         for position, code in map(position_and_code, added):
-            it = often[code]
+            it = tf[code]
             yield position, idf * ((it * MOST) / (it + self.norms[position]))
 
 
 class Lookup:
-    """What is found of a query, while its reader holds the lock of the index."""
+    """Scores of a query's words, for a reader that holds the lock of the index."""
 
     def __init__(self, parts: Sequence[Weights], numbers: Mapping[str, Stem], *, own: bool) -> None:
         self._parts = parts
         self._numbers = numbers
         self._own = own
 
-    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
+    def scores_of_any(self, terms: Sequence[Term]) -> list[Sums]:
         stems = [self._numbers[it.text] for it in terms]
         return [(self._any(part, stems), part.area.ids) for part in self._parts]
 
-    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+    def scores_of_every(self, pieces: Sequence[Piece]) -> list[Sums]:
         by_stems = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
         return [(part.every(by_stems), part.area.ids) for part in self._parts]
 
     def sessions(self, memories: Sequence[MemoryId]) -> dict[MemoryId, tuple[int, int] | None]:
-        """The session of each memory: its area, and the number of it there."""
+        """Return each memory's session as its area and its number there, or None."""
         session_of: dict[MemoryId, tuple[int, int] | None] = dict.fromkeys(memories)
         for area in (it.area for it in self._parts):
             for memory in memories:
@@ -469,10 +468,11 @@ class Lookup:
         return [self._numbers[it.text] for it in terms]
 
     def _any(self, part: Weights, stems: Sequence[Stem]) -> dict[int, float]:
-        if self._own:  # of look-alikes
+        if self._own:  # as a search for similar memories does
             sums: dict[int, float] = {}
             for added in map(part.own, stems):
-                for position, add in added.items():
-                    sums[position] = sums.get(position, 0.0) + add
+                for position, impact in added.items():
+                    sums[position] = sums.get(position, 0.0) + impact
             return sums
-        return {at: it for at, it in enumerate(part.any(stems, part.where(stems))) if it}
+        scores = part.any(stems, part.indexes(stems))
+        return {position: score for position, score in enumerate(scores) if score}

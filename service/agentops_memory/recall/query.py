@@ -1,4 +1,4 @@
-"""The query parser: a prompt becomes terms, and never query syntax; and words one letter away."""
+"""The query parser, which turns a prompt into terms, never into query syntax; typo rules."""
 
 import re
 import string
@@ -15,13 +15,13 @@ from .text import WITH_FORMS, base_form
 
 T = TypeVar("T")
 
-LENGTH_EXPONENT = -0.35  # of a sentence's number of terms
-QUESTION = 1.5  # times what another sentence weighs
+LENGTH_EXPONENT = -0.35  # a sentence's weight is its number of terms to this power
+QUESTION_WEIGHT = 1.5  # factor for a sentence that is a question
 
 _QUESTION_WORDS = "what|when|where|which|who|whom|whose|why|how"
 _QUESTION_MARKS = ("?", "\uff1f", "\u061f")
 _BEGINS_AS_QUESTION = re.compile(rf"\W*(?:{_QUESTION_WORDS})\b", re.IGNORECASE)
-# Each begins with what is rare in a text, so that the rest of it is passed over at once.
+# Both patterns begin with a rare character, so that most positions fail at once.
 _LINE_ENDS = "\u3002\uff01\uff1f\uff61\r\n\u0085\u2028\u2029"
 _END = re.compile(rf"[.!?;{_LINE_ENDS}](?:(?<=[{_LINE_ENDS}])|(?=\s))")
 # Only with a capital letter: "I know when it began" is one sentence.
@@ -33,41 +33,43 @@ _QUESTION = re.compile(
 
 
 def sentences(prompt: str, features: Features = ALL) -> list[str]:
-    """The sentences of a prompt, each with the mark that ends it.
+    """Split a prompt into its sentences, each with the mark that ends it.
 
-    A capitalised question word in the middle of one begins another: agents put a question
-    behind whatever they have, often without a full stop.
+    A capitalized question word within a sentence begins another one, as agents often append a
+    question without ending the sentence before it.
     """
     if Feature.SENTENCES not in features:
         return [prompt]
     ends = {end.end() for end in _END.finditer(prompt)}
-    if Feature.QUESTIONS in features and ("W" in prompt or "H" in prompt):  # as few have
+    if Feature.QUESTIONS in features and ("W" in prompt or "H" in prompt):  # few prompts do
         ends |= {question.start() for question in _QUESTION.finditer(prompt)}
     return [prompt[start:end] for start, end in pairwise([0, *sorted(ends), len(prompt)])]
 
 
 def weight(sentence: str, terms: int, features: Features = ALL) -> float:
-    """What a sentence with so many terms weighs beside others.
+    """Return the weight of a sentence with `terms` terms among the sentences of a prompt.
 
-    A long one says less with each of its words, and one that asks says what is wanted.
+    A word of a longer sentence says less, and a question shows what the prompt needs.
     """
     length = float(terms**LENGTH_EXPONENT) if Feature.SENTENCE_LENGTH in features else 1.0
-    return length * QUESTION if Feature.QUESTIONS in features and asks(sentence) else length
+    if Feature.QUESTIONS in features and is_question(sentence):
+        return length * QUESTION_WEIGHT
+    return length
 
 
-def asks(sentence: str) -> bool:
-    """Whether it ends with a question mark, or begins with a question word (in English)."""
+def is_question(sentence: str) -> bool:
+    """Whether a sentence ends with a question mark, or begins with an English question word."""
     is_marked = sentence.rstrip().endswith(_QUESTION_MARKS)
     return is_marked or _BEGINS_AS_QUESTION.match(sentence) is not None
 
 
-TIMEOUT = timedelta(seconds=2)  # of a full-text search, before the newest stand in for the best
+TIMEOUT = timedelta(seconds=2)  # of a full-text search; then the newest memories replace the best
 MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
-PREFIX = "*"  # behind the text of a term that is one; in no word
-SHORTEST_TYPO = 5  # letters of a word that may be misspelt
-CACHED, LONGEST_CACHED = 4_096, 64  # chunks of text that are remembered, and their characters
+PREFIX = "*"  # the suffix of a term that is a prefix; no word contains it
+SHORTEST_TYPO = 5  # fewest letters of a word that may be misspelt
+CACHED, LONGEST_CACHED = 4_096, 64  # most cached chunks of text, and the characters of each
 
 STOPWORDS = frozenset(
     """
@@ -83,18 +85,18 @@ STOPWORDS = frozenset(
     """.split()
 )
 
-# Terms and pieces are tuples, which hash fast.
+# Terms and pieces are tuples because tuples hash fast.
 
 
 class Term(NamedTuple):
-    """A case-folded word to search for; with `starts`, a prefix."""
+    """A case-folded word to search for, or a prefix if `starts`."""
 
     text: str
     starts: bool = False
 
 
 class Piece(NamedTuple):
-    """A word, an identifier or a run of an unspaced script: it matches if all of its parts do.
+    """A word, an identifier or a run of an unspaced script, which matches if all parts do.
 
     An identifier also matches by one of its joined forms.
     """
@@ -108,22 +110,22 @@ class Piece(NamedTuple):
 
 
 class Sentence(NamedTuple):
-    """A sentence's terms, and what it weighs beside the others; a lone one weighs 1."""
+    """A sentence's terms and weight, which is 1 for a single sentence."""
 
     terms: tuple[Term, ...]
     weight: float = 1.0
 
 
 Corrections = Mapping[str, tuple[str, ...]]
-"""Words of a query that occur in no memory, each with the words it may be a typo of."""
+"""Words of a query that occur in no memory, each with its corrections."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """A parsed prompt: its sentences, and the pieces for a match of every word.
+    """A parsed prompt: sentences, to match any word, and pieces, to match every word.
 
-    `path` is the text itself if it may be a topic key (it has a slash). `features` are
-    those it was parsed with and is to be answered with; `timeout` bounds the full-text search.
+    `path` is the text itself if it has a slash and so may be a topic key. `features` apply to
+    parsing and ranking; `timeout` bounds the full-text search.
     """
 
     sentences: tuple[Sentence, ...] = ()
@@ -142,7 +144,7 @@ class Query:
         return tuple(dict.fromkeys(chain.from_iterable([it.terms for it in self.sentences])))
 
     def corrected(self, corrections: Corrections) -> "Query":
-        """The query in which each of these words also matches by its corrections."""
+        """Return a query in which these words also match by their corrections."""
         if not corrections:
             return self
         return replace(
@@ -161,8 +163,8 @@ class Query:
         )
 
 
-def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
-    """The query of a prompt; any text is one, and one without words is false."""
+def parse_query(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
+    """Parse a prompt, which may be any text; the query of a text without words is false."""
     prompt = prompt[:MAX_PROMPT]
     parsed: list[Sentence] = []
     every: list[_Chunk] = []
@@ -184,7 +186,7 @@ def understood(prompt: str, features: Features = ALL, timeout: timedelta = TIMEO
 def _sentences(
     prompt: str, features: Features
 ) -> Iterator[tuple[str, list["_Chunk"], dict[str, None]]]:
-    """The sentences in which there is something to look for, with its terms as texts."""
+    """Yield the sentences that have terms, with their chunks and the texts of their terms."""
     room = MAX_TERMS
     for sentence in sentences(prompt, features):
         chunks = _significant(sentence, features)
@@ -199,18 +201,18 @@ def _sentences(
 
 
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
-    """Every word of a prompt, stop words included, each once."""
+    """Return the distinct words of a prompt, stop words included."""
     lexicon = _lexicons(features).every
     chunks = (_chunks_of(part, lexicon, features) for part in sentences(prompt, features))
     pieces = chain.from_iterable(it.pieces for it in chain.from_iterable(chunks))
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
 
-class Remembered(dict[str, T]):
-    """A value for each text, computed on first use.
+class TextCache(dict[str, T]):
+    """A cache of a value for each text, computed on first use, in two generations.
 
-    At most twice so many are remembered. Of those that are evicted none was used lately:
-    a cache that empties itself at once would make the next requests slow.
+    Each generation has at most `most` values. Recently used ones stay: if all were evicted at
+    once, the next requests would be slow.
     """
 
     def __init__(
@@ -222,18 +224,18 @@ class Remembered(dict[str, T]):
         super().__init__()
         self._compute = compute
         self._most = most
-        self._longest = longest  # characters of a text that is remembered
-        self._before: dict[str, T] = {}
+        self._longest = longest  # characters of a text to be cached
+        self._previous: dict[str, T] = {}
 
     def __missing__(self, text: str) -> T:
-        value = self._before[text] if text in self._before else self._compute([text])[text]
+        value = self._previous[text] if text in self._previous else self._compute([text])[text]
         if self._longest is None or len(text) <= self._longest:
             self._put(text, value)
         return value
 
-    def of(self, texts: Iterable[str]) -> dict[str, T]:
-        """The values of some texts, of which those that are new are computed together."""
-        values, before, new = {text: self.get(text) for text in texts}, self._before, []
+    def get_all(self, texts: Iterable[str]) -> dict[str, T]:
+        """Return the values of the texts; missing ones are computed in one batch."""
+        values, before, new = {text: self.get(text) for text in texts}, self._previous, []
         for text, value in values.items():
             if value is None:
                 if text in before:
@@ -249,68 +251,65 @@ class Remembered(dict[str, T]):
 
     @property
     def count(self) -> int:
-        return len(self) + len(self._before)
+        return len(self) + len(self._previous)
 
     def forget(self) -> None:
         self.clear()
-        self._before = {}
+        self._previous = {}
 
     def _put(self, text: str, value: T) -> None:
         if len(self) >= self._most:
-            self._before = dict(self)
+            self._previous = dict(self)
             self.clear()
         self[text] = value
 
 
 class _Chunk(NamedTuple):
-    """What is looked for of a chunk of text that has white space around it, and in none of it."""
+    """The words and terms of a chunk of text, which is delimited by white space."""
 
-    words: tuple[str, ...]  # as they stand there
-    pieces: tuple[Piece, ...]  # one of each word
-    terms: tuple[str, ...]  # of all; a prefix with its mark
+    words: tuple[str, ...]  # as written
+    pieces: tuple[Piece, ...]  # one per word
+    terms: tuple[str, ...]  # of all pieces; prefixes end with PREFIX
     doubtful: tuple[str, ...]  # words that may be misspelt
 
     @classmethod
     def of(cls, words: Sequence[tuple[str, Piece]]) -> "_Chunk":
         pieces = tuple(piece for _, piece in words)
         terms = chain.from_iterable(it.terms for it in pieces)
-        alone = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
+        single = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
         return cls(
             tuple(word for word, _ in words),
             pieces,
             tuple(it.text + PREFIX * it.starts for it in terms),
-            tuple(it.text for it in alone if _is_doubtful(it.text) and not it.starts),
+            tuple(it.text for it in single if _is_doubtful(it.text) and not it.starts),
         )
 
 
 def _is_doubtful(word: str) -> bool:
-    """Whether it may be misspelt; not one with forms, which is spelt as it should be."""
+    """Whether a word may be misspelt; a word with irregular forms is correct."""
     return len(word) >= SHORTEST_TYPO and word.isalpha() and word not in WITH_FORMS
 
 
 class _Lexicons:
-    """Chunks of text with all of their words, and with those that are no stop words.
-
-    Some chunks make most of any prompt.
-    """
+    """Caches of parsed chunks, with all words and without stop words: many chunks recur."""
 
     def __init__(self, features: Features) -> None:
         self._features = features
-        self.every = Remembered(_of_each(self._every), CACHED, LONGEST_CACHED)
-        self.significant = Remembered(_of_each(self._significant), CACHED, LONGEST_CACHED)
+        self.every = TextCache(_of_each(self._every), CACHED, LONGEST_CACHED)
+        self.significant = TextCache(_of_each(self._significant), CACHED, LONGEST_CACHED)
 
     def _every(self, chunk: str) -> _Chunk:
         return _Chunk.of(list(self._words(chunk)))
 
     def _significant(self, chunk: str) -> _Chunk:
-        word = chunk.strip(string.punctuation)  # which is no part of a word
-        if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # as most are
+        word = chunk.strip(string.punctuation)
+        if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # most words
             text = _folded(word, self._features)
             if text in STOPWORDS:
                 return _Chunk.of(())
             piece = Piece((Term(text),))
             return _Chunk((word,), (piece,), (text,), (text,) if _is_doubtful(text) else ())
-        pieces = [(word, _kept(piece)) for word, piece in self._words(chunk)]
+        pieces = [(word, _without_stopwords(piece)) for word, piece in self._words(chunk)]
         return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
 
     def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
@@ -331,19 +330,19 @@ _lexicons = cache(_Lexicons)
 
 
 def chunk_of(text: str) -> _Chunk:
-    """What is looked for of a text without white space, by all features, stop words left out."""
+    """Return the chunk of a text without white space, with all features, without stop words."""
     return _lexicons(ALL).significant[text]
 
 
 def _significant(sentence: str, features: Features) -> list[_Chunk]:
-    """The chunks without stop words; all of them when nothing else would be left."""
+    """Return the chunks without stop words, or with them if nothing else is left."""
     lexicons = _lexicons(features)
     is_without = Feature.STOPWORDS in features
     chunks = _chunks_of(sentence, lexicons.significant, features) if is_without else []
     return chunks or _chunks_of(sentence, lexicons.every, features)
 
 
-def _chunks_of(sentence: str, lexicon: Remembered[_Chunk], features: Features) -> list[_Chunk]:
+def _chunks_of(sentence: str, lexicon: TextCache[_Chunk], features: Features) -> list[_Chunk]:
     if not sentence.isascii():
         as_spaced = Feature.PAIRS in features
         sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
@@ -351,7 +350,7 @@ def _chunks_of(sentence: str, lexicon: Remembered[_Chunk], features: Features) -
 
 
 def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
-    """The first of their words, each once, as far as there is room for the terms."""
+    """Return chunks of the first distinct words whose terms fit into `room`."""
     fitting, known = list[_Chunk](), set[str]()
     for chunk in chunks:
         for word, piece in zip(chunk.words, chunk.pieces, strict=True):
@@ -365,7 +364,7 @@ def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
     return fitting
 
 
-def _kept(piece: Piece) -> Piece:
+def _without_stopwords(piece: Piece) -> Piece:
     if STOPWORDS.isdisjoint([term.text for term in piece.parts]):
         return piece
     return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
@@ -392,32 +391,32 @@ def _folded(text: str, features: Features) -> str:
     return base_form(folded) if Feature.IRREGULAR_FORMS in features else folded
 
 
-# What a piece of each kind but a word is looked for by: its parts, and its joined forms.
+# Functions for the parts and the joined forms of a piece of each kind other than a word.
 _KINDS: Mapping[str, Callable[[str], tuple[list[str], list[str]]]] = {
     "identifier": lambda name: (forms.parts(name), forms.joined_forms(name)),
     "run": lambda run: (forms.pairs(run), []),
 }
 
 
-MOST_WORDS = 4  # of a query that are corrected
-MOST_TERMS = 3  # that one word may have meant
-SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared
+MOST_WORDS = 4  # words of a query that are corrected
+MOST_TERMS = 3  # corrections of one word
+SHORTEST, LONGEST = 4, 32  # letters of a stem that is compared for typos
 _DIGIT = re.compile("[0-9]")
 
 
 def is_compared(stem: str, shortest: int = SHORTEST) -> bool:
-    """Whether a stem is of letters, and of a length at which typos are corrected."""
+    """Whether a stem has no digits and a length at which typos are corrected."""
     return shortest <= len(stem) <= LONGEST and not _DIGIT.search(stem)
 
 
 def is_one_edit(word: str, other: str) -> bool:
-    """Whether one deletion, insertion, substitution or transposition turns one into the other."""
+    """Whether two words differ by one deletion, insertion, substitution or transposition."""
     if len(word) > len(other):
         word, other = other, word
     if len(other) - len(word) > 1 or word == other:
         return False
     same = 0
-    for one, two in zip(word, other):  # noqa: B905 - one may be longer
+    for one, two in zip(word, other):  # noqa: B905 - lengths may differ
         if one != two:
             break
         same += 1
@@ -429,6 +428,6 @@ def is_one_edit(word: str, other: str) -> bool:
 
 
 def similarity(one: Set[str], other: Set[str]) -> float:
-    """Twice the common stems through the sum of both (Dice); 0.0 if there are none."""
+    """Return the Dice coefficient of two sets, or 0.0 if both are empty."""
     total = len(one) + len(other)
     return 2 * len(one & other) / total if total else 0.0

@@ -1,4 +1,4 @@
-"""Search and context: memories by full text, by topic key, and the newest as backfill."""
+"""Search and context: memories by full text, by topic key, and the newest ones as backfill."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -7,7 +7,7 @@ from itertools import accumulate, compress, islice
 from typing import TYPE_CHECKING
 
 from ..engine.engine import Engine, Transaction, noop
-from ..errors import WITHOUT_WORDS, NotFound
+from ..errors import INDEX_UNAVAILABLE, NotFound
 from ..light import Lazy, dataclass, replace
 from ..memory.access import Caller, TenantId
 from ..memory.lifecycles import with_links
@@ -32,7 +32,7 @@ from ..memory.sessions import SessionTable
 from ..memory.sight import Viewer, reads_namespace
 from ..memory.space import GLOBAL_SCOPE, Project, StoreId
 from .features import ALL, Feature, Features
-from .query import MAX_PROMPT, TIMEOUT, Query, understood, words
+from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words
 from .text import cut
 
 if TYPE_CHECKING:
@@ -50,17 +50,17 @@ class Totals:
     projects: tuple[Project, ...]
 
 
-K = 60  # of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009): how little the first lead
+K = 60  # constant of reciprocal rank fusion (Cormack, Clarke and Büttcher, 2009)
 
 
 def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
-    """Reciprocal rank fusion: a hit counts 1 / (60 + its place) in each list; ties by id."""
-    from fractions import Fraction  # noqa: PLC0415 - seldom needed
+    """Merge by reciprocal rank fusion: a hit scores 1 / (60 + rank) in each list; ties by id."""
+    from fractions import Fraction  # noqa: PLC0415 - rarely needed
 
     hits: dict[int, Hit] = {}
     scores: dict[int, Fraction] = {}
-    for hits_of_one in lists:
-        for position, hit in enumerate(hits_of_one, start=1):
+    for ranked in lists:
+        for position, hit in enumerate(ranked, start=1):
             id_ = hit.memory.id
             hits.setdefault(id_, replace(hit, place=position))
             scores[id_] = scores.get(id_, Fraction()) + Fraction(1, K + position)
@@ -68,20 +68,20 @@ def fused(lists: Iterable[Sequence[Hit]], limit: int) -> list[Hit]:
     return [hits[id_] for id_ in best[:limit]]
 
 
-def whole(tx: Transaction, result: SearchResult) -> SearchResult:
-    """The same, each hit with all of its memory; without one that is damaged."""
+def with_memories(tx: Transaction, result: SearchResult) -> SearchResult:
+    """Load the whole memory of each hit, and leave out damaged ones."""
     ids = [hit.memory.id for hit in result.hits if not isinstance(hit.memory, Memory)]
     loaded: dict[MemoryId, Memory] = {}
-    for start in range(0, len(ids), AT_ONCE):  # so few that no answer is too short for their texts
-        some = tx[MemoryTable].loaded(ids[start : start + AT_ONCE])
-        loaded.update({memory.id: memory for memory in some})
+    for start in range(0, len(ids), AT_ONCE):  # in batches: a statement sorts its texts
+        batch = tx[MemoryTable].loaded(ids[start : start + AT_ONCE])
+        loaded.update({memory.id: memory for memory in batch})
     hits = [replace(hit, memory=loaded.get(hit.memory.id, hit.memory)) for hit in result.hits]
     return replace(result, hits=tuple(it for it in hits if isinstance(it.memory, Memory)))
 
 
 def linked(tx: Transaction, result: SearchResult) -> SearchResult:
-    """The same, each hit with all of its memory and its links."""
-    result = whole(tx, result)
+    """Load the whole memory and the links of each hit."""
+    result = with_memories(tx, result)
     memories = with_links(tx, [whole_memory(hit) for hit in result.hits])
     hits = zip(result.hits, memories, strict=True)
     return replace(result, hits=tuple(replace(hit, memory=memory) for hit, memory in hits))
@@ -99,7 +99,7 @@ class Cost:
 
 
 def packed(context: Context, budget: Budget) -> Context:
-    """The context reduced to what fits: summaries first, then memories in order."""
+    """Reduce a context to the lines that fit: summaries first, then memories in order."""
     hits, first = context.found.hits, len(context.summaries)
     entries = [entry_line(hit.memory.text, budget.content_chars) for hit in hits]
     costs = [*map(cost_of, map(summary_line, context.summaries)), *map(cost_of, entries)]
@@ -126,7 +126,7 @@ def packed(context: Context, budget: Budget) -> Context:
 
 
 def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
-    """Which lines fit, in order; one that does not is skipped."""
+    """Return whether each line fits, in order; a line that does not fit is skipped."""
     fits, tokens, chars = [], 0, 0
     for cost in costs:
         fits.append(budget.fits(tokens + cost.tokens, chars + cost.chars))
@@ -136,17 +136,17 @@ def fitting(costs: Iterable[Cost], budget: Budget) -> list[bool]:
 
 
 def cost_of(line: str) -> Cost:
-    """The cost of a line, in tokens of four bytes (rounded up) and in code points."""
+    """Return the cost of a line in code points, and in tokens of four bytes, rounded up."""
     return Cost(tokens=(len(line.encode()) + 3) // 4, chars=len(line))
 
 
 def summary_line(summary: str) -> str:
-    """A summary as the agent runtime writes it into a prompt."""
+    """Render a summary as the agent runtime writes it into a prompt."""
     return f"- {summary}\n"
 
 
 def entry_line(text: Text, content_chars: int) -> str:
-    """A memory as the agent runtime writes it into a prompt, its content truncated."""
+    """Render a memory, with truncated content, as the agent runtime writes it into a prompt."""
     return f"- [{text.type}] {text.title}: {cut(text.content, content_chars)}\n"
 
 
@@ -154,20 +154,20 @@ NO_NAMESPACE = "No such namespace."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Joining:
-    """Stores; and for an agent its own episodic memory, and namespaces."""
+class OtherSources:
+    """Sources besides the project: stores, and an agent's episodic memory and namespaces."""
 
     stores: tuple[StoreId, ...] = ()
-    viewer: Viewer | None = None  # needed for what follows
+    viewer: Viewer | None = None  # required for the following
     episodic: bool = False
     namespaces: tuple[str, ...] = ()
 
-    def filters(self, tx: Transaction, of: Filter) -> Iterator[Filter]:
-        """Each as a place of its own, where the other filters are as in a project.
+    def filters(self, tx: Transaction, filter_: Filter) -> Iterator[Filter]:
+        """Yield a filter for each source, with the type and the tag of `filter_`.
 
-        NotFound for a store that there is not, and for a namespace that the viewer may not read.
+        Raises NotFound for a missing store and for a namespace that the viewer may not read.
         """
-        base = Filter(type=of.type, tag=of.tag, is_current=True)
+        base = Filter(type=filter_.type, tag=filter_.tag, is_current=True)
         for store in self.stores:
             require_store(tx, store)
             yield replace(base, store=store)
@@ -181,25 +181,25 @@ class Joining:
             yield replace(base, namespace=name)
 
 
-ALONE = Joining()
+NO_SOURCES = OtherSources()
 
 
-SUMMARIES = 3  # of sessions, in a context
+SUMMARIES = 3  # session summaries in a context
 NOTHING = Include()
 UNBOUNDED = Budget()
 
 Ranked = dict[MemoryId, tuple[Tier, float]]
-"""Memories in their order, each with its tier and its score there."""
+"""Memories in order, each with its tier and its score in that tier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recall:
-    """Search and context of one service. Every text is a query; `timeout` bounds its search."""
+    """Search and context of one service. Any text is a query; `timeout` bounds the search."""
 
     engine: Engine
     features: Features = ALL
     timeout: timedelta = TIMEOUT
-    accessed: Callable[[TenantId, Mapping[MemoryId, datetime]], None] = noop  # by their owners
+    accessed: Callable[[TenantId, Mapping[MemoryId, datetime]], None] = noop  # by their agent
 
     async def search(
         self,
@@ -211,12 +211,12 @@ class Recall:
         *,
         superseded: bool = False,
     ) -> SearchResult:
-        """Memories that match, best first: by topic key, then with every word, then with any.
+        """Return matches, best first: by topic key, then with every word, then with any word.
 
-        Ranks never improve along the list. With `superseded` those that others supersede
-        join, and each tells which.
+        Ranks never improve along the list. With `superseded`, superseded memories are included
+        and hits have links.
         """
-        query = understood(text, self.features, self.timeout)
+        query = parse_query(text, self.features, self.timeout)
         if not query and not include:
             return SearchResult()
         if filter_.is_current is superseded:
@@ -227,8 +227,8 @@ class Recall:
     async def search_store(
         self, caller: Caller, store: StoreId, text: str, limit: int
     ) -> SearchResult:
-        """The memories of a store that match by path or words; NotFound, Denied without access."""
-        query = understood(text, self.features, self.timeout)
+        """Return a store's memories that match by path or words; NotFound, or Denied."""
+        query = parse_query(text, self.features, self.timeout)
         return await self.engine.read(caller, search_store, query, store, limit)
 
     async def context(
@@ -240,28 +240,28 @@ class Recall:
         *,
         budget: Budget = UNBOUNDED,
         include: Include = NOTHING,
-        joining: Joining = ALONE,
+        sources: OtherSources = NO_SOURCES,
     ) -> Context:
-        """What to inject before a turn: summaries, pins, best matches, the newest as backfill.
+        """Return what to inject before a turn: summaries, pins, best matches, newest memories.
 
-        Without a project: global memories and no summaries. What joins is merged by reciprocal
-        rank fusion, or NotFound. What exceeds the budget is left out.
+        Without a project: global memories, no summaries. Matches of other sources are merged by
+        reciprocal rank fusion; NotFound if one is missing. Lines beyond the budget are left out.
         """
-        query = understood(text, self.features, self.timeout)
+        query = parse_query(text, self.features, self.timeout)
         current = filter_ if filter_.is_current else replace(filter_, is_current=True)
 
         @wraps(context)
         def work(tx: Transaction) -> tuple[Context, datetime]:
-            return context(tx, query, current, limit, budget, include, joining=joining), tx.now
+            return context(tx, query, current, limit, budget, include, sources=sources), tx.now
 
         answer, at = await self.engine.read(caller, work)
-        if joining.episodic:  # which is access
+        if sources.episodic:  # showing an agent its memories counts as access
             self.accessed(caller.tenant, {it.memory.id: at for it in answer.found.hits})
         result = self._with_dropped(answer.found, text)
         return answer if result is answer.found else replace(answer, found=result)
 
     def _with_dropped(self, result: SearchResult, text: str) -> SearchResult:
-        """Add to an explanation the words of the text that were not searched for."""
+        """Add the words that were not searched for to an explanation."""
         if result.explanation is None:
             return result
         used = {term.text for term in result.query.terms}
@@ -277,9 +277,9 @@ def search(
         result = linked(tx, result)
     if not request:
         return result
-    result = whole(tx, result)
+    result = with_memories(tx, result)
     answer = reasons.Answer(
-        found=result, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
+        result=result, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
     )
     return replace(result, explanation=reasons.explanation(tx, query, result.hits, answer, request))
 
@@ -289,7 +289,7 @@ def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> S
     result = (
         search(tx, query, Filter(store=store, is_current=True), limit) if query else SearchResult()
     )
-    return whole(tx, result)
+    return with_memories(tx, result)
 
 
 def context(
@@ -300,9 +300,9 @@ def context(
     budget: Budget = UNBOUNDED,
     request: Include = NOTHING,
     *,
-    joining: Joining = ALONE,
+    sources: OtherSources = NO_SOURCES,
 ) -> Context:
-    ranked = _candidates(tx, query, filter_, limit, [*joining.filters(tx, filter_)])
+    ranked = _candidates(tx, query, filter_, limit, [*sources.filters(tx, filter_)])
     pinned = _pinned_first(tx, ranked.found, filter_, limit)
     candidates = ranked if pinned is ranked.found else replace(ranked, found=pinned)
     result = packed(candidates, budget) if budget.is_bounded or request else candidates
@@ -310,9 +310,9 @@ def context(
         result = replace(result, found=linked(tx, result.found))
     if not request:
         return result
-    result = replace(result, found=whole(tx, result.found))
+    result = replace(result, found=with_memories(tx, result.found))
     answer = reasons.Answer(
-        found=candidates.found, filter=filter_, limit=limit,
+        result=candidates.found, filter=filter_, limit=limit,
         tiers=_context_tiers(query), fills_up=True, packed=result.packed, ranked=ranked.found,
     )  # fmt: skip
     why = reasons.explanation(tx, query, result.found.hits, answer, request)
@@ -320,12 +320,12 @@ def context(
 
 
 def timeline(tx: Transaction, memory: MemoryId, before: int, after: int) -> list[Memory]:
-    """A memory among those saved before and after it in its project, oldest first."""
+    """Return a memory and its neighbors in time in its project, oldest first."""
     return tx[MemoryTable].around(live(tx, memory), before, after)
 
 
 def totals(tx: Transaction, project: Project | None) -> Totals:
-    """How much is stored, in the project or in all; the projects are always all."""
+    """Count sessions and memories of a project, or of all if None; list all projects."""
     return Totals(
         sessions=tx[SessionTable].count(project),
         memories=tx[MemoryTable].count(project),
@@ -337,10 +337,10 @@ def _searched(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Sea
     try:
         with tx.search.within(query.timeout):
             query, hits = _by_words(tx, query, filter_, limit)
-    except WITHOUT_WORDS:
+    except INDEX_UNAVAILABLE:
         newest = tx.search.backfill(filter_, limit, ())
         return SearchResult(hits=tuple(newest), query=query, is_degraded=True)
-    ranks = accumulate((hit.rank for hit in hits), max)  # a later tier is never ranked better
+    ranks = accumulate((hit.rank for hit in hits), max)  # a later tier never ranks better
     ranked = (replace(hit, rank=rank) for hit, rank in zip(hits, ranks, strict=True))
     return SearchResult(hits=tuple(ranked), query=query)
 
@@ -398,7 +398,7 @@ def _candidates(
 def _pinned_first(
     tx: Transaction, ranked: SearchResult, filter_: Filter, limit: int
 ) -> SearchResult:
-    """Pinned memories before the ranked ones, in at most half of the places, rounded up."""
+    """Put pinned memories before the ranked ones, at most half of the limit, rounded up."""
     if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
         return ranked
     pinned = tx[MemoryTable].pinned(filter_.in_context, (limit + 1) // 2)
@@ -418,9 +418,9 @@ def _matches_and_newest(
     if query.sentences:
         try:
             with tx.search.within(query.timeout):
-                for part in parts:  # what was found before a timeout counts
+                for part in parts:  # sources found before a timeout count
                     sources.append(_source(tx, query, part, limit))  # noqa: PERF401
-        except WITHOUT_WORDS:
+        except INDEX_UNAVAILABLE:
             is_degraded = True
     lists = [source.hits for source in sources]
     hits = fused(lists, limit) if others else [hit for hits in lists for hit in hits]

@@ -1,4 +1,4 @@
-"""Recall in one transaction: what the engines share, with corrections of misspelt words."""
+"""Search in one transaction: the parts that both engines share, and corrections of typos."""
 
 import json
 from abc import ABC, abstractmethod
@@ -45,15 +45,15 @@ from .visibility import ALL, IndexQuery, Row, Visibility, VisibleRows, row_numbe
 
 
 class RowLookup(Table):
-    """What one transaction sees. Rows come as one: many would hold up other readers more."""
+    """Rows of memories in one transaction, as one JSON row each: many rows delay other readers."""
 
-    def among(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
-        """Those of the memories that the conditions leave in."""
+    def visible_among(self, ids: Collection[MemoryId], visible: VisibleRows) -> frozenset[MemoryId]:
+        """Return the memories that meet the conditions."""
         hidden = "".join(f" AND NOT {hides('m.id')}" for hides in visible.hidden)
         ((visible_ids,),) = self._execute(
             f"""SELECT {self._sql.gathered("m.id")}
-                  FROM {self._sql.ids("wanted")}
-                 {self._sql.leads} memories m ON m.id = wanted.value
+                  FROM {self._sql.ids("requested")}
+                 {self._sql.leads} memories m ON m.id = requested.value
                  WHERE TRUE{visible.condition}{hidden}""",
             ids=json.dumps(list(ids)),
             **visible.values,
@@ -61,11 +61,11 @@ class RowLookup(Table):
         return frozenset(json.loads(visible_ids))
 
     def sessions(self, ids: Sequence[MemoryId]) -> dict[MemoryId, str | None]:
-        """The session of each memory; in each space it is another."""
+        """Return a key of each memory's session: its space and session id, or None."""
         return self._of_each("m.space_id || ' ' || m.session_id", ids)
 
     def seconds(self, ids: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
-        """The second memory after each in its session, if there is one."""
+        """Return the second memory after each one in its session, or None."""
         second = f"""(SELECT n.id
                         FROM memories n {self._sql.hint("memories_in_session")}
                        WHERE n.session_id = m.session_id AND n.space_id = m.space_id
@@ -77,7 +77,7 @@ class RowLookup(Table):
     def places(
         self, ids: Collection[MemoryId], visible: VisibleRows
     ) -> dict[int, dict[MemoryId, Row]]:
-        """The memories' row numbers, by the partition in which they are seen."""
+        """Return the memories' row numbers by the partition in which they are visible."""
         memories = self._execute(
             f"""SELECT m.id, s.area, s.partition
                   FROM memories m
@@ -96,52 +96,52 @@ class RowLookup(Table):
     def _of_each(self, value: str, ids: Sequence[MemoryId]) -> dict[MemoryId, Any]:
         ((rows,),) = self._execute(
             f"""SELECT {self._sql.gathered("m.id", value)}
-                  FROM {self._sql.ids("wanted")}
-                 {self._sql.leads} memories m ON m.id = wanted.value""",
+                  FROM {self._sql.ids("requested")}
+                 {self._sql.leads} memories m ON m.id = requested.value""",
             ids=json.dumps(ids),
         )
         return dict(json.loads(rows))
 
 
 class QueryWords(Protocol):
-    """What is found of the words of a query, for its reader alone."""
+    """The scores of a query's words, for one reader."""
 
-    def having_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
-        """What the terms add, by area."""
+    def scores_of_any(self, terms: Sequence[Term]) -> Sequence[Sums]:
+        """Return by area the scores of memories that have any of the terms."""
 
-    def having_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
-        """What the pieces add where every one is, by area."""
+    def scores_of_every(self, pieces: Sequence[Piece]) -> Sequence[Sums]:
+        """Return by area the scores of memories that have every piece."""
 
 
 class FoundWords:
-    """The words of a query that were found in what is stored.
+    """Scores of a query's words from the stored index.
 
-    Of each term how often it stands in the memories that have it, how many have it where words
-    are weighed together, and the lengths of all these memories.
+    `frequencies` are weighted by field, `document_counts` count memories of the whole group,
+    and `lengths` are in words.
     """
 
     def __init__(
         self,
         totals: Totals,
-        often: Mapping[Term, Mapping[MemoryId, float]],
-        having: Mapping[Term, int],
+        frequencies: Mapping[Term, Mapping[MemoryId, float]],
+        document_counts: Mapping[Term, int],
         lengths: Mapping[MemoryId, int],
     ) -> None:
         self._memories = sorted(lengths)
-        place_of = {memory: position for position, memory in enumerate(self._memories)}
+        position_of = {memory: position for position, memory in enumerate(self._memories)}
         self._norms = totals.norms(lengths[it] for it in self._memories)
         self._postings = {
             term: Postings(
-                totals.idf(having[term]), [place_of[it] for it in counts], counts.values()
+                totals.idf(document_counts[term]), [position_of[it] for it in tf], tf.values()
             )
-            for term, counts in often.items()
-            if counts
+            for term, tf in frequencies.items()
+            if tf
         }
 
-    def having_any(self, terms: Sequence[Term]) -> list[Sums]:
+    def scores_of_any(self, terms: Sequence[Term]) -> list[Sums]:
         return [(of_any(map(self._of, terms), self._norms), self._memories)]
 
-    def having_every(self, pieces: Sequence[Piece]) -> list[Sums]:
+    def scores_of_every(self, pieces: Sequence[Piece]) -> list[Sums]:
         postings: list[PiecePostings] = [
             ([self._of(term) for term in it.parts], [self._of(term) for term in it.joined])
             for it in pieces
@@ -168,9 +168,9 @@ class Sessions(Protocol):
 def sentences(query: IndexQuery, words: QueryWords, lookup: RowLookup) -> list[list[Scored]]:
     depth, visible = None if query.depth == ALL else query.depth, query.visible
     if query.tier is Tier.EVERY:
-        sums = [words.having_every(query.query.every)]
+        sums = [words.scores_of_every(query.query.every)]
     else:
-        sums = [words.having_any(it.terms) for it in query.query.sentences]
+        sums = [words.scores_of_any(it.terms) for it in query.query.sentences]
     return [lowest(it, depth) for it in _without_hidden(sums, visible, lookup)]
 
 
@@ -179,7 +179,7 @@ def _without_hidden(
 ) -> Sequence[Sequence[Sums]]:
     if not (visible.condition or visible.hidden):
         return sums_of
-    kept = lookup.among(set(_memories(chain.from_iterable(sums_of))), visible)
+    kept = lookup.visible_among(set(_memories(chain.from_iterable(sums_of))), visible)
     return [
         [({at: it for at, it in sums.items() if ids[at] in kept}, ids) for sums, ids in each]
         for each in sums_of
@@ -190,41 +190,41 @@ def _memories(sums_of: "chain[Sums]") -> Iterator[MemoryId]:
     return (ids[at] for sums, ids in sums_of for at in sums)
 
 
-ENDLESS = 1e18  # a weight under which BM25 is as good as at its limit
+HUGE = 1e18  # a field weight that takes BM25 practically to its limit
 FIELDS = tuple(Field)  # in the order of the columns
 
 
 def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
-    """The weights whose scores `term_score` takes, in its order."""
-    places = range(len(FIELDS))
-    alone = (tuple(weights[it] if it == at else 0.0 for it in places) for at in places)
-    return [weights, (ENDLESS,) * len(FIELDS), *alone]
+    """Return the field weights of the scores that `term_score` takes, in its order."""
+    fields = range(len(FIELDS))
+    single = (tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields)
+    return [weights, (HUGE,) * len(FIELDS), *single]
 
 
-def term_score(score: float, limit: float, alone: Sequence[float]) -> TermScore:
-    """What a term adds, shared out among the fields.
+def term_score(score: float, limit: float, by_field: Sequence[float]) -> TermScore:
+    """Return a term's score with the share of each field.
 
-    For a term whose weighted count is f, BM25 is L * f / (f + K). The counts of
-    the fields add up to f, so each is known, in units of K, from the score that
-    the field alone would have and from L, the score of endless weights.
+    For a term whose weighted count is f, BM25 is L * f / (f + K). The fields' counts
+    sum to f, and each is known, in units of K, from the score with this field alone
+    and from L, the score with huge weights.
     """
-    counts = [field / (limit - field) for field in alone]
+    counts = [field / (limit - field) for field in by_field]
     shares = {name: count / sum(counts) for name, count in zip(FIELDS, counts, strict=True)}
     return TermScore(score=score, fields=shares)
 
 
-EVERY = 1 << 62  # memories that are counted, however many they are
+NO_LIMIT = 1 << 62  # for counts
 
 
 def _attributes(match: str | None = None) -> Callable[..., Attributes]:
-    def found(hits: Sized, *_: object) -> Attributes:
+    def attributes(hits: Sized, *_: object) -> Attributes:
         return {"memory.fts.match": match, "memory.search.result_count": len(hits)}
 
-    return found
+    return attributes
 
 
 class Search(ABC):
-    """Search over live memories; ranks of different projects are only roughly comparable."""
+    """Search in live memories; ranks of different projects are only roughly comparable."""
 
     def __init__(
         self,
@@ -240,115 +240,116 @@ class Search(ABC):
 
     @abstractmethod
     def within(self, timeout: timedelta) -> AbstractContextManager[None]:
-        """A context whose reads raise TimedOut, or Damaged, and leave the transaction usable."""
+        """Within, reads may raise TimedOut or Damaged; the transaction stays usable."""
 
     @abstractmethod
     def _in_memory(
         self, query: IndexQuery
     ) -> AbstractContextManager[tuple[QueryWords, Sessions | None] | None]:
-        """The words of a query in memory; None where they are not known."""
+        """Yield the query's words and sessions from the in-memory index, or None if it cannot."""
 
     @abstractmethod
     def _stored(self, query: IndexQuery) -> Iterable[Sequence[Sequence[Scored]]]:
-        """The best of each sentence of a query by what is stored, of each partition."""
+        """Return the best of each sentence from the stored index, by partition."""
 
     @abstractmethod
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
-        """How many memories have each term among their own words, or that more than so many do."""
+        """Count the memories with each term in their own words; counting may stop above `most`."""
 
     @abstractmethod
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
-        """All stems where visible memories are of which a form is one edit from any of some forms.
+        """Return all stems of visible memories that are one edit from any of the forms.
 
-        And others: of hidden memories, of none, or not near.
+        Others may be included: stems of hidden memories, of no memory, or not near.
         """
 
     @abstractmethod
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[Sequence[Sequence[Scored]], Mapping[MemoryId, Mapping[Term, TermScore]]]:
-        """The best of each sentence in a partition, and what the terms add to memories there."""
+        """Return the best of each sentence in a partition, and the term scores of its memories."""
 
     @step("store.fts", _attributes("keyed"))
     def keyed(self, path: str, filter_: Filter, limit: int) -> list[Hit]:
-        """Memories whose key contains the path literally, newest first."""
+        """Return memories whose key contains the path literally, newest first."""
         memories = self._memories.loaded(self._memories.at_keys(path, filter_, limit))
         return [Hit(memory=memory, rank=KEYED_RANK, method=Method.TOPIC_KEY) for memory in memories]
 
     def corrections(self, words: Collection[str], filter_: Filter) -> Corrections:
-        """Corrections of words that are neither in the project or store nor in a global memory.
+        """Return corrections of words that no memory of the project or store and no global one has.
 
-        The three most frequent words one edit away, with the same first letter. At most four
-        words are corrected; none without a single project or store.
+        They are the three most frequent words one edit away with the same first letter. At most
+        four words are corrected; none without a single project or store.
         """
-        is_one = filter_.project or filter_.is_elsewhere
-        if not is_one and filter_.scope != GLOBAL_SCOPE:
+        is_single = filter_.project or filter_.is_elsewhere
+        if not is_single and filter_.scope != GLOBAL_SCOPE:
             return {}
         visible = self._visibility.of(filter_)
-        if not visible.spans:  # nothing was ever there
+        if not visible.spans:  # the space has never had a memory
             return {}
         return self._corrections(words, visible)
 
     def _corrections(self, words: Collection[str], visible: VisibleRows) -> Corrections:
-        """As the stored index has it, in one look for all words."""
-        known = self._having(words, visible)
-        forms = self._stems.compared.of([it for it in words if it not in known])
+        """Return corrections from the stored index, looked up for all words at once."""
+        known = self._existing(words, visible)
+        forms = self._stems.compared.get_all([it for it in words if it not in known])
         unknown = dict(islice((it for it in forms.items() if it[1]), MOST_WORDS))
         if not unknown:
             return {}
         stems = self._stems_near(unknown.values(), visible)
         near = self._stems.near(dict.fromkeys(unknown.values(), stems))
-        visible_forms = self._having(set(chain.from_iterable(near.values())), visible)
-        likely = {
+        visible_forms = self._existing(set(chain.from_iterable(near.values())), visible)
+        candidates = {
             word: [it for it in near[form] if it in visible_forms] for word, form in unknown.items()
         }
-        return {word: self._frequent(it, visible) for word, it in likely.items() if it}
+        return {word: self._frequent(it, visible) for word, it in candidates.items() if it}
 
-    def _having(self, words: Collection[str], visible: VisibleRows) -> set[str]:
-        """Those that any visible memory has among its own words."""
+    def _existing(self, words: Collection[str], visible: VisibleRows) -> set[str]:
+        """Return the words that any visible memory has in its own words."""
         counts = self._counts(list(map(Term, words)), visible, 0)
         return {word for word, count in zip(words, counts, strict=True) if count}
 
     def _frequent(self, terms: list[str], visible: VisibleRows) -> tuple[str, ...]:
-        """The most frequent of the terms, ties in the order of the alphabet."""
+        """Return the most frequent terms, ties in alphabetical order."""
         if len(terms) <= MOST_TERMS:
             return tuple(terms)
-        counts = dict(zip(terms, self._counts(list(map(Term, terms)), visible, EVERY), strict=True))
+        counted = self._counts(list(map(Term, terms)), visible, NO_LIMIT)
+        counts = dict(zip(terms, counted, strict=True))
         return tuple(sorted(terms, key=lambda term: (-counts[term], term))[:MOST_TERMS])
 
     @step("store.fts", _attributes("every"))
     def every(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        """Memories in which all pieces of the query occur, best first, ties by id."""
+        """Return memories in which all pieces of the query occur, best first, ties by id."""
         return self._best(self._index_query(Tier.EVERY, query, filter_, limit), limit)
 
     @step("store.fts", _attributes("best"))
     def best(self, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        """Memories in which any term occurs, best first, ties by id.
+        """Return memories in which any term occurs, best first, ties by id.
 
         A score is that of the best sentence plus 0.4 times the sum of the others, each times
-        the sentence's weight; each of several sentences contributes its best memories alone
-        (`sentence_depth`). The best then gain by those that follow them (`with_gains`).
+        the sentence's weight. Each of several sentences scores only its best memories
+        (`sentence_depth`). The best memories then gain from their followers (`with_gains`).
         """
         return self._best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
     @step("store.similar", _attributes())
     def similar(self, terms: Collection[Term], filter_: Filter, limit: int) -> list[Memory]:
-        """Memories that have any of the rare terms among their own words, best first, ties by id.
+        """Return memories with any of the rare terms in their own words, best first, ties by id.
 
-        The rarest that several memories have, as many as bring SCORED rows; if there is none,
-        every term counts.
+        Rare terms are the rarest that several memories have, with at most SCORED rows in all;
+        if there is none, every term counts.
         """
         visible = self._visibility.of(filter_)
         rare = self._rare(terms, visible, SCORED)
         query = Query(sentences=(Sentence(rare or tuple(terms)),))
         index_query = IndexQuery.of(Tier.ANY, query, visible, limit)
-        index_query = replace(index_query, own=True, gaining=0)  # whatever follows them
+        index_query = replace(index_query, own=True, gaining=0)  # without gains
         return self._memories.loaded(id_ for _, id_ in self._best(index_query, limit))
 
     def _rare(self, terms: Collection[Term], visible: VisibleRows, most: int) -> tuple[Term, ...]:
-        """The rarest of a memory's terms that others have, as many as bring at most so many rows.
+        """Return a memory's rarest terms that others have, with at most `most` rows in all.
 
-        The memory itself is in the index.
+        The memory itself is in the index, so a term of others has a count above one.
         """
         counts = self._counts(terms, visible, most)
         shared = sorted((count, at) for at, count in enumerate(counts) if count > 1)
@@ -357,16 +358,16 @@ class Search(ABC):
         return tuple(term for at, term in enumerate(terms) if at in rarest)
 
     def similarities(self, text: str, others: Sequence[str]) -> list[float]:
-        """How alike a text and each of the others are (`similarity`), by stems without stop words.
+        """Return the `similarity` of a text to each of the others, by stems without stop words.
 
-        No statistics count, so that a score is the same in any project and in every engine.
+        It uses no statistics, so a score is the same in every project and engine.
         """
         return self._stems.similarities([text, *others])
 
     def ranking(self, tier: Tier, query: Query, filter_: Filter, limit: int) -> list[Scored]:
-        """The full ranking of a tier, at most PLACES long.
+        """Return the full ranking of a tier, at most PLACES memories.
 
-        Sentence depth is that of the limit; a single sentence contributes all.
+        The limit sets the sentence depth; a single sentence has no depth.
         """
         if tier is Tier.KEY:
             keyed = self._memories.at_keys(query.path or "", filter_, PLACES)
@@ -379,9 +380,9 @@ class Search(ABC):
     def parts(
         self, tier: Tier, query: Query, filter_: Filter, limit: int, ids: Collection[MemoryId]
     ) -> Mapping[MemoryId, Parts]:
-        """The score parts of these memories; those that are invisible are left out.
+        """Return the score parts of these memories, leaving out invisible ones.
 
-        One beyond the limit of the tier has its matched terms, too.
+        A memory beyond the limit of the tier has its matched terms, too.
         """
         index_query = self._index_query(tier, query, filter_, limit)
         parts = self._parts(index_query, ids)
@@ -402,12 +403,12 @@ class Search(ABC):
         return parts
 
     def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
-        """The best of all partitions; the first of them gain by those that follow them."""
+        """Return the best of all partitions, the first of them with gains from their followers."""
         first, others = self._candidates(query, limit)
         return [*with_gains(first), *others][:limit]
 
     def _candidates(self, query: IndexQuery, limit: int) -> tuple[list[Candidate], list[Scored]]:
-        """The first of the best, with what tells who follows whom, and the others."""
+        """Return the first of the best with their sessions and followers, and the others."""
         weights = query.sentence_weights
         with self._in_memory(query) as cached:
             if cached is None:
@@ -418,24 +419,24 @@ class Search(ABC):
                 best = combined(sentences(query, words, self._lookup), weights)
             best = best[: max(limit, query.gaining)]
             first, others = best[: query.gaining], best[query.gaining :]
-            return self._placed(first, sessions or self._lookup), others
+            return self._with_sessions(first, sessions or self._lookup), others
 
-    def _placed(self, best: Sequence[Scored], known: Sessions) -> list[Candidate]:
+    def _with_sessions(self, best: Sequence[Scored], source: Sessions) -> list[Candidate]:
         if not best:
             return []
-        sessions = known.sessions([id_ for _, id_ in best])
+        sessions = source.sessions([id_ for _, id_ in best])
         counts = Counter(sessions.values())
         shared = [id_ for id_, it in sessions.items() if it is not None and counts[it] > 1]
-        second = known.seconds(shared)
+        second = source.seconds(shared)
         return [
             Candidate(score, id_, sessions[id_], second.get(id_))
             for score, id_ in best
-            if id_ in sessions  # a damaged index may hold more than there is
+            if id_ in sessions  # a damaged index may have ids of no memory
         ]
 
     @step("store.backfill", _attributes())
     def backfill(self, filter_: Filter, limit: int, but: Collection[MemoryId]) -> list[Hit]:
-        """The newest memories that are not among `but`."""
+        """Return the newest memories that are not in `but`."""
         memories = self._memories.newest(filter_, limit + len(but))
         newest = [memory for memory in memories if memory.id not in but][:limit]
         return [Hit(memory=memory, rank=0.0, method=Method.RECENCY) for memory in newest]

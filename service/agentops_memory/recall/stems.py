@@ -1,4 +1,4 @@
-"""The words of the full-text index, and their stems: of a text, of a memory, of a database."""
+"""Stems of the full-text index: of texts, of memories, and of the in-memory index."""
 
 import re
 import sqlite3
@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field, frequency
 from .features import ALL, INDEXED, Features
-from .query import SHORTEST, STOPWORDS, Remembered, is_compared, is_one_edit, similarity
+from .query import SHORTEST, STOPWORDS, TextCache, is_compared, is_one_edit, similarity
 from .text import INDEX_FORMAT, unified
 
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
 _WORD = re.compile(r"[^\W_]+")
-_PREPARED_WORD = re.compile("[0-9a-z]+")  # where there is nothing beyond ASCII
-_ENDINGS = ("e", "ed")  # of words whose stem is no stem of itself
-KNOWN = 4_096  # words whose stems, or forms, each connection remembers: 0.2 KiB a word
+_PREPARED_WORD = re.compile("[0-9a-z]+")  # in prepared ASCII text
+_ENDINGS = ("e", "ed")  # endings of words whose stem is stemmed further by itself
+MAX_CACHED = 4_096  # words whose stems, or forms, each connection caches: 0.2 KiB a word
 
 
 def rules(features: Features = ALL) -> str:
-    """What the index's words depend on; an index by other rules is built again."""
+    """Return the rules that shape the index; an index with other rules is rebuilt."""
     without = sorted(INDEXED - features)
     prior = f"prior {PRIOR_MEMORIES} of {PRIOR_WORDS}"
     parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER, prior]
@@ -31,18 +31,18 @@ def rules(features: Features = ALL) -> str:
 
 
 class Stems:
-    """What words are in the index, by a full-text table in memory; opened on first use."""
+    """The stems of words by FTS5's tokenizer, in an in-memory table opened on first use."""
 
     def __init__(self) -> None:
-        self.known = Remembered(self._stemmed, KNOWN)
-        self.compared = Remembered(self._compared, KNOWN)  # forms, empty for what is not compared
+        self.known = TextCache(self._stemmed, MAX_CACHED)  # stems by word
+        self.compared = TextCache(self._compared, MAX_CACHED)  # forms, empty if not compared
         self._scratch: sqlite3.Connection | None = None
 
     def forms(self, words: Iterable[str]) -> dict[str, str]:
-        """For each word what to look for to find its stem, the same for all that share it.
+        """Return for each word a form that has the same stem, equal for all words of the stem.
 
-        That is the stem itself, or the shortest word found that has it; the empty
-        string for a word that the index takes apart.
+        The form is the stem, or the stem with an ending if it would be stemmed further. It is
+        empty if no ending gives the stem, or if the tokenizer splits the word.
         """
         stems = self.of(words)
         forms = self.forms_of(filter(None, stems.values()))
@@ -52,22 +52,22 @@ class Stems:
         return {word: it if is_compared(it) else "" for word, it in self.forms(words).items()}
 
     def forms_of(self, stems: Iterable[str]) -> dict[str, str]:
-        """The same for each of some stems."""
-        again = self.of(stems)
-        # Stemming "nois" again gives "noi", and "noise" gives "nois".
-        changing = {stem for stem, stem_again in again.items() if stem != stem_again}
-        likely = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
-        return {stem: _form(stem, likely) if stem in changing else stem for stem in again}
+        """Return the form of each stem, as `forms` does."""
+        restemmed = self.of(stems)
+        # "nois" has the stem "noi", and "noise" has the stem "nois".
+        changing = {stem for stem, restem in restemmed.items() if stem != restem}
+        candidates = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
+        return {stem: _form(stem, candidates) if stem in changing else stem for stem in restemmed}
 
     def near(self, stems_of: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
-        """For each form the forms of its stems that are one edit from it and begin with its letter.
+        """Return for each form the forms of its stems that are one edit away from it.
 
-        In the order of the alphabet, each with its stem.
+        They have the same first letter, and are sorted, each with its stem.
         """
-        likely: dict[str, list[str]] = {}
+        candidates: dict[str, list[str]] = {}
         for form, stems in stems_of.items():
             size, (head, tails) = len(form), halves(form)
-            likely[form] = [
+            candidates[form] = [
                 stem
                 for stem in stems
                 if stem[:1] == form[0]
@@ -75,9 +75,9 @@ class Stems:
                 and size - 3 <= len(stem) <= size + 1
                 and any(is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS))
             ]
-        form_of = self.forms_of(chain.from_iterable(likely.values()))
+        form_of = self.forms_of(chain.from_iterable(candidates.values()))
         near: dict[str, dict[str, str]] = {}
-        for form, stems in likely.items():
+        for form, stems in candidates.items():
             stem_of = {form_of[it]: it for it in stems}
             forms = [it for it in stem_of if is_compared(it) and is_one_edit(form, it)]
             near[form] = {it: stem_of[it] for it in sorted(forms)}
@@ -92,7 +92,7 @@ class Stems:
     def of_texts(self, texts: Sequence[str]) -> list[list[str]]:
         stems: list[list[str]] = [[] for _ in texts]
         plain = {at: _PREPARED_WORD.findall(it) for at, it in enumerate(texts) if it.isascii()}
-        known = self.known.of(chain.from_iterable(plain.values()))
+        known = self.known.get_all(chain.from_iterable(plain.values()))
         for at, words in plain.items():
             stems[at] = [known[word] for word in words]
         others = [at for at in range(len(texts)) if at not in plain]
@@ -106,7 +106,7 @@ class Stems:
             self._scratch = None
 
     def of(self, words: Iterable[str]) -> dict[str, str]:
-        return self.known.of(words)
+        return self.known.get_all(words)
 
     def _tokens(self, texts: list[str]) -> list[tuple[int, str]]:
         if self._scratch is None:
@@ -122,7 +122,7 @@ class Stems:
     def _stemmed(self, words: Sequence[str]) -> dict[str, str]:
         tokens: dict[int, list[str]] = {}
         for position, token in self._tokens(list(words)):
-            tokens.setdefault(position, []).append(token or "")  # of a lone mark
+            tokens.setdefault(position, []).append(token)
         return {
             word: its[0] if len(its := tokens.get(position, [])) == 1 else ""
             for position, word in enumerate(words)
@@ -130,17 +130,17 @@ class Stems:
 
 
 def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
-    r"""The tokens there, empty for a lone mark; the last bytes of a broken one as `\xe6`."""
+    r"""Return the tokens; a lone mark is empty, a cut character is escaped as `\xe6`."""
     statement = "SELECT doc, {} FROM tokens"
     try:
         return scratch.execute(statement.format("coalesce(term, '')")).fetchall()
-    except sqlite3.OperationalError:  # FTS5 cuts after 32,768 bytes, also within a character
+    except sqlite3.OperationalError:  # FTS5 truncates at 32,768 bytes, even within a character
         rows = scratch.execute(statement.format("CAST(coalesce(term, '') AS BLOB)")).fetchall()
         return [(position, token.decode(errors="backslashreplace")) for position, token in rows]
 
 
 def likely_in(line: str, form: str) -> Iterator[str]:
-    """The stems of own words in a line of `by_letter` that begin or end as `halves` tells."""
+    """Yield the stems of own words in a line of `by_letter` that share a half with the form."""
     head, tails = halves(form)
     for text in (f" {head}", *(f"{tail} " for tail in tails)):
         at = line.find(text)
@@ -154,9 +154,9 @@ def likely_in(line: str, form: str) -> Iterator[str]:
 
 
 def halves(form: str) -> tuple[str, tuple[str, ...]]:
-    """How a stem begins or ends whose form is one edit from a form, which leaves one half as it is.
+    """Return a beginning and endings; a stem whose form is one edit away has one of them.
 
-    A form may end behind its stem.
+    An edit leaves one half as it is. Endings differ because a form may be longer than its stem.
     """
     half = len(form) // 2
     tail = form[half + 1 :]
@@ -164,9 +164,9 @@ def halves(form: str) -> tuple[str, tuple[str, ...]]:
     return form[:half], tuple(tail[: max(len(tail) - len(it), 0)] for it in ends)
 
 
-def _form(stem: str, likely: Mapping[str, str]) -> str:
+def _form(stem: str, stem_of: Mapping[str, str]) -> str:
     words = (f"{stem}{ending}" for ending in _ENDINGS)
-    return next((word for word in words if likely[word] == stem), "")
+    return next((word for word in words if stem_of[word] == stem), "")
 
 
 def _opened() -> sqlite3.Connection:
@@ -180,23 +180,23 @@ def _opened() -> sqlite3.Connection:
 
 
 Packed = int
-"""How often a stem stands in each field, `COUNT` bits a field, the title lowest."""
+"""Counts of a stem in each field, `COUNT` bits per field, the title in the lowest."""
 
-COUNT = 24  # bits: no stored text has so many words
-_OWN = tuple(it is not Field.CONTEXT for it in Field)  # a memory borrows its context
-BORROWED = "~"  # behind a stem, of which it is no part
+COUNT = 24  # bits, more than any stored text has words
+_OWN = tuple(it is not Field.CONTEXT for it in Field)  # the context has borrowed words
+BORROWED = "~"  # marks a stem that only borrowed words have; no stem contains it
 _OWN_BITS = sum(((1 << COUNT) - 1) << COUNT * at for at, is_own in enumerate(_OWN) if is_own)
 
 
 class Entry(NamedTuple):
-    """The stems of a memory by their counts, and its length in words."""
+    """The stems of a memory, grouped by their counts, and its length in words."""
 
     length: int
     stems: Sequence[tuple[Packed, Sequence[str]]]
 
     @classmethod
     def of_fields(cls, fields: Sequence[Sequence[str]]) -> "Entry":
-        """The entry of the stems of each field, in their order."""
+        """Return the entry for the stems of each field, in the order of `Field`."""
         counts: dict[str, Packed] = {}
         for at, stems in enumerate(fields):
             one = 1 << COUNT * at
@@ -213,12 +213,12 @@ class Entry(NamedTuple):
 
     @property
     def stored(self) -> str:
-        """As it is stored: a line for each of the counts, with its stems."""
+        """The entry as stored: a line per group, with its counts and stems."""
         return "\n".join(f"{packed:x} {' '.join(stems)}" for packed, stems in self.stems)
 
     @classmethod
     def loaded(cls, stored: str) -> "Entry":
-        """The entry that was stored; a ValueError if it is none."""
+        """Parse a stored entry; raises ValueError if it is malformed."""
         stems: list[tuple[Packed, list[str]]] = []
         length = 0
         for line in stored.split("\n") if stored else ():
@@ -234,20 +234,20 @@ class Entry(NamedTuple):
 
     @property
     def marked(self) -> Iterator[str]:
-        """The stems, those with a mark that only borrowed words have."""
+        """The stems, with a BORROWED mark if only borrowed words have them."""
         for packed, stems in self.stems:
             yield from stems if packed & _OWN_BITS else [it + BORROWED for it in stems]
 
 
 def by_letter(marked: Set[str]) -> str:
-    """A line for each first letter, with a space around each stem."""
+    """Return a line of stems for each first letter, with a space around each stem."""
     own = {it for it in marked if it and not it.endswith(BORROWED)}
     stems = sorted(own | {it for it in marked - own if it[:-1] and it[:-1] not in own})
-    return "\n".join(f" {' '.join(them)} " for _, them in groupby(stems, itemgetter(0)))
+    return "\n".join(f" {' '.join(group)} " for _, group in groupby(stems, itemgetter(0)))
 
 
 def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:
-    """How often a stem stands in a memory, by the weights of the fields; and in its own words."""
+    """Return a stem's weighted frequency in all fields, and in own words only."""
     counts, weights = _counts(packed), tuple(weights)
     own = tuple(it * is_own for it, is_own in zip(counts, _OWN, strict=True))
     return frequency(counts, weights), frequency(own, weights)
@@ -257,114 +257,114 @@ def _counts(packed: Packed) -> tuple[int, ...]:
     return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
 
 
-FORMS_AT_ONCE = 256  # stems whose forms are looked for together: 2 ms
-UNKNOWN = -1  # instead of the number of a stem that no memory in memory has
-MOST_CODES = 65_536  # of text as people write it there are some hundreds
-MOST_FORMS = 16_384  # words whose neighbors are remembered in each of two generations
+FORMS_PER_BATCH = 256  # stems whose forms are looked up together, in 2 ms
+UNKNOWN = -1  # the number of a stem that no cached memory has
+MOST_CODES = 65_536  # ordinary text has some hundreds
+MOST_FORMS = 16_384  # words whose neighbors are cached in each of two generations
 
 FormsOf = Callable[[Iterable[str]], Mapping[str, str]]
-"""As `Stems.forms_of`."""
+"""The type of `Stems.forms_of`."""
 
 
 class Vocabulary:
-    """Numbers for stems and for how often one stands in the fields of a memory.
+    """Numbers for the stems of cached projects, and codes for their counts in a memory's fields.
 
-    A stem is forgotten when no project in memory has it, so that erased words leave with it.
-    All but `code_of` is used under the lock of the index.
+    A stem is removed with the last area that has it, so that erased words do not stay in memory.
+    All methods but `code_of` are called under the lock of the index.
     """
 
     def __init__(self, weights: tuple[float, ...], forms_of: FormsOf | None = None) -> None:
-        """Without `forms_of` no neighbors are looked for."""
+        """Without `forms_of`, `near` finds nothing."""
         self.numbers: dict[str, int] = {}
-        self.coded = 0  # how often codes were given anew
-        self._coding = Lock()  # projects are read by other threads
+        self.code_generation = 0  # how often codes were reset
+        self._coding = Lock()  # other threads read projects
         self.forget_codes()
-        self.gone = 0  # how often stems were forgotten
-        self.unknown: dict[str, list[int]] = {}  # words of prompts, by their stems without number
-        self.came: list[tuple[int, int]] = []  # those of them whose stems have numbers since
+        self.generation = 0  # how often stems were removed
+        self.unnumbered: dict[str, list[int]] = {}  # words of prompts, by stems without a number
+        self.numbered: list[tuple[int, int]] = []  # words of those stems that got a number
         self._forms_of = forms_of
         self._weights = weights
         self._stems: list[str] = []  # by number
-        self._uses = array("I")  # how many areas have the stem, by number
+        self._uses = array("I")  # the number of areas with the stem, by number
         self._free: list[int] = []
-        self._formless: dict[str, None] = {}  # stems whose forms were not looked for yet
-        self._stem_of: dict[str, str] = {}  # of each form that is no stem itself
-        # Lists: a set of a few forms takes four times as much.
-        self._alike: dict[str, list[str]] = {}  # the forms of the stems, by each of their `_keys`
-        self._came: dict[str, int] = {}  # how often one came, by its first letter
-        self._near = Remembered(self._neighbors, MOST_FORMS)
+        self._formless: dict[str, None] = {}  # stems whose forms are not known yet
+        self._stem_of: dict[str, str] = {}  # by form, if it differs from its stem
+        # Lists, as a set of a few forms takes four times the memory.
+        self._forms: dict[str, list[str]] = {}  # by each of their `_keys`
+        self._added: dict[str, int] = {}  # the number of forms ever added, by first letter
+        self._near = TextCache(self._neighbors, MOST_FORMS)
 
     def number(self, stem: str) -> int:
         return self.numbers.get(stem, UNKNOWN)
 
     def forget_codes(self) -> None:
-        """Give codes anew, when no area holds one."""
+        """Reset the codes, when no area uses any."""
         with self._coding:
-            self.coded += 1
-            self.codes: dict[str, tuple[int, int]] = {}  # and the words, by counts as stored
-            self.often, self.often_own = array("d"), array("d")  # by code
+            self.code_generation += 1
+            self.codes: dict[str, tuple[int, int]] = {}  # (code, words) by counts as stored
+            self.frequencies, self.own_frequencies = array("d"), array("d")  # by code
 
     def code_of(self, counts: str) -> tuple[int, int]:
-        """The code of counts, and how many words they are; a ValueError for no counts."""
+        """Return the code and the number of words of counts; ValueError if they are malformed."""
         packed = int(counts, 16)
-        often, own = frequencies(packed, self._weights)
+        weighted, own = frequencies(packed, self._weights)
         with self._coding:
             if counts not in self.codes:
-                self.often.append(often)
-                self.often_own.append(own)
+                self.frequencies.append(weighted)
+                self.own_frequencies.append(own)
                 self.codes[counts] = len(self.codes), sum(_counts(packed))
             return self.codes[counts]
 
     def add(self, stems: Iterable[str]) -> list[int]:
-        """The numbers of an area's stems, in their order; new ones for those that have none."""
+        """Count the use of an area's stems; return their numbers, new where missing, in order."""
         get, uses = self.numbers.get, self._uses
-        its_numbers = list[int]()
+        added = list[int]()
         for stem in stems:
             number = get(stem)
             if number is None:
                 number = self._new(stem)
             uses[number] += 1
-            its_numbers.append(number)
-        return its_numbers
+            added.append(number)
+        return added
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """An area has these stems no longer."""
-        uses, gone = self._uses, []
+        """Stop counting the use of these stems by an area; remove the unused ones."""
+        uses, unused = self._uses, []
         for number in numbers:
             uses[number] -= 1
             if not uses[number]:
-                gone.append(number)
-        for number in gone:
+                unused.append(number)
+        for number in unused:
             del self.numbers[self._stems[number]]
-        if gone:
-            self.gone += 1
-            self._forget_forms({self._stems[number] for number in gone})
-        for number in gone:
+        if unused:
+            self.generation += 1
+            self._forget_forms({self._stems[number] for number in unused})
+        for number in unused:
             self._stems[number] = ""
-        self._free += gone
+        self._free += unused
 
     @property
     def size(self) -> int:
         return 260 * len(self.numbers) + 150 * self._near.count
 
     def near(self, form: str) -> Mapping[int, str]:
-        """The numbers of the stems that have a form near to this one, with these forms."""
-        if self.look_for_forms():  # those of a whole project would keep the event loop
+        """Return the numbers of stems whose form is one edit from this one, with these forms."""
+        if self.add_some_forms():  # adding those of a whole project would block the event loop
             size, (head, tails) = len(form), halves(form)
             self._add_forms_of([
                 it for it in self._formless
                 if it[0] == form[0] and size - 3 <= len(it) <= size + 1
                 and (it.startswith(head) or it.endswith(tails))
             ])  # fmt: skip
-        came, near = self._near[form]
-        if came != self._came.get(form[0], 0):
+        added, near = self._near[form]
+        if added != self._added.get(form[0], 0):
             self._near[form] = _, near = self._neighbors([form])[form]
         return near
 
-    def look_for_forms(self) -> bool:
-        """Look for the forms of some stems that came; whether others are left."""
+    def add_some_forms(self) -> bool:
+        """Look up the forms of a batch of new stems; return whether more stems are left."""
         if self._formless:
-            self._add_forms_of(list(islice(reversed(self._formless), FORMS_AT_ONCE)))
+            self._add_forms_of(list(islice(reversed(self._formless), FORMS_PER_BATCH)))
         return bool(self._formless)
 
     def _add_forms_of(self, stems: Sequence[str]) -> None:
@@ -373,37 +373,37 @@ class Vocabulary:
             del self._formless[stem]
             if is_compared(form):
                 for key in _keys(form):
-                    self._alike.setdefault(key, []).append(form)
+                    self._forms.setdefault(key, []).append(form)
                 if form != stem:
                     self._stem_of[form] = stem
-                self._came[form[0]] = self._came.get(form[0], 0) + 1
+                self._added[form[0]] = self._added.get(form[0], 0) + 1
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
         stem_of, near = self._stem_of.get, dict[str, tuple[int, dict[int, str]]]()
         for form in forms:
-            head, (tail, *_), likely = *halves(form), set[str]()
+            head, (tail, *_), candidates = *halves(form), set[str]()
             for size in range(len(form) - 1, len(form) + 2):
-                heads, tails = map(self._alike.get, _keys(form, size))
-                likely.update([it for it in heads or () if it.startswith(head)])
-                likely.update([it for it in tails or () if it.endswith(tail)])
+                heads, tails = map(self._forms.get, _keys(form, size))
+                candidates.update([it for it in heads or () if it.startswith(head)])
+                candidates.update([it for it in tails or () if it.endswith(tail)])
             by_number = {
-                self.numbers[stem_of(it, it)]: it for it in likely if is_one_edit(form, it)
+                self.numbers[stem_of(it, it)]: it for it in candidates if is_one_edit(form, it)
             }
-            near[form] = self._came.get(form[0], 0), by_number
+            near[form] = self._added.get(form[0], 0), by_number
         return near
 
     def _forget_forms(self, stems: Set[str]) -> None:
-        """Forget those of stems that are gone, and what they were near to."""
+        """Remove the forms of removed stems, and all cached neighbors."""
         self._near.forget()
         for it in stems:
             self._formless.pop(it, None)
         form_of = {stem: form for form, stem in self._stem_of.items() if stem in stems}
-        # What "noisee" becomes is what "noise" is found by: it stays when the other leaves.
+        # The stem of "noisee" is "noise", which is also the form of the stem "nois" and must stay.
         forms = {*form_of.values(), *(stems - self._stem_of.keys() - form_of.keys())}
-        # Each bucket once: to look for each form in it takes minutes where thousands share one.
+        # Each bucket once: a scan per form takes minutes if thousands share a bucket.
         for key in {key for form in forms if is_compared(form) for key in _keys(form)}:
-            if left := [it for it in self._alike.pop(key, ()) if it not in forms]:
-                self._alike[key] = left
+            if left := [it for it in self._forms.pop(key, ()) if it not in forms]:
+                self._forms[key] = left
         for form in form_of.values():
             del self._stem_of[form]
 
@@ -418,12 +418,12 @@ class Vocabulary:
         self.numbers[stem] = number
         if self._forms_of is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
             self._formless[stem] = None
-        if stem in self.unknown:
-            self.came += [(word, number) for word in self.unknown.pop(stem)]
+        if stem in self.unnumbered:
+            self.numbered += [(word, number) for word in self.unnumbered.pop(stem)]
         return number
 
 
 def _keys(form: str, size: int = 0) -> tuple[str, str]:
-    """What forms that begin, and that end, like one and have a size are found by."""
+    """Return the bucket keys of forms of a size that begin, and that end, like this form."""
     size = size or len(form)
     return f"{form[:2]}{size}", f"{form[0]}{size}{form[-1]}"

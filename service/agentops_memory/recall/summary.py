@@ -18,7 +18,7 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transcript:
-    """The digest of a conversation: its counts, and the first and the last user message."""
+    """The digest of a conversation: message counts, and the first and the last user message."""
 
     messages: int = 0
     user: int = 0
@@ -29,7 +29,7 @@ class Transcript:
 
 
 def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Transcript:
-    """The digest of a conversation, streamed; messages are redacted before they are truncated."""
+    """Digest a stream of messages; user messages are redacted before they are truncated."""
     total = assistant = user = 0
     first = last = ""
     for message in messages:
@@ -43,18 +43,18 @@ def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Tran
     return Transcript(messages=total, user=user, assistant=assistant, first=first, last=last)
 
 
-def summary(of: Transcript) -> str:
-    """The summary of a conversation; empty for one without messages."""
-    if not of.messages:
+def summary(it: Transcript) -> str:
+    """Render the summary of a conversation; empty if it has no messages."""
+    if not it.messages:
         return ""
-    counts = f"Session: {of.messages} messages ({of.user} user, {of.assistant} assistant). "
-    started = STARTED + of.first if of.user else ""
-    ended = ENDED + of.last if of.user > 1 else ""
+    counts = f"Session: {it.messages} messages ({it.user} user, {it.assistant} assistant). "
+    started = STARTED + it.first if it.user else ""
+    ended = ENDED + it.last if it.user > 1 else ""
     return counts + started + ended
 
 
 def continued(before: Transcript, after: Transcript) -> Transcript:
-    """The digest of a conversation and its continuation."""
+    """Combine the digests of a conversation and of its continuation."""
     return Transcript(
         messages=before.messages + after.messages,
         user=before.user + after.user,
@@ -65,24 +65,24 @@ def continued(before: Transcript, after: Transcript) -> Transcript:
 
 
 def parsed_summary(text: str) -> Transcript:
-    """The digest that a summary was rendered from; an empty one if `summary` did not write it.
+    """Parse a summary back into its digest, empty if `summary` did not render the text.
 
-    If the first message could end at several places, that at which more of the two
-    messages have the length of a truncated one wins, and of those the earliest.
+    If the first message may end at several positions, one that leaves more messages with the
+    length of a truncated one wins, then the earliest.
     """
     counts = _COUNTS.match(text)
     if counts is None:
         return Transcript()
     messages_text = text[counts.end() :].removeprefix(STARTED)
     messages, user, assistant = map(int, counts.groups())
-    read = (
+    candidates = (
         Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
         for first, last in (_ends(messages_text) if user > 1 else [(messages_text, messages_text)])
     )
     return max(
         (
             it
-            for it in read
+            for it in candidates
             if it.user + it.assistant <= it.messages
             and all(cut(end, SHOWN) == end for end in (it.first, it.last))
             and summary(it) == text
@@ -93,7 +93,7 @@ def parsed_summary(text: str) -> Transcript:
 
 
 def _ends(text: str) -> Iterator[tuple[str, str]]:
-    """The first and the last message, for each possible end of the first."""
+    """Yield the first and the last message for each possible end of the first."""
     at = text.find(ENDED, 0, _LONGEST + len(ENDED))
     while at >= 0:
         yield text[:at], text[at + len(ENDED) :]

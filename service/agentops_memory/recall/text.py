@@ -1,4 +1,4 @@
-"""Text: normalized for storage, comparison, truncation and the index; JSON that is stored. Pure."""
+"""Text normalized for storage, comparison, truncation and the index; stored JSON. All pure."""
 
 import hashlib
 import json
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 from .features import ALL, Feature, Features
 
-# Regular forms need no list: the stemmer joins them. Left out are forms that are as often another
-# word (`left`, `saw`, `ground`, `spoke`, `halves`), a name (`drew`), or a plain word of another
-# language (`theses`); and `won`, of which `won't` is made.
+# Regular forms need no list, as the stemmer merges them. Omitted are forms that are as often
+# another word (`left`, `saw`, `ground`, `spoke`, `halves`), a name (`drew`), or a common word of
+# another language (`theses`), and `won`, which the tokenizer makes of `won't`.
 _VERBS = """
 arise arose arisen, awake awoke awoken, beat beaten, become became, begin began begun, bend bent,
 blow blew blown, break broke broken, breed bred, bring brought, build built, burn burnt,
@@ -48,12 +48,12 @@ BASE_FORMS = {
     for base, *forms in map(str.split, f"{_VERBS.strip()},{_NOUNS.strip()}".split(","))
     for form in forms
 }
-"""For each irregular form its base form, both in lower case."""
+"""The base form of each irregular form, both in lower case."""
 WITH_FORMS = frozenset(BASE_FORMS.values())
 
 
 def base_form(word: str) -> str:
-    """The base form of a case-folded word, accents ignored; the word itself if it has none."""
+    """Return the base form of a case-folded word, ignoring accents, or the word itself."""
     plain = word if word.isascii() else _ACCENTS.sub("", unicodedata.normalize("NFD", word))
     return BASE_FORMS.get(plain, word)
 
@@ -62,31 +62,31 @@ _ACCENTS = re.compile("[\u0300-\u036f]")
 
 
 REPLACEMENT = "\ufffd"
-INDEX_FORMAT = 3  # of what `indexed` returns
-CACHED, MAX_CACHED = 4096, 64  # identifiers whose expansion is cached, and their length
+INDEX_FORMAT = 3  # version of the result of `indexed`
+CACHED, MAX_CACHED = 4096, 64  # most cached expansions of identifiers, and the length of each
 
-NEIGHBOURS = 2  # preceding memories of the same session, project and scope
-LONGEST = 80  # words of a memory that borrows
-BORROWED = 30  # words from the end of each neighbour
-REACH = 1200  # characters at a neighbour's end that are searched for them
+NEIGHBORS = 2  # preceding memories of the same session, project and scope to borrow from
+LONGEST = 80  # most words of a memory that borrows
+BORROWED = 30  # words borrowed from the end of each neighbor
+REACH = 1200  # characters at a neighbor's end that are searched for these words
 
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """The text as it may be stored: NUL and lone surrogates become U+FFFD."""
+    """Return the text as it may be stored, with U+FFFD for NUL and lone surrogates."""
     if text.isascii() and "\x00" not in text:
         return text
     return _UNSTORABLE.sub(REPLACEMENT, text)
 
 
 def sha256_of(content: str) -> str:
-    """The SHA-256 of a content's bytes in UTF-8, in lower-case hexadecimal."""
+    """Return the SHA-256 of the content in UTF-8, in lower-case hexadecimal."""
     return hashlib.sha256(content.encode()).hexdigest()
 
 
 def content_hash(content: str) -> str:
-    """SHA-256 of the content, lower-cased and with whitespace collapsed; hexadecimal."""
+    """Return the hexadecimal SHA-256 of the lower-cased content with collapsed white space."""
     return hashlib.sha256(" ".join(content.lower().split()).encode()).hexdigest()
 
 
@@ -94,19 +94,19 @@ _quoted = json.encoder.encode_basestring_ascii
 
 
 def fingerprint(key: str | None, type_: str, title: str, content_hash: str) -> int:
-    """A signed 64-bit hash that duplicates share: of key, type, title and content hash."""
+    """Return a signed 64-bit hash of key, type, title and content hash, equal for duplicates."""
     parts = ("null" if key is None else _quoted(key), *map(_quoted, (type_, title, content_hash)))
-    encoded = f"[{', '.join(parts)}]".encode()  # as JSON, of which this is the fast part
+    encoded = f"[{', '.join(parts)}]".encode()  # equals json.dumps, but faster
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), signed=True)
 
 
 def cut(text: str, limit: int) -> str:
-    """The text truncated to `limit` code points, followed by three dots if it was longer."""
+    """Truncate a text to `limit` code points, followed by three dots if it was longer."""
     return text if len(text) <= limit else text[:limit] + "..."
 
 
 def indexed(text: str, features: Features = ALL) -> str:
-    """The text as it is tokenized by the full-text index.
+    """Prepare a text for the tokenizer of the full-text index.
 
     Words are unified and case-folded, an irregular form becomes its base form, a run of an
     unspaced script becomes bigrams and its last character, and an identifier is followed by
@@ -126,12 +126,12 @@ def indexed(text: str, features: Features = ALL) -> str:
 
 @lru_cache
 def _steps(features: Features) -> tuple[bool, bool, bool]:
-    of = Feature.PAIRS, Feature.IDENTIFIERS, Feature.IRREGULAR_FORMS
-    return tuple(it in features for it in of)  # type: ignore[return-value]
+    steps = Feature.PAIRS, Feature.IDENTIFIERS, Feature.IRREGULAR_FORMS
+    return tuple(it in features for it in steps)  # type: ignore[return-value]
 
 
 def borrows(content: str, features: Features = ALL) -> bool:
-    """Whether a memory with this content is short enough to be indexed with such context."""
+    """Whether a memory with this content is short enough to be indexed with context."""
     if Feature.CONTEXT not in features:
         return False
     if Feature.CONTEXT_GUARD not in features:
@@ -141,34 +141,29 @@ def borrows(content: str, features: Features = ALL) -> bool:
     return next(islice(words(content), LONGEST, None), None) is None
 
 
-def borrowed(neighbours: Iterable[str]) -> str:
-    """The text to index beside a memory: the ends of its neighbours' contents."""
-    return "\n".join(map(end_of, neighbours))
-
-
 def unified(text: str) -> str:
-    """The text in NFKC; beyond ASCII, signs become spaces and silent marks are dropped."""
+    """Return the text in NFKC; in non-ASCII text, also drop silent marks and replace symbols."""
     if text.isascii():
         return text
     if not unicodedata.is_normalized("NFKC", text):
         text = unicodedata.normalize("NFKC", _PILE.sub(r"\1", text))
-    return text.translate(_SIGNS)
+    return text.translate(_UNIFIED)
 
 
 def spaced(text: str) -> str:
-    """The unified text with spaces around each run of an unspaced script."""
+    """Return the unified text with spaces around each run of an unspaced script."""
     text = unified(text)
     return text if text.isascii() else _unspaced_run().sub(r" \g<0> ", text)
 
 
 def pairs(run: str) -> list[str]:
-    """The character bigrams of a run of an unspaced script; a single character is itself."""
+    """Return the character bigrams of a run of an unspaced script, or its single character."""
     return ["".join(pair) for pair in pairwise(run)] or [run]
 
 
 @cache
 def piece_pattern(features: Features = ALL) -> re.Pattern[str]:
-    """A pattern for the pieces of spaced text; the matched group's name is the kind."""
+    """Return the pattern of pieces in spaced text; the matched group's name is the kind."""
     kinds = {Feature.PAIRS: _RUN_PIECE, Feature.IDENTIFIERS: _IDENTIFIER_PIECE}
     chosen = [kind for feature, kind in kinds.items() if feature in features]
     return re.compile("|".join([*chosen, _WORD_PIECE]))
@@ -179,7 +174,7 @@ def words(text: str) -> Iterator[re.Match[str]]:
 
 
 def parts(identifier: str) -> list[str]:
-    """The words in an identifier: `a/b.c`, `max_connections`, `HTTPServer`, `v1.2`."""
+    """Return the words in an identifier such as `a/b.c`, `max_connections` or `HTTPServer`."""
     return [
         part
         for word in _CONNECTOR.split(_VERSION.sub("", identifier))
@@ -189,49 +184,49 @@ def parts(identifier: str) -> list[str]:
 
 
 def joined_forms(identifier: str) -> list[str]:
-    """The identifier without connectors, and so each compound name in it."""
-    if identifier.isidentifier():  # whose one connector is an underscore, as most have
+    """Return the identifier and each compound name in it, without their connectors."""
+    if identifier.isidentifier():  # the most frequent case: its only connector is `_`
         return [identifier.replace("_", "")]
     if "v" in identifier or "V" in identifier:
         identifier = _VERSION.sub("", identifier)
     names = [identifier]
     if "_" in identifier or "-" in identifier:
-        names += [name for name in _PATH_SIGN.split(identifier) if "_" in name or "-" in name]
+        names += [name for name in _PATH_CONNECTOR.split(identifier) if "_" in name or "-" in name]
     return ["".join(_CONNECTOR.split(name)) for name in dict.fromkeys(names)]
 
 
 def end_of(content: str) -> str:
-    """The end of a content that the next memories of its session borrow."""
+    """Return the end of a content, which the next memories of its session borrow."""
     reached = content[-REACH:]
-    skipped = 1 if len(content) > REACH else 0  # the first may be cut off
+    skipped = 1 if len(content) > REACH else 0  # the first word may be cut off
     if reached.isascii():
         return " ".join(reached.split()[skipped:][-BORROWED:])
     starts = [word.start() for word in words(reached)][skipped:][-BORROWED:]
     return reached[starts[0] :] if starts else ""
 
 
-# Scripts that set no spaces between words: Chinese, Japanese, Korean (whose words carry
-# their particles), Thai, Lao, Burmese, Khmer.
+# Scripts without spaces between words: Chinese, Japanese, Thai, Lao, Burmese and Khmer; and
+# Korean, where particles are attached to words.
 _UNSPACED = (
     "\u3005\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
     "\U00020000-\U0003ffff"
     "\u0e01-\u0e3a\u0e40-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1050-\u109f\u1780-\u17d3"
 )
-# In unified text all that is left beyond ASCII belongs to words. A set of signs is compiled in a
-# fifth of the time that the set of all other characters takes: 4 ms of every start against 20.
-_SIGN = r"\x00-/:-@\[-`{-\x7f"
-_WORD = f"[^{_SIGN}]"
+# In unified text, all non-ASCII characters belong to words. A set of ASCII symbols compiles in
+# 4 ms of every start; the set of all other characters takes 20 ms.
+_SYMBOL = r"\x00-/:-@\[-`{-\x7f"
+_WORD = f"[^{_SYMBOL}]"
 
 _TOKEN = re.compile(f"{_WORD}+")
-_PIECE = re.compile(f"{_WORD}+|[{_SIGN}]+")
+_PIECE = re.compile(f"{_WORD}+|[{_SYMBOL}]+")
 _SEPARATED = {point: " " for point in range(128) if not _TOKEN.match(chr(point))}
-_ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin, or a mark
+_ACCENTED = re.compile("[\u00c0-\u024f\u0300-\u036f\u1e00-\u1eff]")  # Latin letters, or marks
 _CONNECTOR = re.compile(r"[-_./:@\\]")
-_PATH_SIGN = re.compile(r"[./:@\\]")
+_PATH_CONNECTOR = re.compile(r"[./:@\\]")
 _HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z]{2})")
 _VERSION = re.compile(rf"(?<!{_WORD})[vV](?=[0-9]+\.[0-9])")
 
-# Possessive throughout: each word is read once, so hostile text costs no more than prose.
+# Possessive quantifiers read each word once, so hostile text costs no more than prose.
 _IDENTIFIER = re.compile(
     rf"(?<!{_WORD})(?:"
     rf"{_WORD}++(?>(?:[-_./:@\\]{_WORD}++)+)"
@@ -241,7 +236,7 @@ _IDENTIFIER = re.compile(
 )
 
 
-# Compiled when a text needs them: together they take 8 ms, and every command would.
+# Compiled on first use, as compiling both would delay every command by 8 ms.
 @cache
 def _unspaced_run() -> re.Pattern[str]:
     return re.compile(f"[{_UNSPACED}]+")
@@ -256,7 +251,7 @@ _RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
 _IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
 _WORD_PIECE = rf"(?P<word>{_WORD}+)"
 
-# Normalising sorts piled-up marks in quadratic time, and no word has so many.
+# Normalization sorts successive marks in quadratic time, and no word has more than 30.
 _PILE = re.compile(r"([\W\uff9e\uff9f]{30})[\W\uff9e\uff9f]+")
 
 # Soft hyphen, grapheme joiner, Hebrew and Arabic vowel points, tatweel, variation selectors.
@@ -265,20 +260,20 @@ _SILENT = re.compile(
     "\ufe00-\ufe0f\U000e0100-\U000e01ef]"
 )
 _LETTERS_AND_NUMBERS, _MARKS = ("L", "N"), ("Mn", "Mc", "Co")
-_CACHED_SIGNS = 16_384  # characters
+_MAX_UNIFIED = 16_384  # most cached characters
 
 
-class _Signs(dict[int, str]):
-    """A cached translation table to unified text: a character, a space, or nothing."""
+class _Unified(dict[int, str]):
+    """A cached table for `str.translate`, which maps to the character, a space, or nothing."""
 
     def __missing__(self, point: int) -> str:
-        unified_sign = _unified_sign(chr(point))
-        if len(self) < _CACHED_SIGNS:
-            self[point] = unified_sign
-        return unified_sign
+        unified = _unified_character(chr(point))
+        if len(self) < _MAX_UNIFIED:
+            self[point] = unified
+        return unified
 
 
-def _unified_sign(character: str) -> str:
+def _unified_character(character: str) -> str:
     if _SILENT.match(character):
         return ""
     category = unicodedata.category(character)
@@ -286,7 +281,7 @@ def _unified_sign(character: str) -> str:
     return character if in_words else " "
 
 
-_SIGNS = _Signs({point: chr(point) for point in range(128)})
+_UNIFIED = _Unified({point: chr(point) for point in range(128)})
 
 
 def _in_base_forms(text: str) -> str:
@@ -301,7 +296,7 @@ def _in_base_forms(text: str) -> str:
 
 
 def _paired(run: re.Match[str]) -> str:
-    # The last character stands alone too, so that every single character is the start of a token.
+    # The last character is also a token, so that every character begins one.
     text = run.group()
     return f" {' '.join(pairs(text))} {text[-1] if len(text) > 1 else ''} "
 
@@ -329,17 +324,17 @@ class Columns(NamedTuple):
 
 
 class End:
-    """The end of a memory's content, which the next ones in its session may borrow."""
+    """The end of a memory's content, which the next memories in its session may borrow."""
 
     __slots__ = ("_prepared", "text")
 
     def __init__(self, content: str) -> None:
-        self.text = borrowed([content]) if content else None
+        self.text = end_of(content) if content else None
         self._prepared: str | None = None
 
     @classmethod
     def of(cls, text: str | None, prepared: str) -> "End":
-        """One that is known."""
+        """Restore a stored end; `prepared` is its indexed text."""
         end = cls("")
         end.text, end._prepared = text, prepared
         return end
@@ -351,9 +346,9 @@ class End:
 
 
 class Prepared(NamedTuple):
-    """The words of a text as the index takes them, without those that it borrows."""
+    """The text of a memory as indexed, without its context."""
 
-    of: object  # the text
+    source: object  # the original text
     features: Features
     title: str
     content: str
@@ -363,7 +358,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(
-    of: object,
+    source: object,
     title: str,
     content: str,
     tags: Iterable[str],
@@ -376,15 +371,15 @@ def prepared(
     else:
         words, end = content_with_end(content, features)
     title, tag_words = indexed(title, features), tags_column(tags, features)
-    return Prepared(of, features, title, words, tag_words, borrows(content, features), end)
+    return Prepared(source, features, title, words, tag_words, borrows(content, features), end)
 
 
 def columns(
     title: str, content: str, tags: Iterable[str], before: Iterable[End], features: Features
 ) -> Columns:
-    """The entry of a memory, with the ends of those before it in the session, oldest first.
+    """Return the indexed text of a memory, given the ends before it in the session, oldest first.
 
-    They are read only if it borrows from them.
+    The ends are read only if the memory borrows from them.
     """
     words = prepared(None, title, content, tags, features)
     borrowed = context(before, features) if words.borrows else ""
@@ -393,7 +388,7 @@ def columns(
 
 def context(before: Iterable[End], features: Features) -> str:
     ends = [it for it in before if it.text is not None]
-    # Beyond ASCII, what is prepared may depend on the text before it.
+    # Preparing a non-ASCII text may depend on the text before it.
     if all(it.text.isascii() for it in ends if it.text):
         return "\n".join(it.prepared(features) for it in ends)
     return indexed("\n".join(it.text or "" for it in ends), features)
@@ -404,9 +399,9 @@ def tags_column(tags: Iterable[str], features: Features) -> str:
 
 
 def content_with_end(content: str, features: Features) -> tuple[str, End]:
-    """A content as it is tokenized, and its end.
+    """Return the prepared content and its end.
 
-    In ASCII no word reaches over white space: so the end is prepared once, for both.
+    In ASCII no word crosses white space, so the end is prepared only once, for both.
     """
     end = End(content)
     text, stripped = end.text or "", content.rstrip()
@@ -417,11 +412,11 @@ def content_with_end(content: str, features: Features) -> tuple[str, End]:
     return f"{start}{end.prepared(features)}{content[len(stripped) :]}", end
 
 
-MAX_DEPTH = 100  # of what is taken
+MAX_DEPTH = 100  # most nested objects and arrays of accepted JSON
 
 
 def words_of(value: str) -> str:
-    """A line for each of them, in their order; what is no JSON is taken as it is."""
+    """Return the names, texts and numbers of a JSON value, one per line; other text as it is."""
     try:
         parsed = json.loads(value)
     except (ValueError, RecursionError):
@@ -434,11 +429,11 @@ def words_of(value: str) -> str:
 
 
 def object_of(text: str) -> dict[str, Any]:
-    """The object in a row; ValueError if it is damaged, or could not be written again."""
+    """Parse a stored JSON object; ValueError if it is damaged, or could not be stored again."""
     parsed = _DECODER.decode(text)
     if not isinstance(parsed, dict):
         raise ValueError
-    if "\\u" in text:  # which may say half of a character
+    if "\\u" in text:  # an escape may be a lone surrogate, which cannot be encoded
         json.dumps(parsed, ensure_ascii=False).encode()
     if text.count("{") + text.count("[") > MAX_DEPTH and depth_of(parsed) > MAX_DEPTH:
         raise ValueError
@@ -466,7 +461,7 @@ def depth_of(value: object) -> int:
 
 
 def leaves(value: object) -> Iterator[object]:
-    """Every name in a value of JSON, and every value that holds no other, in their order."""
+    """Yield every name and every scalar of a JSON value, in order."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name

@@ -1,4 +1,4 @@
-"""Rows of the full-text index: which a caller may see, a query to them, and the groups of areas."""
+"""Rows of the full-text index: visible rows, queries to them, and the groups of areas."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -24,14 +24,14 @@ from ..memory.space import (
 )
 from ..memory.table import Connection, Dialect, FilteredTable, Table
 from .query import Query, Term
-from .text import NEIGHBOURS
+from .text import NEIGHBORS
 
-AREA = 40  # bits of a row number below its area: room for the ids of memories
-MOST_IDS = 1 << AREA  # a thousand saves a second for 34 years
-ID = MOST_IDS - 1  # the bits of a row number that are a memory's id
+AREA = 40  # the area starts at this bit of a row number; the lower bits have the memory's id
+MOST_IDS = 1 << AREA  # enough for a thousand saves a second over 34 years
+ID = MOST_IDS - 1  # mask of the id in a row number
 
 Row = int
-"""Where a memory lies in the index: its area, which is its project's, and its id."""
+"""A row number of the index: the area, which is the project's, and the memory's id."""
 
 
 def row_number(area: int, memory: int) -> Row:
@@ -53,33 +53,30 @@ def memory_of(row: Row) -> MemoryId:
 Span = tuple[int, int]
 """The first and the last row number of a range."""
 
-PRIOR = 1 << 62  # the row number at which the prior begins, behind all areas
+PRIOR = 1 << 62  # the first row number of the prior, after all areas
 _GLOBALS = span_of(GLOBAL_AREA)
 PROJECTS = (row_number(GLOBAL_AREA + 1, 0), PRIOR - 1)
 
 Hides = Callable[[str], str]
-"""The condition under which the memory with an id is hidden."""
+"""Returns the SQL condition under which a memory is hidden, for an expression of its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleRows:
-    """Ranges of row numbers in partitions, a condition on `memories m`, and what is hidden there.
-
-    The conditions name some of the values.
-    """
+    """Ranges of row numbers by partition, with conditions on the memories in them."""
 
     spans: dict[int, list[Span]]
-    condition: str
+    condition: str  # on `memories m`
     hidden: tuple[Hides, ...]
-    is_alone: bool  # whether words are weighed within the ranges alone
-    values: Mapping[str, object]
+    is_alone: bool  # whether word statistics come from these ranges only
+    values: Mapping[str, object]  # the parameters of the conditions
 
 
 class Visibility(FilteredTable):
-    """Which rows are visible in one transaction.
+    """The rows that are visible in one transaction.
 
-    `of_projects` tells the partitions that hold projects, with the first; `is_made` whether there
-    is a partition with a number.
+    `of_projects` returns the partitions of projects, including FIRST; `is_made` whether a
+    partition exists.
     """
 
     def __init__(
@@ -97,9 +94,9 @@ class Visibility(FilteredTable):
         self._known: dict[Filter, VisibleRows] = {}
 
     def of(self, filter_: Filter) -> VisibleRows:
-        """The rows of a filter. A project lies in one partition, and so do all global memories."""
+        """Return a filter's rows. A project is in one partition, as are all global memories."""
         if filter_ not in self._known:
-            # As long as there is nothing to leave out, nothing does.
+            # Without memories to hide, queries get no conditions.
             hides = expired if self._moment.has.unswept else None, self._hides_superseded(filter_)
             self._known[filter_] = VisibleRows(
                 spans=self._spans(filter_), condition=self._condition(filter_),
@@ -109,7 +106,7 @@ class Visibility(FilteredTable):
         return self._known[filter_]
 
     def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
-        if filter_.is_elsewhere:  # which has an area of its own
+        if filter_.is_elsewhere:  # outside of projects, each space has its own area
             row = self._execute(
                 f"""SELECT s.id, s.area, s.partition
                       FROM spaces s
@@ -132,15 +129,15 @@ class Visibility(FilteredTable):
         if location is None:
             return {FIRST: [_GLOBALS]}
         area, number, has_globals = location
-        # A range without memories is left out: each costs a search.
+        # A range without memories is omitted, as each costs a search.
         globals_too = has_globals and filter_.scope is None
         return {number: [span_of(area), _GLOBALS] if globals_too else [span_of(area)]}
 
     def _location(self, project: Project) -> tuple[int, int, bool] | None:
-        """The project's area and partition, and whether there are global memories.
+        """Return the project's area and partition, and whether global memories exist.
 
-        None if the project never had a memory of its own, or the caller does not
-        act on it: not even the ranks of global memories tell the two apart.
+        None if the project has never had a memory of its own, or if the caller may not act on
+        it, so that not even the ranks of global memories reveal which.
         """
         if not self._projects.match(project):
             return None
@@ -167,13 +164,13 @@ class Visibility(FilteredTable):
     def _require_partition(
         self, space: int, area: int, number: int, project: Project | None = None
     ) -> None:
-        """DamagedRow for a space that is in no partition of the index."""
+        """Raise DamagedRow for a space that is in no partition of the index."""
         require_place(space, area, number, project)
         if not self._is_made(number):
             raise DamagedRow("spaces", space, "partition", project_or_this(project))
 
     def _condition(self, filter_: Filter) -> str:
-        """What the ranges do not say already."""
+        """Return the conditions of a filter that the ranges do not imply."""
         on_memories = self._on_memories(filter_, "m")
         if filter_.is_elsewhere:
             return on_memories
@@ -184,29 +181,26 @@ class Visibility(FilteredTable):
         return f" AND m.space_id IN ({spaces}){on_memories}"
 
 
-ALL = -1  # a limit
+ALL = -1  # as a LIMIT, all rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexQuery:
-    """A tier's query to each visible partition; how deep it looks, and how many gain.
-
-    With `own` it looks for the own words of memories alone.
-    """
+    """A tier's query to each visible partition."""
 
     tier: Tier
     query: Query
-    own: bool
-    gaining: int
-    depth: int
+    own: bool  # whether only the memories' own words match
+    gaining: int  # how many of the best gain from their followers
+    depth: int  # of each sentence; or ALL
     visible: VisibleRows
 
     @classmethod
     def of(cls, tier: Tier, query: Query, visible: VisibleRows, limit: int) -> "IndexQuery":
-        """The query of a tier whose best `limit` memories are looked for."""
+        """Return the query for the best `limit` memories of a tier."""
         first = gaining(tier, query)
-        is_alone = tier is Tier.EVERY or len(query.sentences) == 1
-        depth = max(limit, first) if is_alone else sentence_depth(query, limit)
+        is_single = tier is Tier.EVERY or len(query.sentences) == 1
+        depth = max(limit, first) if is_single else sentence_depth(query, limit)
         return cls(
             tier=tier, query=query, own=tier is Tier.EVERY, gaining=first,
             depth=ALL if depth is None else depth, visible=visible,
@@ -228,7 +222,7 @@ class IndexQuery:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What the index holds of one live memory: prepared text, by column."""
+    """The prepared text of one live memory in the index, by column."""
 
     area: int
     title: str
@@ -238,15 +232,15 @@ class Document:
 
     @property
     def own(self) -> str:
-        """The memory's own words, without those that it borrows."""
+        """The memory's own words, without its context."""
         return "\n".join((self.title, self.content, self.tags))
 
 
 class Borrowing(Table):
-    """Which memories borrow from each other, in one transaction."""
+    """Finds memories that borrow from each other, in one transaction."""
 
     def borrowers(self, memory: MemoryId) -> list[MemoryId]:
-        """The memories that borrow from a memory: its next ones in the session."""
+        """Return the memories that borrow from a memory: the next ones in its session."""
         return self._scalars(
             f"""SELECT n.id
                   FROM memories m
@@ -254,22 +248,22 @@ class Borrowing(Table):
                     ON n.session_id = m.session_id AND n.space_id = m.space_id
                  WHERE m.id = :id AND n.id > m.id AND {indexed("n")}
               ORDER BY n.id
-                 LIMIT {NEIGHBOURS}""",
+                 LIMIT {NEIGHBORS}""",
             id=memory,
         )
 
 
 class Groups(Table):
-    """The groups of one transaction, by the numbers that spaces have as `partition`."""
+    """Groups of areas in one transaction, by number, which spaces have as `partition`."""
 
-    def place(self, group: IndexGroup) -> int:
-        """The number for a new area.
+    def number_for(self, group: IndexGroup) -> int:
+        """Return the group number for a new area.
 
-        Several areas share one until it has enough of them or of their memories: the more
-        memories, the better is known what a word is worth, and the more a search costs.
+        Areas share a number until it has enough areas or memories: more memories give better
+        word statistics, but make a search cost more.
         """
         first, last = NUMBERS[group][0], NUMBERS[group][-1]
-        found = self._execute(
+        row = self._execute(
             """SELECT partition, count(DISTINCT area)
                  FROM spaces
                 WHERE partition = (SELECT max(partition)
@@ -279,9 +273,9 @@ class Groups(Table):
             first=first,
             last=last,
         ).fetchone()
-        if found is None:
+        if row is None:
             return first
-        newest, areas = found
+        newest, areas = row
         if areas < MOST_PROJECTS and not self.holds(newest, MOST_MEMORIES):
             return int(newest)
         if newest < last:
@@ -297,7 +291,7 @@ class Groups(Table):
         return min(range(first, last + 1), key=lambda number: (used.get(number, 0), number))
 
     def holds(self, number: int, count: int) -> bool:
-        """Whether the projects of a group have so many live memories, or more."""
+        """Whether a group has at least `count` live memories."""
         return self._exists(
             f"""SELECT 1
                   FROM spaces s
@@ -309,24 +303,23 @@ class Groups(Table):
         )
 
     def oversized(self) -> list[tuple[int, int, int]]:
-        """For each group that is too large, the area of its smallest project or store.
+        """Return (area, group, memories of the others) of each oversized group's smallest area.
 
-        With the group, and how many memories the others there have; none whose move would
-        take long.
+        Areas that would take long to move are left out.
         """
         rows = self._execute(
-            f"""SELECT area, partition, beside - memories
+            f"""SELECT area, partition, total - memories
                   FROM (SELECT s.area, s.partition, count(*) AS memories,
-                               sum(count(*)) OVER (PARTITION BY s.partition) AS beside,
+                               sum(count(*)) OVER (PARTITION BY s.partition) AS total,
                                count(*) OVER (PARTITION BY s.partition) AS areas,
                                row_number() OVER (PARTITION BY s.partition
-                                                  ORDER BY count(*), s.area) AS place
+                                                  ORDER BY count(*), s.area) AS size_rank
                           FROM spaces s
                           JOIN memories m {self._sql.hint("memories_in_space")}
                             ON m.space_id = s.id
                          WHERE s.partition IS NOT NULL AND {indexed("m")}
                       GROUP BY s.area, s.partition) sizes
-                 WHERE areas > 1 AND beside > {OVERSIZED} AND place = 1 AND memories <= {MOVABLE}
+                 WHERE areas > 1 AND total > {OVERSIZED} AND size_rank = 1 AND memories <= {MOVABLE}
               ORDER BY memories, area"""
         )
         return rows.fetchall()

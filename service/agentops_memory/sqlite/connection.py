@@ -26,11 +26,11 @@ from ..errors import Busy, DamagedRow, Unavailable, reason
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Known
+from ..recall.cache import AreaKey as Area
 from ..recall.cache import Changes, NewMemory, Token
-from ..recall.cache import Place as Area
 from ..recall.features import ALL, Features
 from ..recall.stems import Stems
-from .dialect import decoded, is_damage, primary_code, registered
+from .dialect import decoded, is_damage, primary_code, register_functions
 
 T = TypeVar("T")
 
@@ -123,7 +123,7 @@ def connect(
     try:
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
-        registered(database, features)
+        register_functions(database, features)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
         if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage

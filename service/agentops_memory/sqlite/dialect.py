@@ -1,8 +1,8 @@
-"""SQLite's own way of saying things: its dialect, our SQL functions, and what its errors mean.
+"""SQLite's dialect, our SQL functions, and the meaning of its errors.
 
-A row with a text that is no UTF-8 is damaged: reading its columns raises Unreadable. To find
-out which row it is costs a call for each text and each row, so a connection does it from the first
-text on that it cannot decode.
+A row with a text that is not UTF-8 is damaged: reading its columns raises Unreadable. Finding
+the row costs a call for each text and each row, so a connection does it only after the first
+text that it cannot decode.
 """
 
 import json
@@ -60,7 +60,7 @@ _REFUSALS: dict[int, tuple[type[Refusal], str]] = {
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what SQLite refuses as a Refusal; what is left is a fault of the program."""
+    """Raise SQLite's errors as Refusals; any other error is a fault of the program."""
     try:
         yield
     except sqlite3.Error as error:
@@ -68,15 +68,15 @@ def translated() -> Iterator[None]:
         if code not in _REFUSALS:
             raise
         refusal, sentence = _REFUSALS[code]
-        if refusal is not Damaged:  # which is logged once, not with each request
-            # Logged and raised: the caller is told to retry, and only the operator can help.
+        if refusal is not Damaged:  # damage is logged once, not for each request
+            # Logged and raised, as the caller can only retry: the operator has to act.
             log.warning("the database refused", extra={"code": error.sqlite_errorname})
         raise refusal(sentence) from error
 
 
 @contextmanager
 def refusing(path: Path) -> Iterator[None]:
-    """Raise as StartRefused why the file at the path cannot be used."""
+    """Raise StartRefused with the reason if the file at the path cannot be used."""
     try:
         yield
     except (sqlite3.DatabaseError, OSError) as error:
@@ -85,7 +85,7 @@ def refusing(path: Path) -> Iterator[None]:
         raise StartRefused(sentence) from error
 
 
-# What SQLite says of a table that is not there, and FTS5 of one of its own.
+# Beginnings of errors about a missing table, of SQLite or of FTS5 for one of its own.
 _MISSING = ("no such table", "vtable constructor failed", "SQL logic error")
 
 
@@ -94,33 +94,33 @@ def is_damage(error: BaseException) -> bool:
 
 
 def primary_code(error: BaseException) -> int:
-    """SQLite's result code of an error, without its detail; 0 for one of Python's own."""
+    """Return SQLite's primary result code of an error, or 0 for an error of Python."""
     code: int = getattr(error, "sqlite_errorcode", 0)
-    # Each constraint of ours fails with a detail: without one, FTS5's own tables are damaged. And
-    # the tables that statements name are there, unless someone has dropped one.
+    # Our constraints fail with an extended code; without one, FTS5's own tables are damaged.
+    # All tables in our statements exist, unless someone has dropped one.
     is_missing = code == sqlite3.SQLITE_ERROR and str(error).startswith(_MISSING)
     is_damage = is_missing or code == sqlite3.SQLITE_CONSTRAINT
     return sqlite3.SQLITE_CORRUPT if is_damage else code & 0xFF
 
 
 class IndexBehind(RunAgain):
-    """Memories wait for the full-text index that a reader asks."""
+    """A reader needs a full-text index for which memories are pending."""
 
 
 class NeedsTransactionOfItsOwn(RunAgain):
-    """Work must not share a commit: it makes a table, or is long."""
+    """Work must not share a commit because it creates a table, or is long."""
 
 
 class Undecodable(RunAgain):
-    """A text was no UTF-8. From now on the connection finds out in which row."""
+    """A text was not UTF-8. From now on the connection finds the row."""
 
 
 class NotText(bytes):
-    """A text that is no UTF-8."""
+    """A text that is not UTF-8."""
 
 
 class _Undecoded(tuple[Any, ...]):
-    """A row with such a text; its other columns can be read one by one."""
+    """A row with a NotText; its other columns can be read one by one."""
 
     __slots__ = ()
 
@@ -146,7 +146,7 @@ def read_text(text: bytes) -> str | NotText:
 
 
 class Decoding:
-    """Inside, a text that the connection cannot decode is Undecodable; entered by each read."""
+    """Within, a text that cannot be decoded raises Undecodable; each read enters this."""
 
     __slots__ = ("_database",)
 
@@ -157,7 +157,7 @@ class Decoding:
         pass
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        # Python's own errors, of decoding, have no code of SQLite.
+        # Only Python's decoding errors have no SQLite code.
         if isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode"):
             self._database.text_factory = read_text
             self._database.row_factory = lambda _, row: (
@@ -166,11 +166,11 @@ class Decoding:
             raise Undecodable from error
 
 
-PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # a word that no text has: `unified` drops it
+PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # no text has this word, as `unified` drops it
 
 
 def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
-    # RETURNING would double what an INSERT costs.
+    # RETURNING would double the cost of an INSERT.
     cursor = cast(sqlite3.Cursor, connection.execute(statement, parameters))
     return cursor.lastrowid or 0
 
@@ -182,7 +182,7 @@ def _inserted_all(
     insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
     cast(sqlite3.Connection, connection).executemany(insert, rows)
     ((last,),) = connection.execute("SELECT last_insert_rowid()", {})
-    return range(last - len(rows) + 1, last + 1)  # nobody else inserts meanwhile
+    return range(last - len(rows) + 1, last + 1)  # no other connection can insert meanwhile
 
 
 def _gathered(*values: str) -> str:
@@ -213,7 +213,7 @@ SQLITE = Dialect(
 
 
 class SqliteTable(Table):
-    """A table that only SQLite has."""
+    """A table that exists only in SQLite."""
 
     _connection: sqlite3.Connection
 
@@ -222,11 +222,11 @@ class SqliteTable(Table):
         self._sql = SQLITE
 
 
-def registered(database: sqlite3.Connection, features: Features = ALL) -> None:
-    """Make the functions known to a connection. All are pure.
+def register_functions(database: sqlite3.Connection, features: Features = ALL) -> None:
+    """Register our SQL functions, all pure, with a connection.
 
-    Those that take what rows hold take its bytes: of a text that is no UTF-8, SQLite's
-    adapter could not make a string.
+    Functions of column values take bytes, because Python's adapter cannot convert a text that
+    is not UTF-8.
     """
     functions: dict[str, tuple[int, Callable[..., str | int]]] = {
         "indexed_text": (1, lambda text: indexed(decoded(text), features)),

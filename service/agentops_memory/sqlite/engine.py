@@ -41,8 +41,8 @@ from ..memory.erasure import ReceiptTable
 from ..memory.rows import Uids
 from ..memory.space import USUAL, Retentions
 from ..recall.cache import DatabaseIndex, IndexCache
+from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
-from ..recall.held_reads import HeldReads
 from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,
@@ -71,7 +71,7 @@ from .open_files import (
     size_at,
 )
 from .partitions import Purge
-from .search import index_in_memory, load_wanted
+from .search import index_in_memory, load_requested
 from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
 
 P = ParamSpec("P")
@@ -375,7 +375,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     _clock: Callable[[], datetime]
     _transaction: Callable[..., SqliteTransaction]
     _index: DatabaseIndex
-    cached_reads: HeldReads
+    cached_reads: CachedReads
     is_damaged: bool = False  # as far as is known
     _storing: asyncio.Task[None] | None = None
 
@@ -405,7 +405,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         async with (
             opened_file(path, clock(), features, upgrading) as (database, files),
             readers(
-                path, features, files.require_own_log, partial(load_wanted, index=index)
+                path, features, files.require_own_log, partial(load_requested, index=index)
             ) as reading,
             serving(Writer(database, files, QUEUE, QUEUE_TIMEOUT, committed, index)) as writer,
         ):
@@ -444,7 +444,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
             # Memory has what waits for the index, too.
-            load = partial(self._readers.run, partial(load_wanted, index=self._index))
+            load = partial(self._readers.run, partial(load_requested, index=self._index))
             for catch_up in (load, self._writer.index_now):
                 with suppress(IndexBehind):
                     return await self._readers.run(transaction)
@@ -527,7 +527,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         """
         with self._translated(caller):
             is_done = await self._scrub()
-            self._index.keep(await self._readers.run(token_of))  # nothing that others erased
+            self._index.refresh(await self._readers.run(token_of))  # nothing that others erased
             return is_done
 
     @contextmanager

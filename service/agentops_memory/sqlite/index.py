@@ -28,7 +28,7 @@ from ..recall.cache import Changes, NewMemory, Token
 from ..recall.features import Feature, Features
 from ..recall.stems import Entry, by_letter
 from ..recall.text import (
-    NEIGHBOURS,
+    NEIGHBORS,
     Columns,
     End,
     Prepared,
@@ -112,7 +112,7 @@ class Index(SqliteTable):
             none=GLOBAL_AREA,
             last=LAST_AREA,
         )
-        return next_area, self.partitions.place(space.traits.index)
+        return next_area, self.partitions.number_for(space.traits.index)
 
     def prepare(self, area: int) -> None:
         if area == UNINDEXED_AREA:
@@ -143,7 +143,7 @@ class Index(SqliteTable):
                 # The next memories of its session may borrow its end.
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
-                    known[:] = [*known[1 - NEIGHBOURS :], words.end]
+                    known[:] = [*known[1 - NEIGHBORS :], words.end]
         if self._most and (waiting := len(self._waiting())) > self._most:
             self.flush(AT_ONCE, may_stop=waiting < 2 * self._most)
 
@@ -265,7 +265,7 @@ class Index(SqliteTable):
                      WHERE n.session_id = :session AND n.space_id = :space AND n.id < :id
                            AND {indexed("n")}
                   ORDER BY n.id DESC
-                     LIMIT {NEIGHBOURS}""",
+                     LIMIT {NEIGHBORS}""",
                 session=memory.session,
                 space=space,
                 id=before,
@@ -452,7 +452,7 @@ class Index(SqliteTable):
         self.require_own_rules()
         self.flush()
         for area, number, others in self.partitions.oversized():
-            target = self.partitions.place(group_of(number))
+            target = self.partitions.number_for(group_of(number))
             # A project that made the other as large would be moved to and fro forever.
             if target != number and not self.partitions.holds(target, others):
                 self._move(area, number, target)
@@ -511,7 +511,7 @@ class Index(SqliteTable):
         ).fetchall()
         for area, kind, project in areas:
             group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
-            self.partitions.assign(area, self.partitions.place(group))
+            self.partitions.assign(area, self.partitions.number_for(group))
 
     def _move(self, area: int, source: int, target: int) -> None:
         self.partitions.make(target)
@@ -536,7 +536,7 @@ def _words(memory: Memory, features: Features) -> Prepared:
     text = memory.text
     if isinstance(memory, PreparedMemory):
         words = memory.prepared
-        if words.of is text and words.features == features:
+        if words.source is text and words.features == features:
             return words
     is_json = memory.space.traits.is_json
     return prepared(text, text.title, text.content, text.tags, features, is_json=is_json)

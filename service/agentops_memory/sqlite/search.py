@@ -1,4 +1,4 @@
-"""Recall by FTS5 and its BM25, or by what is in memory of its index."""
+"""Search by FTS5 and its BM25, or by the in-memory index."""
 
 import json
 import logging
@@ -20,9 +20,9 @@ from ..memory.space import GLOBAL_AREA
 from ..recall.area import Row as MemoryRow
 from ..recall.area import drafted
 from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
+from ..recall.cached_reads import Ranking
 from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
-from ..recall.held_reads import Ranking
 from ..recall.query import Corrections, Piece, Term
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
 from ..recall.stems import BORROWED, Entry, Stems, Vocabulary, likely_in
@@ -50,15 +50,15 @@ from .partitions import (
     table,
 )
 
-LONGEST = timedelta(seconds=30)  # that reading a group into memory takes
-NEVER = 1 << 62  # microseconds
-TOTALS = 1  # the row of FTS5's data that counts rows, and words by column
+LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
+NEVER = 1 << 62  # an expiry in microseconds
+TOTALS = 1  # the row of FTS5's data with the number of rows, and of words by column
 
 log = logging.getLogger(__name__)
 
 
 def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
-    """The index in memory of one database, with nothing in it; of all features, or of none."""
+    """Return an empty in-memory index of a database, disabled unless all features are on."""
     stems = Stems()  # used under the lock of the index
     return DatabaseIndex(
         cache if features == ALL else IndexCache(0),
@@ -67,19 +67,19 @@ def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
     )
 
 
-def load_wanted(database: sqlite3.Connection, index: DatabaseIndex) -> None:
-    """Read what prompts ask for into memory, if there is anything; when nobody waits for it."""
+def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
+    """Load the next requested part of the index into memory, while no request waits for it."""
     with index.queue.next() as number:
         if number is None:
             return
         try:
-            with in_snapshot(database, LONGEST):
+            with in_snapshot(database, LOAD_TIMEOUT):
                 _load(database, index, number)
         except (Damaged, Unreadable, ValueError, OverflowError, sqlite3.Error) as error:
-            log.debug("A project is not held in memory: %s", error)
-            index.queue.refuse(number)
+            log.debug("A part of the index was not loaded into memory: %s", error)
+            index.queue.defer(number)
         except BaseException:
-            index.queue.refuse(number)
+            index.queue.defer(number)
             raise
 
 
@@ -93,15 +93,15 @@ def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> No
     if stored.computed:
         index.computed.append((token, stored.computed))
     if not is_same:
-        raise Damaged("The index does not hold what the memories say.")
+        raise Damaged("The index differs from the memories.")
 
 
 class _Stored(SqliteTable):
-    """What is loaded of a database, in one snapshot."""
+    """The rows to load from a database, in one snapshot."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         super().__init__(connection)
-        self.computed: dict[MemoryId, Entry] = {}  # of memories whose stems are not stored
+        self.computed: dict[MemoryId, Entry] = {}  # entries of memories without stored stems
 
     def require_own_rules(self) -> None:
         if not self._number("SELECT rules = own_rules() FROM index_rules"):
@@ -111,7 +111,7 @@ class _Stored(SqliteTable):
         return set(self._scalars("SELECT area FROM spaces WHERE partition = :it", it=partition))
 
     def rows(self, area: int) -> Iterator[tuple[MemoryRow, str]]:
-        """The memories of an area by id, with their stems; Damaged by an unreadable expiry."""
+        """Yield an area's memories by id with their stems; Damaged if an expiry is unreadable."""
         memories = self._execute(
             f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
                        t.stems
@@ -124,19 +124,19 @@ class _Stored(SqliteTable):
         ).fetchall()
         memories.sort(key=itemgetter(0))
         superseded: dict[MemoryId, list[int]] = {}
-        for older, end in self._superseded(area):
-            superseded.setdefault(older, []).append(NEVER if end is None else end)
+        for older, expiry in self._superseded(area):
+            superseded.setdefault(older, []).append(NEVER if expiry is None else expiry)
         missing = [row[0] for row in memories if row[-1] is None]
         entries = self._entries(missing) if missing else {}
         self.computed |= entries
         for id_, space, session, created_at, expires_at, pinned_at, stems in memories:
             end_of(id_, expires_at)
-            by = tuple(superseded.get(id_, ()))
-            row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, by)
+            expiries = tuple(superseded.get(id_, ()))
+            row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, expiries)
             yield row, entries[id_].stored if stems is None else stems
 
     def _superseded(self, area: int) -> list[tuple[MemoryId, int | None]]:
-        """Memories of an area that others supersede, and when each of those expires."""
+        """Return the superseded memories of an area with the expiry of each superseding one."""
         return self._execute(
             f"""SELECT x.older_id, l.expires_at
                   FROM supersessions x
@@ -149,34 +149,34 @@ class _Stored(SqliteTable):
         ).fetchall()
 
     def totals(self, partition: int) -> Totals:
-        """How many rows the index holds in a partition, and how many words."""
+        """Count the rows and the words of a partition, including pending memories."""
         name = table(partition)
         row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
         count, *words = numbers(row[0]) if row else (0,)
-        waiting = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
-        more = sum(it.length for it in waiting.values())
-        return Totals(count + len(waiting), sum(words) + more)
+        pending = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
+        more = sum(it.length for it in pending.values())
+        return Totals(count + len(pending), sum(words) + more)
 
     def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
-        """The entries of memories whose stems are not stored, as of an older format."""
+        """Compute the entries of memories without stored stems, as in an older format."""
         stems = known_stems(self._connection)
         documents = Documents(self._connection, Partitions(self._connection, is_alone=False))
         return entries_of(stems, documents.of(memories))
 
 
-# No more rows of a term are counted than show that it is frequent.
+# Counting stops once it shows that a term is frequent.
 _COUNTS = """
-    SELECT wanted.key,
+    SELECT requested.key,
            (SELECT count(*)
               FROM (SELECT 1
                       FROM {0}
-                     WHERE {0} MATCH wanted.value AND rowid BETWEEN :first AND :last
+                     WHERE {0} MATCH requested.value AND rowid BETWEEN :first AND :last
                      LIMIT :most))
-      FROM json_each(:matches) wanted"""
+      FROM json_each(:matches) requested"""
 
 
 def matches(query: IndexQuery) -> tuple[str, ...]:
-    """What each sentence matches, as FTS5 reads it; for every word the whole text is one."""
+    """Return the FTS5 expression of each sentence, or one of the whole text for every word."""
     if query.tier is Tier.EVERY:
         texts: tuple[str, ...] = (" AND ".join(f"({_piece(it)})" for it in query.query.every),)
     else:
@@ -190,7 +190,7 @@ def _weighted(name: str, weights: tuple[float, ...]) -> str:
 
 def _sentence(at: int, number: int, query: IndexQuery) -> str:
     name, condition = table(number), query.visible.condition
-    # CROSS JOIN: the full-text index leads. Led by memories, every row would ask it again.
+    # CROSS JOIN makes the full-text index the outer table, else it is queried for each memory.
     id_ = f"({name}.rowid & {ID})"
     hidden = "".join(f" AND NOT {hides(id_)}" for hides in query.visible.hidden)
     narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {ID}{condition}" * bool(condition)
@@ -221,7 +221,7 @@ def any_of(terms: Iterable[Term]) -> str:
 
 
 def in_columns(columns: Sequence[str], match: str) -> str:
-    """The same in these columns alone."""
+    """Restrict an FTS5 expression to these columns."""
     return f"{{{' '.join(columns)}}} : ({match})"
 
 
@@ -232,19 +232,19 @@ def _piece(piece: Piece) -> str:
 
 
 def _term(term: Term) -> str:
-    """It is quoted, so that none of it is syntax."""
+    """Return a quoted term, no part of which can be syntax."""
     return f'"{term.text}" *' if term.starts else f'"{term.text}"'
 
 
-# By FTS5's own scores, what a word is worth would tell of all that share a partition.
+# Not FTS5's own scores, whose statistics would reveal words of others in the partition.
 WEIGHTS = {"{title tags}": NAMED, "content": SAID}
 
 
-AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
+RESERVED = timedelta(seconds=1)  # of a read's time limit, for its work after a search timeout
 
 
 class SqliteSearch(SqliteTable, Search):
-    """Search by what FTS5 holds of words, and what is in memory of that."""
+    """Search by FTS5, or by the in-memory index where it has the area."""
 
     def __init__(
         self,
@@ -259,18 +259,18 @@ class SqliteSearch(SqliteTable, Search):
         SqliteTable.__init__(self, connection)
         lookup, stems = RowLookup(connection, SQLITE), known_stems(connection)
         Search.__init__(self, memories, visibility, lookup, stems)
-        self.met_damage = False  # where something else could stand in
+        self.met_damage = False  # even if the newest memories replaced the matches
         self._end = begun + READ_LIMIT.total_seconds()
         self._may_be_behind = may_be_behind
         self._complete = set[int]()
-        self._missing = set[int]()  # groups that memory cannot tell of
-        self._index = None if index is None or index.holds_nothing else index
-        self._alone_words: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
-        self._lines: dict[frozenset[int], Mapping[str, str] | None] = {}  # by areas
+        self._missing = set[int]()  # groups that the in-memory index lacks
+        self._index = None if index is None or index.is_disabled else index
+        self._cached_words: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
+        self._lines: dict[frozenset[int], Mapping[str, str] | None] = {}  # of stems, by areas
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
-        latest = self._end - AFTERWARDS.total_seconds()
+        latest = self._end - RESERVED.total_seconds()
         end = min(time.monotonic() + timeout.total_seconds(), latest)
         interrupt_at(self._connection, end)
         try:
@@ -287,7 +287,7 @@ class SqliteSearch(SqliteTable, Search):
 
     @contextmanager
     def _cached(self, visible: VisibleRows) -> Iterator[tuple[Group, list[Weights]] | None]:
-        """The areas of a filter, for this reader alone; None where memory cannot tell."""
+        """Yield a filter's group and areas under the lock, or None if they are not in memory."""
         location, index = self._location(visible), self._index
         if location is None or index is None:
             yield None
@@ -299,20 +299,20 @@ class SqliteSearch(SqliteTable, Search):
                 yield group, group.weights_of(areas)
         if group is None:
             self._missing.add(number)
-            index.queue.want(number, self._size_of(number))
+            index.queue.request(number, self._memories_of(number))
             yield None
             return
         index.grew(READ_BYTES)
 
     def _location(self, visible: VisibleRows) -> tuple[int, list[int]] | None:
-        """The group and the areas of a filter; None if memory is known not to tell of them."""
+        """Return a filter's group and areas, or None if they cannot be in memory."""
         if self._index is None or len(visible.spans) != 1 or visible.is_alone:
             return None
         ((number, spans),) = visible.spans.items()
         areas = [area_of(first) for first, last in spans if area_of(first) == area_of(last)]
         return (number, areas) if number not in self._missing and len(areas) == len(spans) else None
 
-    def _size_of(self, number: int) -> int:
+    def _memories_of(self, number: int) -> int:
         block = self._execute(
             f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}"
         ).fetchone()
@@ -340,21 +340,21 @@ class SqliteSearch(SqliteTable, Search):
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
             if query.visible.is_alone:
-                yield sentences(query, self._alone(query), self._lookup)
+                yield sentences(query, self._area_words(query), self._lookup)
             else:
-                yield self._of_sentences(query, number)
+                yield self._best_of_sentences(query, number)
 
     def _require_complete(self, number: int) -> None:
-        """IndexBehind while memories wait for a partition, unless it may be."""
+        """Raise IndexBehind if memories are pending for a partition, unless that is allowed."""
         if not self._may_be_behind and number not in self._complete:
             if Partitions(self._connection, is_alone=False).waiting(number):
                 if self._index is not None:
-                    self._index.queue.want(number)  # memory has what waits, and is there sooner
+                    self._index.queue.request(number)  # it includes pending memories
                 raise IndexBehind
             self._complete.add(number)
 
-    def _of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
-        """The best of each sentence in a partition."""
+    def _best_of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
+        """Return the best of each sentence in a partition."""
         self._require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         each = (_sentence(at, number, query) for at in range(len(best)))
@@ -364,18 +364,18 @@ class SqliteSearch(SqliteTable, Search):
             best[at].append((score, id_))
         return best
 
-    def _of_terms(
+    def _term_scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> dict[MemoryId, dict[Term, TermScore]]:
-        """What the terms add to the scores of memories in a partition."""
+        """Return the terms' scores for memories in a partition."""
         name = table(number)
         scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
         matches = [_term(it) for it in terms]
         scored = self._execute(
-            f"""SELECT wanted.key, {name}.rowid & {ID}, {scores}
-                  FROM json_each(:matches) wanted
+            f"""SELECT requested.key, {name}.rowid & {ID}, {scores}
+                  FROM json_each(:matches) requested
                  CROSS JOIN {name}
-                 WHERE {name} MATCH wanted.value AND {name}.rowid BETWEEN :first AND :last
+                 WHERE {name} MATCH requested.value AND {name}.rowid BETWEEN :first AND :last
                        AND +{name}.rowid IN (SELECT value FROM json_each(:rows))""",
             matches=json.dumps(
                 [in_columns(OWN_COLUMNS, it) if query.own else it for it in matches]
@@ -389,32 +389,32 @@ class SqliteSearch(SqliteTable, Search):
             added.setdefault(id_, {})[terms[at]] = term_score(score, limit, parts)
         return added
 
-    def _alone(self, query: IndexQuery) -> FoundWords:
-        """The words that are weighed within one area alone."""
+    def _area_words(self, query: IndexQuery) -> FoundWords:
+        """Return the query's words with statistics of one area only."""
         ((number, (span,)),) = query.visible.spans.items()
         key = number, span, tuple(dict.fromkeys(query.terms))
-        if key not in self._alone_words:  # both tiers of a search ask for the same
-            self._alone_words[key] = self._look(*key)
-        return self._alone_words[key]
+        if key not in self._cached_words:  # both tiers of a search read the same words
+            self._cached_words[key] = self._read_words(*key)
+        return self._cached_words[key]
 
-    def _look(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
+    def _read_words(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
         self._require_complete(number)
         name, (first, last) = table(number), span
         pairs = [(term, field) for term in terms for field in WEIGHTS]
         occurrences = self._execute(
-            f"""SELECT wanted.key, t.rowid
-                  FROM json_each(:matches) wanted
+            f"""SELECT requested.key, t.rowid
+                  FROM json_each(:matches) requested
                  CROSS JOIN {name} t
-                 WHERE {name} MATCH wanted.value AND t.rowid BETWEEN :first AND :last""",
+                 WHERE {name} MATCH requested.value AND t.rowid BETWEEN :first AND :last""",
             matches=json.dumps([f"{field} : {any_of([term])}" for term, field in pairs]),
             first=first,
             last=last,
         )
-        often: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
+        frequencies: dict[Term, dict[MemoryId, float]] = {term: {} for term in terms}
         rows: set[int] = set()
         for key, row in occurrences:
             (term, field), memory = pairs[key], memory_of(row)
-            often[term][memory] = often[term].get(memory, 0.0) + WEIGHTS[field]
+            frequencies[term][memory] = frequencies[term].get(memory, 0.0) + WEIGHTS[field]
             rows.add(row)
         sizes = self._execute(
             f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",
@@ -428,8 +428,8 @@ class SqliteSearch(SqliteTable, Search):
             first=first,
             last=last,
         )
-        having = {term: len(it) for term, it in often.items()}
-        return FoundWords(Totals.alone(count), often, having, lengths)
+        document_counts = {term: len(it) for term, it in frequencies.items()}
+        return FoundWords(Totals.alone(count), frequencies, document_counts, lengths)
 
     def _corrections(self, words: Collection[str], visible: VisibleRows) -> Corrections:
         with self._cached(visible) as cached:
@@ -439,21 +439,21 @@ class SqliteSearch(SqliteTable, Search):
                 stems = {it: group.vocabulary.number(stem_of[it]) for it in words}
                 ranking.look_up(stems.values())
                 known = ranking.known(stems.values())
-                forms = self._stems.compared.of([it for it in words if stems[it] not in known])
+                forms = self._stems.compared.get_all([it for it in words if stems[it] not in known])
                 return ranking.corrections(it for it in forms.items() if it[1])
         return super()._corrections(words, visible)
 
-    def _having(self, words: Collection[str], visible: VisibleRows) -> set[str]:
+    def _existing(self, words: Collection[str], visible: VisibleRows) -> set[str]:
         lines = self._gathered(visible)
         if lines is None:
-            return super()._having(words, visible)
+            return super()._existing(words, visible)
         stems = self._stems.of(words).items()
         return {word for word, it in stems if it and f" {it} " in lines.get(it[0], "")}
 
     def _without_absent(self, query: IndexQuery) -> IndexQuery:
-        """The same without terms that none of the memories has, by what is known of them.
+        """Return the query without terms that no visible memory is known to have.
 
-        They add nothing, but FTS5 would count the rows of other projects that have them.
+        They score nothing, but FTS5 would count the rows of other projects with them.
         """
         lines, known = self._gathered(query.visible), self._stems.known
         if lines is None:
@@ -479,7 +479,7 @@ class SqliteSearch(SqliteTable, Search):
         return {it for form in forms for it in likely_in(lines.get(form[0], ""), form)}
 
     def _gathered(self, visible: VisibleRows) -> Mapping[str, str] | None:
-        """The gathered stems by first letter; None where those of some memories are missing."""
+        """Return the gathered stems by first letter, or None if some memories' are missing."""
         spans = list(chain.from_iterable(visible.spans.values()))
         if any(area_of(first) != area_of(last) for first, last in spans):
             return None
@@ -529,4 +529,4 @@ class SqliteSearch(SqliteTable, Search):
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[list[list[Scored]], dict[MemoryId, dict[Term, TermScore]]]:
-        return self._of_sentences(query, number), self._of_terms(query, number, terms, rows)
+        return self._best_of_sentences(query, number), self._term_scores(query, number, terms, rows)

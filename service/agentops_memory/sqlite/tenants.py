@@ -26,8 +26,8 @@ from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..memory.erasure import held
 from ..memory.memory import undeleted
 from ..memory.space import Counted, Retentions, StorageStats, in_a_session
+from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
-from ..recall.held_reads import HeldReads
 from .connection import change, connect, sizes_of
 from .dialect import SQLITE, primary_code, translated
 from .engine import SqliteEngine, SqliteMaintenance
@@ -163,7 +163,7 @@ class TenantsEngine(SqliteMaintenance):
         """For what is done by the clock: it opens no database, and keeps none open."""
         return OpenOnly(self)
 
-    def held(self, tenant: TenantId) -> HeldReads | None:
+    def held(self, tenant: TenantId) -> CachedReads | None:
         """The reads of a tenant's database that memory answers, if it is open."""
         if tenant == DEFAULT_TENANT:
             return self._default.cached_reads

@@ -32,8 +32,8 @@ from ..memory.sessions import SessionTable
 from ..memory.space import GLOBAL_AREA, Project, place_of
 from ..memory.table import Known
 from ..recall.cache import DatabaseIndex, Token
+from ..recall.cached_reads import CachedReads, ProjectLocation, StoredReads
 from ..recall.features import Features
-from ..recall.held_reads import HeldReads, Place, Stored
 from ..recall.visibility import Visibility
 from .connection import (
     Check,
@@ -210,7 +210,7 @@ class SqliteStored(SqliteTable):
             return None
         return self._token
 
-    def area_of(self, project: Project) -> Place | None:
+    def location(self, project: Project) -> ProjectLocation | None:
         with translated():
             row = place_of(self._connection, project)
             if row is None:
@@ -220,7 +220,7 @@ class SqliteStored(SqliteTable):
                 f"SELECT id FROM spaces WHERE project = :project AND area = {GLOBAL_AREA}",
                 project=project,
             )
-            return Place(group, area, frozenset(spaces))
+            return ProjectLocation(group, area, frozenset(spaces))
 
     def summaries(self, project: Project, most: int) -> list[str]:
         with translated():
@@ -232,14 +232,14 @@ class SqliteStored(SqliteTable):
 
 
 @contextmanager
-def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[HeldReads]:
+def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[CachedReads]:
     """The reads of a database that memory answers, over a connection of their own."""
     connection = connect(path, busy_timeout=NO_WAIT, is_strict=True)
     with closing(connection):
         read_only(connection)
         it = SqliteStored(connection, files)
-        stored = Stored(it.token, it.area_of, it.summaries, it.texts)
-        yield HeldReads(index, stored, known_stems(connection))
+        stored = StoredReads(it.token, it.location, it.summaries, it.texts)
+        yield CachedReads(index, stored, known_stems(connection))
 
 
 MEMBERS = 64  # of a batch

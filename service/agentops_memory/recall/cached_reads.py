@@ -1,8 +1,6 @@
-"""Contexts and searches of one project from memory alone, on the thread of the event loop.
+"""Contexts and searches of one project from the in-memory index, on the event loop's thread.
 
-What is not in memory, or is not as of now, is left to a transaction, which answers the same.
-
-The best memories for a query among areas in memory.
+A read is left to a transaction, which answers the same, if the index is missing or outdated.
 """
 
 from array import array
@@ -20,7 +18,7 @@ from ..memory.space import GLOBAL_AREA, Project
 from ..memory.table import PastStep
 from ..secrets.redaction import Rules
 from .cache import READ_BYTES, DatabaseIndex, Token
-from .group import Group, Stem, StemPiece, Weights, Where
+from .group import Group, Stem, StemIndexes, StemPiece, Weights
 from .query import (
     MAX_PROMPT,
     MAX_TERMS,
@@ -30,22 +28,22 @@ from .query import (
     Corrections,
     Query,
     chunk_of,
+    parse_query,
     sentences,
-    understood,
     weight,
 )
 from .recall import SUMMARIES
 from .stems import UNKNOWN, Stems, Vocabulary
 
 Hidden = Sequence[Collection[int]]
-"""Of each area the places of memories that are left out."""
+"""The positions of hidden memories, by area."""
 
 Sentences = Sequence[tuple[Sequence[Stem], float]]
-"""The stems of each sentence, and what it weighs beside the others."""
+"""The stems and the weight of each sentence."""
 
 
 class Ranking:
-    """The rankings of one request among some areas of a group."""
+    """The rankings of one request in some areas of a group."""
 
     def __init__(
         self, parts: Sequence[Weights], vocabulary: Vocabulary, hidden: Hidden | None = None
@@ -53,43 +51,37 @@ class Ranking:
         self._parts = parts
         self._vocabulary = vocabulary
         self._hidden = hidden or [()] * len(parts)
-        self._where: list[Where] = [{} for _ in parts]
-        # Of one area the places are ordered as the ids are, and cost less.
-        self._lone = parts[0].area if len(parts) == 1 else None
+        self._indexes: list[StemIndexes] = [{} for _ in parts]
+        # In a single area, positions stand for ids: they have the same order and cost less.
+        self._only_area = parts[0].area if len(parts) == 1 else None
 
     def look_up(self, stems: Iterable[Stem]) -> None:
-        """Find where stems are in the areas, before the first lookup."""
-        for part, where in zip(self._parts, self._where, strict=True):
-            where.update(part.where(stems))
+        """Find the stems in the areas; required before `known` and `any`."""
+        for part, indexes in zip(self._parts, self._indexes, strict=True):
+            indexes.update(part.indexes(stems))
 
     def known(self, stems: Collection[Stem]) -> set[Stem]:
-        """Those that a memory has, of stems that were looked up."""
+        """Return the looked-up stems that any memory has."""
         known: set[Stem] = set()
-        for part, where in zip(self._parts, self._where, strict=True):
-            known.update(where.keys() & stems)
+        for part, indexes in zip(self._parts, self._indexes, strict=True):
+            known.update(indexes.keys() & stems)
             known.update(part.area.added.keys() & stems)
         return known
 
     def any(self, sentences: Sentences, limit: int) -> list[Scored]:
-        """The best memories with any of the stems; the first gain by those that follow them.
-
-        The stems were looked up.
-        """
+        """Return the best memories with any of the looked-up stems, with gains for the first."""
         if len(sentences) == 1:
-            best = self._lowest(sentences[0][0], max(limit, GAINING))
+            best = self._best_scores(sentences[0][0], max(limit, GAINING))
         else:
             depth = max(limit, SENTENCE_DEPTH)
-            lowest = [self._lowest(stems, depth) for stems, _ in sentences]
+            lowest = [self._best_scores(stems, depth) for stems, _ in sentences]
             best = combined(lowest, [weight for _, weight in sentences])
         first, others = best[:GAINING], best[GAINING : max(limit, GAINING)]
         best = [*self._with_gains(first), *others][:limit]
-        return [(score, self._lone.ids[at]) for score, at in best] if self._lone else best
+        return [(score, self._only_area.ids[at]) for score, at in best] if self._only_area else best
 
     def every(self, pieces: Sequence[StemPiece], limit: int) -> list[Scored]:
-        """The best memories in whose own words every piece is.
-
-        That are all parts of a piece, or one of its joined forms.
-        """
+        """Return the best memories whose own words have every piece (see `Weights.every`)."""
         scored: list[Scored] = []
         for weights, hidden in zip(self._parts, self._hidden, strict=True):
             ids = weights.area.ids
@@ -101,7 +93,7 @@ class Ranking:
         return sorted(scored)[:limit]
 
     def corrections(self, words: Iterable[tuple[str, str]]) -> Corrections:
-        """What words may have meant that no memory has, each with the form that is compared."""
+        """Return corrections of unknown words, given with their compared forms."""
         corrections: dict[str, tuple[str, ...]] = {}
         for word, form in islice(words, MOST_WORDS):
             near = self._vocabulary.near(form)
@@ -114,37 +106,34 @@ class Ranking:
         return corrections
 
     def counts(self, stems: Collection[Stem]) -> dict[int, int]:
-        """How many memories have each of the stems among their own words, if any."""
+        """Count the memories with each stem in their own words; stems without any are left out."""
         counts: dict[int, int] = {}
-        often = self._vocabulary.often_own
+        frequencies = self._vocabulary.own_frequencies
         for part in self._parts:
             area = part.area
-            for stem in {*part.where(stems), *(it for it in stems if it in area.added)}:
-                count = sum([often[code] > 0 for code in area.codes_of(stem)])
+            for stem in {*part.indexes(stems), *(it for it in stems if it in area.added)}:
+                count = sum([frequencies[code] > 0 for code in area.codes_of(stem)])
                 if count:
                     counts[stem] = counts.get(stem, 0) + count
         return counts
 
-    def _lowest(self, stems: Sequence[Stem], depth: int) -> list[Scored]:
-        """The scores of the memories with any of the stems, best first; so many of them.
-
-        Places stand for the ids of one area.
-        """
+    def _best_scores(self, stems: Sequence[Stem], depth: int) -> list[Scored]:
+        """Return the `depth` best memories with any of the stems; positions in a single area."""
         scored: list[Scored] = []
-        for part, where, hidden in zip(self._parts, self._where, self._hidden, strict=True):
-            names: Sequence[Any] = range(len(part.area.ids)) if self._lone else part.area.ids
-            best = part.best(stems, where, depth, hidden)
-            scored += [(-1.0 * it, names[position]) for it, position in best]
+        for part, indexes, hidden in zip(self._parts, self._indexes, self._hidden, strict=True):
+            ids: Sequence[Any] = range(len(part.area.ids)) if self._only_area else part.area.ids
+            best = part.best(stems, indexes, depth, hidden)
+            scored += [(-1.0 * it, ids[position]) for it, position in best]
         scored.sort()
         return scored[:depth]
 
     def _with_gains(self, best: Sequence[Scored]) -> list[Scored]:
-        """The best again, each with what those of them add that are the next two in its session."""
+        """Re-rank the best: each gains by the next two memories of its session if also listed."""
         next_, second = FOLLOWING
         gains: dict[int, float] = {}
         for area in [it.area for it in self._parts]:
             slots, ids, top = area.slots, area.ids, len(area.ids)
-            if self._lone:
+            if self._only_area:
                 by_slot = {slots[it[1]]: it for it in best}
             else:
                 places = [(bisect_left(ids, it[1]), it) for it in best]
@@ -159,41 +148,41 @@ class Ranking:
         return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])
 
 
-MOST, CHUNK = 3_000_000, 100  # characters that are remembered, and what a chunk has beside its own
-NO_WORD, NOT_PLAIN = -1, -2  # instead of a word; below them are those of several words
+MAX_CACHED, CHUNK_OVERHEAD = 3_000_000, 100  # characters of all chunks, counting 100 extra each
+NO_WORD, NOT_PLAIN = -1, -2  # in place of a word; lower numbers stand for several words
 
 Word = int
-"""Twice the number of a word, and one more where it may be misspelt."""
+"""Twice the number of a word, plus one if it may be misspelt."""
 
 
 class ParsedPrompt(NamedTuple):
-    """What a prompt is ranked by."""
+    """The words by which a prompt is ranked."""
 
-    sentences: list[tuple[list[int], float]]  # the words of each, and what it weighs
+    sentences: list[tuple[list[int], float]]  # the words and the weight of each
     doubtful: list[int]  # words that may be misspelt, in order
-    is_plain: bool  # whether each word is a piece
+    is_plain: bool  # whether each word is one piece
 
 
 class PromptWords(dict[str, Word]):
-    """The word of each chunk of text between white space, as a number.
+    """The word of each whitespace-separated chunk of text, as a number.
 
-    Under load most time goes into reading objects that are in no cache of the processor. NO_WORD
-    for a stop word, NOT_PLAIN where it takes more to tell. Used under the lock of the index.
+    Numbers, because under load most time is spent on cache misses. NO_WORD is a stop word,
+    NOT_PLAIN needs the full parser. Used under the lock of the index.
     """
 
     def __init__(self, vocabulary: Vocabulary, stem_of: Mapping[str, str]) -> None:
         super().__init__()
         self.texts: list[str] = []  # by word
-        self.stems = array("i")  # their numbers in the vocabulary, by word
+        self.stems = array("i")  # stem numbers, by word
         self._words: dict[str, int] = {}
-        self._several: list[Sequence[Word]] = [()] * 3  # of chunks like identifiers
-        self._size = 0  # in characters, about
+        self._multi_word: list[Sequence[Word]] = [()] * 3  # words of chunks such as identifiers
+        self._size = 0  # approximate characters
         self._vocabulary = vocabulary
         self._stem_of = stem_of
-        self._gone = vocabulary.gone
+        self._generation = vocabulary.generation
 
     def __missing__(self, text: str) -> Word:
-        self._size += CHUNK + len(text)
+        self._size += CHUNK_OVERHEAD + len(text)
         chunk = chunk_of(text)
         if any(it.endswith(PREFIX) or not self._stem_of[it] for it in chunk.terms):
             word = NOT_PLAIN
@@ -203,26 +192,26 @@ class PromptWords(dict[str, Word]):
             words = [2 * self._word(it) + (it in chunk.doubtful) for it in chunk.terms]
             word = words[0]
             if len(words) > 1 or not chunk.pieces[0].parts:
-                self._several.append(words)
-                word = 1 - len(self._several)
+                self._multi_word.append(words)
+                word = 1 - len(self._multi_word)
         self[text] = word
         return word
 
     def parsed(self, prompt: str) -> ParsedPrompt | None:
-        """A prompt by its words; None with a prefix, or a word that the index takes apart."""
+        """Parse a prompt; None if it has a prefix, or a word that the tokenizer splits."""
         self._catch_up()
         return self._of_chunks(prompt[:MAX_PROMPT]) or self._of_terms(prompt)
 
     def _of_chunks(self, prompt: str) -> ParsedPrompt | None:
-        """As most prompts are: plain text that there is room for."""
+        """Parse plain text of few terms, as most prompts are; None for others."""
         parsed, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
-        is_plain, several = True, self._several
+        is_plain, several = True, self._multi_word
         for sentence in sentences(prompt):
             chunks = dict.fromkeys(sentence.split())
             if not chunks:
                 continue
             marked = [it for it in map(self.__getitem__, chunks) if it != NO_WORD]
-            if not marked or not sentence.isascii():  # all are stop words
+            if not marked or not sentence.isascii():  # stop words only, or not plain
                 return None
             if min(marked) < 0:
                 if NOT_PLAIN in marked:
@@ -244,11 +233,11 @@ class PromptWords(dict[str, Word]):
         return ParsedPrompt(weighed, doubtful, is_plain)
 
     def _of_terms(self, prompt: str) -> ParsedPrompt | None:
-        query = understood(prompt)
+        query = parse_query(prompt)
         if any(it.starts or not self._stem_of[it.text] for it in query.terms):
             return None
-        weighed = [([self._word(it.text) for it in terms], by) for terms, by in query.sentences]
-        return ParsedPrompt(weighed, [*map(self._word, query.doubtful)], is_plain=False)
+        parsed = [([self._word(it.text) for it in its], weight) for its, weight in query.sentences]
+        return ParsedPrompt(parsed, [*map(self._word, query.doubtful)], is_plain=False)
 
     def _word(self, text: str) -> int:
         word = self._words.get(text)
@@ -259,37 +248,37 @@ class PromptWords(dict[str, Word]):
             number = self._vocabulary.number(stem)
             self.stems.append(number)
             if number == UNKNOWN:
-                self._vocabulary.unknown.setdefault(stem, []).append(word)
+                self._vocabulary.unnumbered.setdefault(stem, []).append(word)
         return word
 
     def _catch_up(self) -> None:
-        """Follow what the vocabulary has come to know since, or knows no longer."""
+        """Follow stems that the vocabulary has added or forgotten."""
         vocabulary = self._vocabulary
-        if self._size > MOST or self._gone != vocabulary.gone:
+        if self._size > MAX_CACHED or self._generation != vocabulary.generation:
             self.clear()
             self.texts, self.stems, self._words = [], array("i"), {}
-            self._several, self._size = [()] * 3, 0
-            vocabulary.unknown, vocabulary.came = {}, []
-            self._gone = vocabulary.gone
-        for word, number in vocabulary.came:
+            self._multi_word, self._size = [()] * 3, 0
+            vocabulary.unnumbered, vocabulary.numbered = {}, []
+            self._generation = vocabulary.generation
+        for word, number in vocabulary.numbered:
             self.stems[word] = number
-        vocabulary.came.clear()
+        vocabulary.numbered.clear()
 
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer", bound=Sized)
 
-LONGEST_LINE = 2_000  # bytes of a rendered memory that is remembered
-# Memories of a project that are ranked on the event loop's thread, which serves nobody meanwhile:
-# 0.1 ms for a hundred; more are ranked by a reader's.
-MOST_ON_LOOP = 10_000
-# Seconds that the event loop waits for a reader to let memory go. If it did not, each request
-# that a reader answers would send those beside it to the readers, too, which keep it for longer.
+LONGEST_LINE = 2_000  # most bytes of a rendered memory that is cached
+# Larger projects are ranked by a reader thread, as the event loop serves no other request
+# meanwhile: a hundred memories take 0.1 ms.
+MAX_ON_LOOP = 10_000
+# Seconds that the event loop waits for a reader to release the index. Without this, each read by
+# a reader would divert concurrent requests to the readers, which then hold the lock for longer.
 LOCK_TIMEOUT = 0.001
 
 
-class Place(NamedTuple):
-    """Where a project is in the index, and the spaces of the global memories that name it."""
+class ProjectLocation(NamedTuple):
+    """The index area of a project, and the spaces of its own global memories."""
 
     group: int
     area: int
@@ -297,34 +286,34 @@ class Place(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
-    """Looks into the database of the index, of some microseconds each."""
+class StoredReads:
+    """Reads of the indexed database, which take some microseconds each."""
 
     token: Callable[[], Token | None]
-    """Of the newest committed state; None where it is not known at once."""
-    place: Callable[[Project], Place | None]
-    """Where a project is; None if it has no memory of its own."""
+    """The newest committed state, or None if it cannot be read at once."""
+    location: Callable[[Project], ProjectLocation | None]
+    """The location of a project, or None if it has no memory of its own."""
     summaries: Callable[[Project, int], list[str]]
-    """The newest of a project, so many at most."""
+    """The newest session summaries of a project, up to a limit."""
     texts: Callable[[Sequence[MemoryId]], list[Shown]]
 
 
-class Plain(NamedTuple):
-    """A context or a search of one project, without anything else."""
+class PlainRead(NamedTuple):
+    """A context or a search of one project, without any other parameters."""
 
-    projects: Patterns  # of the caller
+    projects: Patterns  # that the caller may read
     project: Project
     text: str
     limit: int
     now: int  # microseconds since 1970
-    rules: Rules | None = None  # of redaction, if what is rendered depends on them
+    rules: Rules | None = None  # of redaction, if rendering depends on them
 
 
 Render = Callable[[Shown], bytes]
 
 
-class HeldRead(NamedTuple):
-    """What memory answers, best first: each memory with its rank and why it is there, its line."""
+class CachedRead(NamedTuple):
+    """An answer from the in-memory index: memories, best first, and their rendered lines."""
 
     hits: list[tuple[MemoryId, float, Method]]
     lines: list[bytes]
@@ -334,46 +323,46 @@ class HeldRead(NamedTuple):
 
 
 @dataclass(slots=True)
-class HeldReads:
-    """The reads of one database that memory answers."""
+class CachedReads:
+    """The reads of one database that its in-memory index answers."""
 
     index: DatabaseIndex
-    stored: Stored
+    stored: StoredReads
     stems: Stems
     _words: PromptWords = field(init=False)
 
     def __post_init__(self) -> None:
         self._words = PromptWords(self.index.vocabulary, self.stems.known)
 
-    def context(self, question: Plain, render: Render) -> HeldRead | None:
-        """As `recall.context` without more than these; None where memory cannot tell.
+    def context(self, request: PlainRead, render: Render) -> CachedRead | None:
+        """Answer as `recall.context` would, or return None if the index cannot answer.
 
-        What is rendered is remembered with the memory.
+        Rendered lines are cached with the index.
         """
         if not self.index.lock.acquire(timeout=LOCK_TIMEOUT):
             return None
         try:
-            answer = self._context(question, render)
+            answer = self._context(request, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
         return answer
 
-    def search(self, question: Plain, render: Render) -> HeldRead | None:
-        """As `recall.search` without more than these."""
+    def search(self, request: PlainRead, render: Render) -> CachedRead | None:
+        """Answer as `recall.search` would, or return None if the index cannot answer."""
         if not self.index.lock.acquire(timeout=LOCK_TIMEOUT):
             return None
         try:
-            answer = self._search(question, render)
+            answer = self._search(request, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
         return answer
 
-    def _context(self, question: Plain, render: Render) -> HeldRead | None:
-        project, limit = question.project, question.limit
-        reading = self._reading(question)
-        best = reading.best(question.text, limit) if reading else None
+    def _context(self, request: PlainRead, render: Render) -> CachedRead | None:
+        project, limit = request.project, request.limit
+        reading = self._reading(request)
+        best = reading.best(request.text, limit) if reading else None
         if reading is None or best is None:
             return None
         summaries = self.index.summaries.get(project)
@@ -390,11 +379,11 @@ class HeldReads:
         lines = reading.rendered([it[0] for it in hits], self.stored, render, "lines")
         if lines is None:
             return None
-        return HeldRead(hits, lines, reading.steps, reading.corrections, summaries)
+        return CachedRead(hits, lines, reading.steps, reading.corrections, summaries)
 
-    def _search(self, question: Plain, render: Render) -> HeldRead | None:
-        reading = self._reading(question)
-        ranked = reading.every_then_any(question.text, question.limit) if reading else None
+    def _search(self, request: PlainRead, render: Render) -> CachedRead | None:
+        reading = self._reading(request)
+        ranked = reading.every_then_any(request.text, request.limit) if reading else None
         if reading is None or ranked is None:
             return None
         lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
@@ -404,34 +393,34 @@ class HeldReads:
         for score, id_ in ranked:
             floor = max(floor, score)
             hits.append((id_, floor, Method.FULL_TEXT))
-        return HeldRead(hits, lines, reading.steps, {})
+        return CachedRead(hits, lines, reading.steps, {})
 
-    def _reading(self, question: Plain) -> "Reading | None":
-        index, project = self.index, question.project
-        if not index.parts or not question.projects.match(project):
+    def _reading(self, request: PlainRead) -> "Reading | None":
+        index, project = self.index, request.project
+        if not index.parts or not request.projects.match(project):
             return None
         token = self.stored.token()
         if token is None or not index.is_at(token):
             return None
-        if question.rules is not None:
-            index.render_by(question.rules)
-        location = index.places.get(project)
+        if request.rules is not None:
+            index.set_rules(request.rules)
+        location = index.locations.get(project)
         if location is None:
-            location = self.stored.place(project)
+            location = self.stored.location(project)
             if location is None:
                 return None
-            index.places[project] = location
+            index.locations[project] = location
         group = index.group(location.group)
-        if group is None or group.memories_of(location.area) > MOST_ON_LOOP:
+        if group is None or group.memories_of(location.area) > MAX_ON_LOOP:
             return None
-        return Reading(group, location, self._words, self.stems, question.now)
+        return Reading(group, location, self._words, self.stems, request.now)
 
 
 class Reading:
-    """One request to the areas of a project."""
+    """A read of one project's areas."""
 
     def __init__(
-        self, group: Group, location: Place, words: PromptWords, stems: Stems, now: int
+        self, group: Group, location: ProjectLocation, words: PromptWords, stems: Stems, now: int
     ) -> None:
         self._vocabulary = group.vocabulary
         self._words = words
@@ -444,25 +433,25 @@ class Reading:
         self.corrections: Corrections = {}
 
     def best(self, prompt: str, limit: int) -> list[Scored] | None:
-        """The best of each sentence; None for what has to be looked for in another way."""
+        """Return the best memories for a prompt, or None if a transaction must answer."""
         parsed = self._words.parsed(prompt)
         if parsed is None:
             return None
-        sentences, _ = self._looked_up_as_corrected(parsed)
+        sentences, _ = self._corrected_sentences(parsed)
         return self._best(sentences, limit) if sentences else []
 
     def every_then_any(self, text: str, limit: int) -> list[Scored] | None:
-        """The best in which every word is, then others; None as of `best`, and of a path."""
+        """Return memories with every word, then with any; None as `best` does, or for a path."""
         parsed = self._words.parsed(text) if "/" not in text else None
         if parsed is None or not parsed.sentences:
             return None
         if parsed.is_plain:
-            sentences, meant = self._looked_up_as_corrected(parsed)
+            sentences, corrected = self._corrected_sentences(parsed)
             every = dict.fromkeys(chain.from_iterable([words for words, _ in parsed.sentences]))
             stem_of = self._words.stems
-            pieces: list[StemPiece] = [((stem_of[it],), meant.get(it, ())) for it in every]
+            pieces: list[StemPiece] = [((stem_of[it],), corrected.get(it, ())) for it in every]
         else:
-            sentences, pieces = self._of_query(understood(text))
+            sentences, pieces = self._query_stems(parse_query(text))
         ranked = self.step("store.fts", "every", self._ranking.every, pieces, limit)
         if len(ranked) < limit:
             first = {id_ for _, id_ in ranked}
@@ -472,10 +461,10 @@ class Reading:
     def _best(self, sentences: Sentences, limit: int) -> list[Scored]:
         return self.step("store.fts", "best", self._ranking.any, sentences, limit)
 
-    def _looked_up_as_corrected(
+    def _corrected_sentences(
         self, parsed: ParsedPrompt
     ) -> tuple[list[tuple[list[Stem], float]], dict[int, list[Stem]]]:
-        """The stems of each sentence, those included that a word may have meant; and these."""
+        """Return the stems of each sentence with corrections, and those of each corrected word."""
         stem_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
         sentences = [([stem_of[it] for it in words], weight) for words, weight in parsed.sentences]
         for stems, _ in sentences:
@@ -495,30 +484,31 @@ class Reading:
             texts = [text_of[it] for it in words]
             terms = chain.from_iterable(corrections.get(it, ()) for it in texts)
             new = [it for it in dict.fromkeys(terms) if it not in texts]
-            stems.extend(self._looked_up(new) or ())
+            stems.extend(self._look_up(new) or ())
         return sentences, {
-            missing[it]: self._looked_up(those) or [] for it, those in corrections.items()
+            missing[it]: self._look_up(words) or [] for it, words in corrections.items()
         }
 
-    def _of_query(self, query: Query) -> tuple[list[tuple[list[Stem], float]], list[StemPiece]]:
-        """The same of a query in which a piece has several words."""
+    def _query_stems(self, query: Query) -> tuple[list[tuple[list[Stem], float]], list[StemPiece]]:
+        """Return the corrected stems of a query's sentences and pieces."""
         texts = [it.text for it in query.terms]
-        stems = self._looked_up(texts) or []
+        stems = self._look_up(texts) or []
         known = self._ranking.known(stems)
         stem_of = dict(zip(texts, stems, strict=True))
         missing = [it for it in query.doubtful if stem_of[it] not in known]
         if missing and (corrections := self._corrections(missing)):
             query = query.corrected(corrections)
             texts = [it.text for it in query.terms]
-            stem_of = dict(zip(texts, self._looked_up(texts) or [], strict=True))
+            stem_of = dict(zip(texts, self._look_up(texts) or [], strict=True))
         pieces: list[StemPiece] = [
             ([stem_of[it.text] for it in parts], [stem_of[it.text] for it in joined])
             for parts, joined in query.every
         ]
-        return [([stem_of[it.text] for it in of], by) for of, by in query.sentences], pieces
+        sentences = [([stem_of[it.text] for it in its], weight) for its, weight in query.sentences]
+        return sentences, pieces
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
-        """The newest of the project, then of all that are visible, to fill up."""
+        """Return the newest memories of the project, then of all visible ones, as backfill."""
         newest: list[MemoryId] = []
         for spaces in (self._location.global_spaces, None):
             if len(but) + len(newest) < limit:
@@ -529,7 +519,7 @@ class Reading:
     def _newest(
         self, limit: int, but: Collection[MemoryId], spaces: Collection[int] | None
     ) -> list[MemoryId]:
-        """Of the project's own and of the global memories in some spaces, or in all."""
+        """Return the newest memories of the project and of global `spaces`, or of all if None."""
         newest: list[tuple[int, MemoryId]] = []
         for part, hidden in zip(self._parts, self._hidden, strict=True):
             area = part.area
@@ -544,7 +534,7 @@ class Reading:
         return [id_ for _, id_ in newest[:limit] if id_ not in but][: limit - len(but)]
 
     def pinned(self, most: int) -> list[MemoryId]:
-        """The pinned ones, those first that were pinned first."""
+        """Return pinned memories, by the time of pinning."""
         pins = [
             (at, part.area.ids[position])
             for part, hidden in zip(self._parts, self._hidden, strict=True)
@@ -554,9 +544,9 @@ class Reading:
         return [id_ for _, id_ in sorted(pins)[:most]] if pins else []
 
     def rendered(
-        self, ids: Sequence[MemoryId], stored: Stored, render: Render, kind: str
+        self, ids: Sequence[MemoryId], stored: StoredReads, render: Render, kind: str
     ) -> list[bytes] | None:
-        """Each memory as it was rendered first; None if one is gone."""
+        """Return each memory rendered, from the cache if possible; None if one is gone."""
         known = [getattr(it.area, kind) for it in self._parts] or [{}]
         try:
             return [known[0][id_] for id_ in ids]
@@ -576,15 +566,15 @@ class Reading:
         self, name: str, match: str | None, find: Callable[P, Answer],
         *args: P.args, **kwargs: P.kwargs,
     ) -> Answer:  # fmt: skip
-        """What is found, with the time it takes noted for a span."""
+        """Return what `find` does, and record its duration for a span."""
         began = time_ns()
         result = find(*args, **kwargs)
         attributes = {"memory.fts.match": match, "memory.search.result_count": len(result)}
         self.steps.append(PastStep(name, began, time_ns(), attributes))
         return result
 
-    def _looked_up(self, texts: Sequence[str]) -> list[Stem] | None:
-        """The stem of each text, found in the areas; None if the index takes one apart."""
+    def _look_up(self, texts: Sequence[str]) -> list[Stem] | None:
+        """Look up the stem of each text; None if the tokenizer splits one."""
         stems = list(map(self._stems.known.__getitem__, texts))
         if "" in stems:
             return None
@@ -594,6 +584,6 @@ class Reading:
         return numbers
 
     def _corrections(self, missing: Iterable[str]) -> Corrections:
-        """What words may have meant that no memory has."""
-        forms = self._stems.compared  # of a few at most: each that is new costs 40 us
+        """Return corrections of words that no memory has."""
+        forms = self._stems.compared  # read lazily: each new form costs 40 us
         return self._ranking.corrections((it, forms[it]) for it in missing if forms[it])
