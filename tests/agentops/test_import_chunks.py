@@ -24,6 +24,7 @@ import pytest
 from agentops_memory.agentops import transfer
 from agentops_memory.agentops.reader import Reader
 from agentops_memory.agentops.transfer import (
+    BRIEF,
     CHUNK,
     SLICE_CONTENDED,
     Document,
@@ -45,13 +46,13 @@ from agentops_memory.memory.sessions import open_session
 from agentops_memory.memory.space import Project
 from agentops_memory.recall.features import Feature
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite import SqliteEngine, transaction
 from agentops_memory_client.contract.models import Imported
 
 from ..support import raw
 from ..support.engine import opened
 from ..support.engines import rows, storage_at
-from ..support.files import assert_sound
+from ..support.files import assert_index_is_whole, assert_sound
 from ..support.forks import PROGRAM
 from ..support.process import program, run, until
 from ..support.service import Clock, observation, serving
@@ -165,6 +166,53 @@ async def test_others_wait_for_few_rows_alone(path: Path) -> None:
 
     # Nobody waits for the second.
     assert [it.rows for it in tallies] == [SLICE_CONTENDED, 501]
+
+
+async def test_what_is_due_in_the_index_is_a_transaction_of_its_own_for_others_who_wait(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "MOST_WAITING", 40)
+    (some,) = chunks_of(Redactor(DEFAULT_RULES), document(100))
+    async with opened(path) as engine:
+        first = await engine.write(OPERATOR, import_some, some[:36], Tally())
+        tallies = await asyncio.gather(
+            *(engine.write(OPERATOR, import_some, some[36:], Tally()) for _ in range(2))
+        )
+
+    # Nobody waits for the second.
+    assert [it.rows for it in (first, *tallies)] == [36, 0, 65]
+    assert_index_is_whole(path)
+
+
+class Watched:
+    """An engine in which another change waits while the first rows of an import are stored."""
+
+    def __init__(self, engine: SqliteEngine) -> None:
+        self._engine = engine
+        self.rows = list[int]()  # that were to be stored by each transaction
+        self.read = engine.read
+
+    async def write(self, caller: Caller, work: Any, *args: Any) -> Any:
+        self.rows.append(len(args[0]))
+        import_ = self._engine.write(caller, work, *args)
+        if len(self.rows) > 1:
+            return await import_
+        other = self._engine.write(caller, work, [], Tally())  # which shares no transaction
+        return (await asyncio.gather(import_, other))[0]
+
+
+@pytest.mark.slow
+async def test_after_others_waited_few_rows_are_stored_at_a_time_for_a_while(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfer, "CALM", 5)
+    async with opened(path) as engine:
+        watched = Watched(engine)
+        transfers = Transfer(engine=cast("Engine", watched))
+        await transfers.import_all(OPERATOR, document(CHUNK + 500))
+
+    chunk = CHUNK - SLICE_CONTENDED - 5 * BRIEF
+    assert watched.rows == [CHUNK, *[BRIEF] * 5, chunk, 501]
 
 
 def test_rows_of_long_contents_are_stored_few_at_a_time_and_the_faults_of_twenty_named() -> None:

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.sqlite import index, transaction
+from agentops_memory.sqlite import index, partitions, transaction
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
+from agentops_memory.sqlite.partitions import SEGMENTS
 
 from ..support.another import another
 from ..support.engine import locked
@@ -89,6 +90,40 @@ def test_what_waits_enters_the_index_by_and_by_when_no_change_comes(
         service.save(f"apple {number}")
 
     until(lambda: indexed(service.path) == 6)
+    assert_index_is_whole(service.path)
+
+
+def test_segments_are_merged_a_little_at_a_time_between_changes(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "PAGES", 1)
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        for number in range(SEGMENTS + 2):  # each of them puts in what it waits for
+            service.save(" ".join(f"w{number}x{it}" for it in range(500)), session_id=f"{number}")
+            put_in_index(path)
+    with closing(connect(path)) as database, database:
+        of_writer = Index(database)
+        ((_, segments), *_) = of_writer.partitions.levels(0)
+        assert segments > SEGMENTS  # no change has merged them all
+        of_writer.partitions.segments[0] = SEGMENTS
+        merged = 0
+        while of_writer.partitions.merge_some():
+            merged += 1
+        assert merged > 1
+        assert max(it for _, it in of_writer.partitions.levels(0)) < SEGMENTS
+        assert not of_writer.partitions.merge_some()
+    assert_index_is_whole(path)
+
+
+def test_what_has_many_segments_is_merged_when_no_change_comes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transaction, "AT_ONCE", 1)
+    for number in range(SEGMENTS):
+        service.save(f"apple {number}")
+        until(lambda: indexed(service.path) == number + 1)  # noqa: B023 - called at once
+
+    until(lambda: most_segments(service.path) < SEGMENTS)
     assert_index_is_whole(service.path)
 
 
@@ -270,6 +305,11 @@ def test_a_damaged_index_of_stores_keeps_changes_of_projects_out_until_it_is_men
         hits = service.http.get(f"{STORES}/{place['id']}/search", params={"q": "apple"})
         assert sorted(it["path"] for it in hits.json()["data"]) == ["a", "b"]
     assert_index_is_whole(path)
+
+
+def most_segments(path: Path) -> int:
+    with closing(connect(path)) as database:
+        return max(it for _, it in Index(database).partitions.levels(0))
 
 
 def indexed(path: Path, partition: int = 0) -> int:

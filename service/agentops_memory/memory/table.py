@@ -1,6 +1,7 @@
 """What a table of a transaction builds on: connection, dialect, full-text index, filters, pages."""
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -182,6 +183,9 @@ class Index(Protocol):
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Note that words of a memory are to leave the storage of the index for good."""
 
+    def relieve(self, coming: int) -> bool:
+        """Do some overdue work of the index before so many memories come; false if none is due."""
+
 
 MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
 
@@ -209,11 +213,14 @@ class Known:
     has_all_waiting: bool = False  # what others made, too
     waiting_size: int = 0
     has_entries: bool = False  # whether some of it is of stores, agents or refs
+    # Segments that partitions of the full-text index have got since they were last looked at.
+    segments: Counter[int] = field(default_factory=Counter)
 
     def forget(self) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
             known.clear()
         self.new.clear()
+        self.segments.clear()
         self.waiting.clear()
         self.features, self.has_all_waiting, self.waiting_size = None, False, 0
 

@@ -89,7 +89,7 @@ class Index(SqliteTable):
         super().__init__(connection)
         self.known = known or Known()
         self._notes_changes = known is not None
-        self.partitions = Partitions(connection, is_alone=is_alone, by_area=self.known.partitions)
+        self.partitions = Partitions(connection, is_alone=is_alone, known=self.known)
         self._most = most
         self._is_awaited = is_awaited
         self._documents = Documents(connection, self.partitions)
@@ -144,12 +144,21 @@ class Index(SqliteTable):
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
                     known[:] = [*known[1 - NEIGHBORS :], words.end]
-        if self._most and (waiting := len(self._waiting())) > self._most:
-            self.flush(AT_ONCE, may_stop=waiting < 2 * self._most)
+        if self._most:
+            self.relieve()
+
+    def relieve(self, coming: int = 0) -> bool:
+        """Merge a little, or put in some of what waits if it is too much with what comes."""
+        if self.partitions.merge_some():
+            return True
+        waiting = len(self._waiting())
+        is_crowded = waiting + coming > self._most or self.known.waiting_size > 7 * MAX_STEP
+        return is_crowded and self.flush(AT_ONCE, may_stop=waiting < 2 * self._most)
 
     def end(self) -> None:
         if not self._most:
             self.flush()
+            self.partitions.merge_some()
         while self.known.waiting_size >= 8 * MAX_STEP and self.flush(AT_ONCE):
             pass  # the first ones may be short
 

@@ -22,7 +22,7 @@ from ..memory.space import (
     project_or_this,
     require_place,
 )
-from ..memory.table import Waiting
+from ..memory.table import Known, Waiting
 from ..recall.query import LONGEST, SHORTEST
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
@@ -45,9 +45,13 @@ def text_of(number: int) -> str:
     return f"memory_text_{number}"
 
 
-# How many segments of a level are merged when a sweep asks for it, and at once by a change. FTS5
-# merges none by and by: then a change takes twice as long now and then.
-MERGES = {"automerge": 0, "usermerge": 2, "crisismerge": 6}
+# How many segments of a level are merged when the writer asks for it, and at once by a change.
+# FTS5 merges none by and by: then a change takes twice as long now and then. Nor does a change
+# merge a level whole, which takes up to 50 ms, unless the writer has had no time to for long.
+MERGES = {"automerge": 0, "usermerge": 2, "crisismerge": 16}
+SEGMENTS = 6  # of a level, from which on the writer merges some
+PAGES = 32  # of the index that are merged in one transaction: 2 to 4 ms
+PAGES_OF_A_PURGE = 250
 
 
 class Partitions(SqliteTable, Groups):
@@ -58,11 +62,12 @@ class Partitions(SqliteTable, Groups):
         connection: sqlite3.Connection,
         *,
         is_alone: bool,
-        by_area: dict[int, list[int]] | None = None,
+        known: Known | None = None,
     ) -> None:
         super().__init__(connection)
         self.is_alone = is_alone
-        self._by_area = {} if by_area is None else by_area
+        known = known or Known()
+        self._by_area, self.segments = known.partitions, known.segments
 
     def all(self) -> list[int]:
         """The numbers of those that were made; the first always is."""
@@ -267,13 +272,23 @@ class Partitions(SqliteTable, Groups):
         self.merge(number, of_all=True)
         return purge
 
+    def merge_some(self) -> bool:
+        """Merge a little where a level has many segments by now; false if none has."""
+        for number, added in self.segments.items():
+            if added < SEGMENTS:
+                continue
+            if self.is_made(number) and any(it >= SEGMENTS for _, it in self.levels(number)):
+                return self.merge(number)
+            self.segments[number] = 0
+        return False
+
     def merge(self, number: int, *, of_all: bool = False) -> bool:
         """Merge some pages of a level with two segments or more; false if there is none.
 
         Or of all segments, which are put on one level first.
         """
         name, before = table(number), self._connection.total_changes
-        pages = -PAGES if of_all else PAGES
+        pages = -PAGES_OF_A_PURGE if of_all else PAGES
         self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
         return self._connection.total_changes - before > 1  # the statement itself is one
 
@@ -393,8 +408,6 @@ class Vocabularies(SqliteTable):
         return name
 
 
-# Each transaction that changes a partition adds one.
-PAGES = 250  # of the index that are merged while changes wait
 COOKIE = 4  # bytes before the numbers of a structure record
 MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
 NO_ROW = 0  # the number of no memory's row
@@ -481,6 +494,7 @@ class Documents(SqliteTable, Borrowing):
         rows without a number fill them.
         """
         for start in range(0, len(rows), AT_ONCE):
+            self._partitions.segments[number] += 1
             some = rows[start : start + AT_ONCE]
             size = 1 << (len(some) - 1).bit_length()
             self._connection.execute(
@@ -522,6 +536,7 @@ class Documents(SqliteTable, Borrowing):
         self._forget_areas(documents)
         for number, rows in self._by_partition(documents):
             name = table(number)
+            self._partitions.segments[number] += 1
             self._connection.executemany(
                 f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
                     VALUES ('delete', ?, ?, ?, ?, ?)""",

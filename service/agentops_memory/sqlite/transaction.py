@@ -52,7 +52,7 @@ from .connection import (
 from .dialect import SQLITE, NeedsTransactionOfItsOwn, SqliteTable, is_damage, refusing, translated
 from .index import MOST_WAITING, Index
 from .open_files import OpenFiles, WriteAheadLog
-from .partitions import AT_ONCE, Partitions
+from .partitions import AT_ONCE, SEGMENTS, Partitions
 from .search import SqliteSearch
 
 P = ParamSpec("P")
@@ -359,7 +359,7 @@ class Writer:
     def _pause(self) -> float | None:
         """Seconds without a change after which what waits enters the index; None for not yet."""
         known = self._thread.known
-        if len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP:
+        if _is_due(known) or any(it >= SEGMENTS for it in known.segments.values()):
             return PAUSE
         return ENTRIES_PAUSE if known.has_entries else None
 
@@ -500,8 +500,15 @@ class Writer:
                 raise
 
 
+def _is_due(known: Known) -> bool:
+    return len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP
+
+
 def _indexed_some(_: sqlite3.Connection, batch: Index) -> bool:
-    return batch.flush(AT_ONCE, may_stop=True)
+    if batch.partitions.merge_some():
+        return True
+    is_due = _is_due(batch.known) or batch.known.has_entries
+    return is_due and batch.flush(AT_ONCE, may_stop=True)
 
 
 @asynccontextmanager
