@@ -4,6 +4,7 @@ Others save in between, and a repeat completes what was cut off.
 """
 
 import asyncio
+import gc
 import io
 import json
 import os
@@ -36,7 +37,7 @@ from agentops_memory.cli.output import TERMINATED
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Denied, Full, OverQuota, Unavailable
 from agentops_memory.http.bodies import IN_MEMORY
-from agentops_memory.http.gate import SWITCH_INTERVAL
+from agentops_memory.http.gate import ALLOCATIONS, SWITCH_INTERVAL
 from agentops_memory.memory import redactor
 from agentops_memory.memory.access import OPERATOR, Caller, Patterns
 from agentops_memory.memory.imports import Tally
@@ -46,6 +47,7 @@ from agentops_memory.memory.sessions import open_session
 from agentops_memory.memory.space import Project
 from agentops_memory.recall.features import Feature
 from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.server import YOUNG
 from agentops_memory.sqlite import SqliteEngine, transaction
 from agentops_memory_client.contract.models import Imported
 
@@ -256,20 +258,25 @@ async def test_an_import_beyond_the_quota_or_with_a_row_of_another_s_project_lea
 @pytest.mark.slow
 def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(path: Path) -> None:
     before, long = sys.getswitchinterval(), b" " * (2 * IN_MEMORY)
+    thresholds = gc.get_threshold()
     head = raw.request("POST", "/import", content_length=str(len(long) + 2))
     short = SWITCH_INTERVAL.total_seconds()
     with serving(path) as service, ExitStack() as open_:
         one, other = (open_.enter_context(raw.wire(service.url)) for _ in range(2))
         assert service.http.post("/import", content=b"{}").is_success
         assert sys.getswitchinterval() == before
+        open_.callback(gc.set_threshold, *thresholds)
+        gc.set_threshold(YOUNG)
 
         one.send(head, long)
         until(lambda: sys.getswitchinterval() == pytest.approx(short))
+        assert gc.get_threshold()[0] >= ALLOCATIONS  # it looks for garbage seldom
         other.send(head, long, b"{}")
         assert other.answer().status == 200
         assert sys.getswitchinterval() == pytest.approx(short)
         one.close()  # in the middle of its body
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
+        assert gc.get_threshold()[0] == YOUNG
 
 
 # A thread that takes the signals, so that none of them wakes a read of the main thread.
