@@ -178,11 +178,15 @@ async def test_what_is_due_in_the_index_is_a_transaction_of_its_own_for_others_w
     async with opened(path) as engine:
         first = await engine.write(OPERATOR, import_some, some[:36], Tally())
         tallies = await asyncio.gather(
-            *(engine.write(OPERATOR, import_some, some[36:], Tally()) for _ in range(2))
+            *(engine.write(OPERATOR, import_some, some[36:70], Tally()) for _ in range(2))
+        )
+        # Nobody waits for the second; nor for this one, which shares no commit with what is short.
+        last, _ = await asyncio.gather(
+            engine.write(OPERATOR, import_some, some[70:], Tally()),
+            engine.write(OPERATOR, open_session, SessionId("other"), OTHER),
         )
 
-    # Nobody waits for the second.
-    assert [it.rows for it in (first, *tallies)] == [36, 0, 65]
+    assert [it.rows for it in (first, *tallies, last)] == [36, 0, 34, 31]
     assert_index_is_whole(path)
 
 

@@ -344,8 +344,9 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
 
     Or none, after a part of the index's work that was due first, if writers wait.
     """
+    tx.require_alone()
     is_brief = tx.is_awaited or len(rows) <= BRIEF
-    while tx.index.relieve(len(rows)):
+    while tx.index.relieve(CHUNK):  # else those who save would do it
         if is_brief or tx.is_awaited:
             return Tally(links=[*before.links])
     size = SLICE_CONTENDED if is_brief else SLICE

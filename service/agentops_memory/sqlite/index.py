@@ -144,7 +144,7 @@ class Index(SqliteTable):
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
                     known[:] = [*known[1 - NEIGHBORS :], words.end]
-        if self._most:
+        if self._most and len(self._waiting()) > self._most:
             self.relieve()
 
     def relieve(self, coming: int = 0) -> bool:
