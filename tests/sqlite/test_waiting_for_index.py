@@ -115,6 +115,18 @@ def test_segments_are_merged_a_little_at_a_time_between_changes(
     assert_index_is_whole(path)
 
 
+@pytest.mark.parametrize("damage", ["UPDATE {} SET block = x'00'", "DELETE FROM {}"])
+def test_what_cannot_be_read_of_segments_keeps_no_change_from_its_own(
+    service: Service, damage: str
+) -> None:
+    service.save("apple")
+    with closing(connect(service.path)) as database:
+        database.execute(f"{damage.format('memories_fts_0_data')} WHERE id = 10")
+        of_writer = Index(database)
+        of_writer.partitions.segments[0] = SEGMENTS
+        assert not of_writer.partitions.merge_some()
+
+
 def test_what_has_many_segments_is_merged_when_no_change_comes(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -340,9 +340,8 @@ def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
 
 
 def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
-    """Store the first of the rows that come after others, fewer while writers wait.
-
-    Or none, after a part of the index's work that was due first, if writers wait.
+    """Store the first of the rows that come after others. While writers wait few, or none after a
+    part of the index's work that was due first.
     """
     tx.require_alone()
     is_brief = tx.is_awaited or len(rows) <= BRIEF

@@ -5,6 +5,7 @@ holds of each memory: a document, and the stems of its words.
 import json
 import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
 
 from ..errors import DamagedRow
@@ -275,11 +276,11 @@ class Partitions(SqliteTable, Groups):
     def merge_some(self) -> bool:
         """Merge a little where a level has many segments by now; false if none has."""
         for number, added in self.segments.items():
-            if added < SEGMENTS:
-                continue
-            if self.is_made(number) and any(it >= SEGMENTS for _, it in self.levels(number)):
-                return self.merge(number)
-            self.segments[number] = 0
+            if added >= SEGMENTS:
+                with suppress(ValueError, RuntimeError):  # of a damaged record: a change finds it
+                    if any(it >= SEGMENTS for _, it in self.levels(number)):
+                        return self.merge(number)
+                self.segments[number] = 0
         return False
 
     def merge(self, number: int, *, of_all: bool = False) -> bool:

@@ -332,7 +332,7 @@ class Writer:
             await self.write(lambda _, batch: batch.flush(), INDEX_TIMEOUT)
 
     async def _index_meanwhile(self) -> None:
-        """Put new memories into the full-text index as long as no change comes.
+        """Put new memories into the full-text index, and merge it, as long as no change comes.
 
         After a pause, since an import's next rows come soon. What keeps them out, the next
         change tells.
@@ -505,10 +505,8 @@ def _is_due(known: Known) -> bool:
 
 
 def _indexed_some(_: sqlite3.Connection, batch: Index) -> bool:
-    if batch.partitions.merge_some():
-        return True
     is_due = _is_due(batch.known) or batch.known.has_entries
-    return is_due and batch.flush(AT_ONCE, may_stop=True)
+    return batch.partitions.merge_some() or (is_due and batch.flush(AT_ONCE, may_stop=True))
 
 
 @asynccontextmanager
