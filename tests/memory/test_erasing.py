@@ -118,6 +118,7 @@ def test_pages_have_no_byte_of_what_is_erased_in_their_gaps_while_others_save(
 
     monkeypatch.setattr(open_files, "PAGES", 3)
     monkeypatch.setattr(partitions, "PAGES", 1)
+    monkeypatch.setattr(partitions, "PAGES_OF_A_PURGE", 1)
     with serving(path) as service:
         load = Load(service.url, saves=150).start()
         load.reach(10)
