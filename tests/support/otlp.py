@@ -32,7 +32,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
     add_TraceServiceServicer_to_server,
 )
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric
+from opentelemetry.proto.metrics.v1.metrics_pb2 import Histogram, Metric
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from agentops_memory.engine.engine import Engine
@@ -86,7 +86,7 @@ class Collector:
     spans: list[ReceivedSpan] = field(default_factory=list)
     gauges: dict[str, float] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)  # of every measurement
-    buckets: dict[str, tuple[float, ...]] = field(default_factory=dict)  # of every histogram
+    spreads: dict[str, Histogram] = field(default_factory=dict)  # newest, of every histogram
     labels: list[Attributes] = field(default_factory=list)  # of every measurement
     exemplars: dict[str, set[str]] = field(default_factory=dict)  # traces, by measurement
     _arrived: threading.Condition = field(default_factory=threading.Condition)
@@ -106,8 +106,8 @@ class Collector:
 
     def _measure(self, metric: Metric) -> None:
         self.units[metric.name] = metric.unit
-        for spread in metric.histogram.data_points:
-            self.buckets[metric.name] = tuple(spread.explicit_bounds)
+        if metric.HasField("histogram"):
+            self.spreads[metric.name] = metric.histogram
         for newest in metric.gauge.data_points:
             self.gauges[metric.name] = newest.as_int or newest.as_double
         points = (

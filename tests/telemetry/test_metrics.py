@@ -8,7 +8,8 @@ from pathlib import Path
 import httpx
 import prometheus_client
 import pytest
-from opentelemetry.trace import INVALID_SPAN
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, Histogram
+from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as open_metrics_families,
 )
@@ -16,9 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
 from agentops_memory import __version__
-from agentops_memory.telemetry import Requests, Telemetry
+from agentops_memory.telemetry import Requests, Telemetry, otlp
 from agentops_memory.telemetry import metrics as m
-from agentops_memory.telemetry.metrics import MEASURES, Kind, Prometheus
+from agentops_memory.telemetry.metrics import MEASURES, Kind
 
 from ..support.callers import calling, made_key
 from ..support.engine import locked, slow_words
@@ -243,7 +244,8 @@ def test_a_collector_gets_each_measure_too(path: Path, each_collector: Collector
     telemetry.stop()
 
     assert collector.units == {measure.name: measure.unit for measure in MEASURES}
-    assert collector.buckets == {it.name: it.buckets for it in MEASURES if it.buckets}
+    bounds = {name: it.data_points[0].explicit_bounds for name, it in collector.spreads.items()}
+    assert bounds == {it.name: list(it.buckets) for it in MEASURES if it.buckets}
     assert collector.gauges["memory_tenants_open"] == 1
 
 
@@ -301,14 +303,68 @@ def test_every_measure_is_documented_as_it_is(measure: m.Measure) -> None:
 def test_a_histogram_is_shown_as_the_client_library_shows_its_own() -> None:
     measure, labels = m.REQUEST_SECONDS, ("GET", 'a "route"\n')
     values = [*measure.buckets, 0.0, 0.003, 0.0049, 100.0, float("inf")]
-    ours, registry = Prometheus(), prometheus_client.CollectorRegistry()
-    record = ours(measure)
+    ours, registry = Telemetry.started(None), prometheus_client.CollectorRegistry()
+    value_of = ours.exposition()
     theirs = prometheus_client.Histogram(
         measure.name, measure.help, tuple(measure.labels), buckets=measure.buckets,
         registry=registry,
     )  # fmt: skip
     for value in values:
-        record(value, labels, INVALID_SPAN)
+        ours.metrics.observe(measure, value, *labels, span=INVALID_SPAN)
         theirs.labels(*labels).observe(value)
-    value_of, _ = ours.exposition("")
-    assert prometheus_client.generate_latest(registry).decode() in value_of.decode()
+    assert prometheus_client.generate_latest(registry).decode() in value_of("")[0].decode()
+
+
+BY_THE_SDK = {"OTEL_METRICS_EXEMPLAR_FILTER": "trace_based"}  # as it is by default
+SPREAD = "memory_request_seconds"
+
+
+def span_of(trace: int, *, is_sampled: bool = True) -> NonRecordingSpan:
+    return NonRecordingSpan(SpanContext(trace, 7, False, TraceFlags(is_sampled)))
+
+
+def test_a_histogram_arrives_as_the_sdk_counts_it(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    received = []
+    for variables in ({}, BY_THE_SDK):
+        for variable, setting in variables.items():
+            monkeypatch.setenv(variable, setting)
+        metrics = m.Metrics()
+        spans, _, provider = otlp.providers(collector.endpoint, collector.protocol, metrics)
+        for value in (0.0, 0.002, 0.0025, 0.003, 10.0, 11.5):
+            metrics.observe(m.REQUEST_SECONDS, value, "GET", "/context", span=span_of(1))
+        metrics.observe(m.REQUEST_SECONDS, 0.3, "GET", "/a", span=span_of(2, is_sampled=False))
+        metrics.observe(m.REQUEST_SECONDS, 0.4, "GET", "/a")
+        provider.force_flush()
+        received.append(without_times(collector.spreads[SPREAD]))
+        metrics.observe(m.REQUEST_SECONDS, 0.002, "GET", "/context", span=span_of(3))
+        spans.shutdown()
+        provider.shutdown()
+        received.append(without_times(collector.spreads[SPREAD]))
+
+    assert received[:2] == received[2:]
+    assert [it.count for it in received[1].data_points] == [7, 2]
+    traces = [[it.trace_id[-1] for it in one.data_points[0].exemplars] for one in received[:2]]
+    assert traces == [[1, 1, 1, 1, 1], [3]]  # of each bucket, if it came since the message before
+
+
+def without_times(spread: Histogram) -> Histogram:
+    for point in spread.data_points:
+        assert point.start_time_unix_nano < point.time_unix_nano
+        point.start_time_unix_nano = point.time_unix_nano = 0
+        for exemplar in point.exemplars:
+            exemplar.time_unix_nano = 0
+    return spread
+
+
+def test_a_histogram_is_counted_anew_for_each_message_where_that_is_set(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE", "delta")
+    telemetry = Telemetry.started(collector.endpoint, collector.protocol)
+    telemetry.metrics.observe(m.COMMIT_SECONDS, 1)
+    telemetry.stop()
+
+    spread = collector.spreads["memory_commit_seconds"]
+    assert spread.aggregation_temporality == AGGREGATION_TEMPORALITY_DELTA

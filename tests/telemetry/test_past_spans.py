@@ -4,6 +4,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest as Request,
+)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, sampling
@@ -99,7 +102,7 @@ def test_a_past_operation_is_what_the_sdk_sends(headers: dict[str, str]) -> None
         root = past.operation(
             "memory.search", headers, STEPS, VALUES, ("search.result", map(past.encoded, EVENTS))
         )
-        own = otlp.encode_spans(kept.spans)
+        own = Request.FromString(otlp.encoded_message(kept.spans))
 
     assert len(kept.spans) == 1
     (of_resource,), (of_own,) = sdk.resource_spans, own.resource_spans
@@ -118,7 +121,7 @@ def test_a_message_holds_spans_of_the_sdk_and_past_ones() -> None:
         for name in ("one", "two"):
             past.operation(name, {}, STEPS, {}, ("e", []))
             provider.get_tracer(otlp.SCOPE, __version__).start_span(f"{name} of the SDK").end()
-        message = otlp.encode_spans(kept.spans)
+        message = Request.FromString(otlp.encoded_message(kept.spans))
 
     spans = [
         span.name

@@ -140,8 +140,8 @@ class FastReads:
         if path == CONTEXT:
             methods = [it[2] for it in read.hits]
             for method in set(methods):
-                metrics.tally(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
-            metrics.tally(CONTEXT_ANSWERS, outcome(methods), span=span)
+                metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
+            metrics.count(CONTEXT_ANSWERS, outcome(methods), span=span)
         by = client, caller.tenant, caller.key_name
         log_answered(path.decode(), time.perf_counter() - began, metrics, span, by)
         return self._whole(body, date)
@@ -330,10 +330,10 @@ class FastSaves:
             self._log(scope, caller, 500)
             raise
         metrics = self.telemetry.metrics
-        metrics.tally(DEDUP, saved.action.value)
+        metrics.count(DEDUP, saved.action.value)
         for measure, count in ((SUPERSEDED, saved.superseded), (REDACTIONS, redacted)):
             if count:
-                metrics.tally(measure, by=count)
+                metrics.count(measure, by=count)
         self._log(scope, caller, CREATED)
         body = wire.saved(saved, None, redacted)
         lines = {REDACTED: redacted or "", WARNING: body.warning or ""}

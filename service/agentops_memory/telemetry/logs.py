@@ -295,7 +295,7 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
     that would write it.
     """
     label, route = method if method in _KNOWN else OTHER, route or path
-    metrics.tally(REQUESTS, label, route, str(status), span=span)
+    metrics.count(REQUESTS, label, route, str(status), span=span)
     metrics.observe(REQUEST_SECONDS, seconds, label, route, span=span)
     metrics.note_slow(label, route, status, seconds, by[1] if len(by) > 1 else "")
     if route == path:

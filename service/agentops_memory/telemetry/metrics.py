@@ -6,18 +6,16 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate, product
-from math import isnan
+from math import inf, isnan
 from sys import modules
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from .. import __version__
-from ..light import dataclass
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context as SpanContext
     from opentelemetry.metrics import Meter
     from opentelemetry.trace import Span
 
@@ -33,29 +31,18 @@ class Kind(StrEnum):
     HISTOGRAM = "histogram"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Measure:
-    name: str
-    kind: Kind
-    unit: str
-    help: str
-    labels: Mapping[str, tuple[str, ...]]  # the values of each that are known beforehand
-    buckets: tuple[float, ...]  # upper bounds, of a histogram
+    """`labels` has the values of each that are known beforehand; `buckets` are upper bounds."""
+
+    def __init__(
+        self, kind: Kind, name: str, unit: str, meaning: str, /, buckets: tuple[float, ...] = (),
+        **labels: tuple[str, ...],
+    ) -> None:  # fmt: skip
+        self.kind, self.name, self.unit, self.help = kind, name, unit, meaning
+        self.buckets, self.labels = buckets, labels
 
 
-def _measure(
-    kind: Kind,
-    name: str,
-    unit: str,
-    meaning: str,
-    /,
-    buckets: tuple[float, ...] = (),
-    **labels: tuple[str, ...],
-) -> Measure:
-    return Measure(name=name, kind=kind, unit=unit, help=meaning, labels=labels, buckets=buckets)
-
-
-_counter, _gauge, _histogram = (partial(_measure, kind) for kind in Kind)
+_counter, _gauge, _histogram = (partial(Measure, kind) for kind in Kind)
 
 QUICK = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -197,47 +184,74 @@ class SlowRequest(NamedTuple):
 SLOW, SLOW_KEPT = 0.25, 50  # seconds; and how many of the newest are remembered
 
 
+class Series:
+    """The values of a histogram for some labels, counted in few calls: each request has some."""
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self.bounds, self.began = bounds, time.time_ns()
+        self.counts = [0] * (len(bounds) + 1)  # the last is of what is beyond all bounds
+        self.sum, self.least, self.greatest = 0.0, inf, -inf
+        self.exemplars: dict[int, tuple[dict[str, str], float, float]] = {}  # newest, by bucket
+        self._lock = Lock()
+
+    def observe(self, value: float, span: "Span | None") -> None:
+        at = bisect_left(self.bounds, value)
+        with self._lock:
+            self.counts[at] += 1
+            self.sum += value
+            self.least, self.greatest = min(self.least, value), max(self.greatest, value)
+        if span is not None and span.get_span_context().trace_flags.sampled:
+            self.exemplars[at] = trace_ids(span), value, time.time()
+
+
+Spreads = Mapping[Measure, Mapping[tuple[str, ...], Series]]  # by the values of labels
+
+
 class Metrics:
     """The measurements of one service. What can be computed on demand is."""
 
     def __init__(self) -> None:
+        self.spreads = {  # of each histogram: known series begin at 0, as those of a sink
+            measure: {it: Series(measure.buckets) for it in product(*measure.labels.values())}
+            for measure in MEASURES if measure.kind is Kind.HISTOGRAM
+        }  # fmt: skip
         self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
         self._values: dict[Measure, float] = {}
-        self._tallies: dict[tuple[Measure, tuple[str, ...]], tuple[int, Span | None]] = {}
+        self._counts: dict[tuple[Measure, tuple[str, ...]], tuple[float, Span | None]] = {}
+        self._lock = Lock()
         self._looks: dict[Measure, Callable[[], float]] = {}
         self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
         self.in_flight = 0  # requests
 
-    def join(self, sink: Sink) -> None:
+    def join(self, sink: Sink, *, has_spreads: bool = True) -> None:
+        """Let measurements go there, too; not histograms, if it reads the `spreads`."""
         for measure, recorders in self._recorders.items():
-            recorders.append(sink(measure))
+            if not (has_spreads and measure in self.spreads):
+                recorders.append(sink(measure))
         self._recorders[INFO][-1](1, (__version__,), current_span())
 
     def count(
         self, measure: Measure, *labels: str, by: float = 1, span: "Span | None" = None
     ) -> None:
-        for record in self._recorders[measure]:
-            record(by, labels, span)
-
-    def tally(
-        self, measure: Measure, *labels: str, by: int = 1, span: "Span | None" = None
-    ) -> None:
-        """Count for the next scrape, with the newest sampled span; on the event loop's thread."""
-        count, newest = self._tallies.get((measure, labels), (0, None))
-        if span is not None and span.get_span_context().trace_flags.sampled:
-            newest = span
-        self._tallies[measure, labels] = count + by, newest
+        """Count for the next scrape, with the newest sampled span."""
+        if span is not None and not span.get_span_context().trace_flags.sampled:
+            span = None
+        with self._lock:
+            count, newest = self._counts.get((measure, labels), (0, None))
+            self._counts[measure, labels] = count + by, span or newest
 
     def observe(
         self, measure: Measure, value: float, *labels: str, span: "Span | None" = None
     ) -> None:
+        known = self.spreads[measure]
+        series = known.get(labels) or known.setdefault(labels, Series(measure.buckets))
+        series.observe(value, span)
         for record in self._recorders[measure]:
             record(value, labels, span)
 
     def note_slow(self, method: str, route: str, status: int, seconds: float, tenant: str) -> None:
         if seconds >= SLOW:
-            slow = SlowRequest(time.time(), method, route, status, seconds, tenant)
-            self.slow.append(slow)
+            self.slow.append(SlowRequest(time.time(), method, route, status, seconds, tenant))
 
     def committed(self, changes: int, seconds: float) -> None:
         self.observe(COMMIT_BATCH_SIZE, changes)
@@ -265,10 +279,12 @@ class Metrics:
         self.settle()
 
     def settle(self) -> None:
-        """Count what was tallied."""
-        tallies, self._tallies = self._tallies, {}
-        for (measure, labels), (by, span) in tallies.items():
-            self.count(measure, *labels, by=by, span=span)
+        """Hand over what was counted."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        for (measure, labels), (by, span) in counts.items():
+            for record in self._recorders[measure]:
+                record(by, labels, span)
 
 
 def instruments(meter: "Meter") -> Sink:
@@ -276,23 +292,16 @@ def instruments(meter: "Meter") -> Sink:
     from opentelemetry.trace import INVALID_SPAN, set_span_in_context  # noqa: PLC0415
 
     def recorder(measure: Measure) -> Recorder:
-        args = (measure.name, measure.unit, measure.help)
-        record: Callable[[float, dict[str, str], SpanContext], None]
-        match measure.kind:
-            case Kind.COUNTER:
-                record = meter.create_counter(*args).add
-            case Kind.GAUGE:
-                record = meter.create_gauge(*args).set
-            case Kind.HISTOGRAM:
-                record = meter.create_histogram(
-                    *args, explicit_bucket_boundaries_advisory=measure.buckets
-                ).record
-        # Few, as each has a series.
-        labelled = cache(lambda labels: dict(zip(measure.labels, labels, strict=True)))
+        more = {"explicit_bucket_boundaries_advisory": measure.buckets} if measure.buckets else {}
+        made = getattr(meter, f"create_{measure.kind}")(
+            measure.name, measure.unit, measure.help, **more
+        )
+        record = getattr(made, {"counter": "add", "gauge": "set"}.get(measure.kind, "record"))
 
         def send(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
             if not isnan(value):  # else nobody can tell
-                record(value, labelled(labels), set_span_in_context(span or INVALID_SPAN))
+                named = dict(zip(measure.labels, labels, strict=True))
+                record(value, named, set_span_in_context(span or INVALID_SPAN))
 
         return send
 
@@ -300,41 +309,50 @@ def instruments(meter: "Meter") -> Sink:
 
 
 class Prometheus:
-    """A sink that keeps the measurements until Prometheus scrapes them."""
+    """A sink that keeps the measurements until Prometheus scrapes them, beside the histograms."""
 
-    def __init__(self) -> None:
+    def __init__(self, spreads: Spreads) -> None:
         # Not at the top: a command at the terminal has no use for it.
         import prometheus_client  # noqa: PLC0415
         from prometheus_client.openmetrics import exposition  # noqa: PLC0415
 
-        self._client, self._open_metrics = prometheus_client, exposition
+        self._client, self._open_metrics, self._spreads = prometheus_client, exposition, spreads
         # Else each has a series more.
         self._client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = self._client.CollectorRegistry()
         self._client.ProcessCollector(registry=self._registry)
+        self._registry.register(self)
 
     def __call__(self, measure: Measure) -> Recorder:
-        client, args = self._client, (measure.name, measure.help, tuple(measure.labels))
-        add: Callable[..., None]
-        if measure.kind is Kind.HISTOGRAM:
-            made: Any = _Histogram(client, measure)
-            self._registry.register(made)
-            add = _Series.observe
-        elif measure.kind is Kind.COUNTER:
-            made, add = client.Counter(*args, registry=self._registry), client.Counter.inc
-        else:
-            made = client.Gauge(*args, registry=self._registry)
-            add = _set
-        has_series = measure.labels or measure.kind is Kind.HISTOGRAM
-        series = cache(lambda labels: made.labels(*labels) if has_series else made)
-        for values in product(*measure.labels.values()):
-            series(values)  # known ones begin at 0, so that a first event is an increase
+        is_counter = measure.kind is Kind.COUNTER
+        kind: Any = self._client.Counter if is_counter else self._client.Gauge
+        made = kind(measure.name, measure.help, tuple(measure.labels), registry=self._registry)
+        for values in product(*measure.labels.values()) if measure.labels else ():
+            made.labels(*values)  # known ones begin at 0, so that a first event is an increase
 
         def record(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
-            is_sampled = span is not None and span.get_span_context().trace_flags.sampled
-            add(series(labels), value, trace_ids(span) if is_sampled else None)
+            series = made.labels(*labels) if labels else made
+            if is_counter:
+                series.inc(value, trace_ids(span) or None)
+            else:
+                series.set(value)
 
         return record
+
+    def collect(self) -> Iterator[Any]:
+        """The histograms, as `prometheus_client` calls for them."""
+        client = self._client
+        for measure, known in self._spreads.items():
+            family = client.metrics_core.HistogramMetricFamily(
+                measure.name, measure.help, labels=tuple(measure.labels)
+            )
+            bounds = [*map(client.utils.floatToGoString, measure.buckets), "+Inf"]
+            for labels, series in list(known.items()):
+                newest = map(series.exemplars.get, range(len(bounds)))
+                exemplars = [it and client.samples.Exemplar(*it) for it in newest]
+                buckets = list(zip(bounds, accumulate(series.counts), exemplars, strict=True))
+                family.add_metric(labels, buckets, series.sum)
+            yield family
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
@@ -342,54 +360,6 @@ class Prometheus:
             writer = self._open_metrics
             return writer.generate_latest(self._registry), writer.CONTENT_TYPE_LATEST
         return self._client.generate_latest(self._registry), TEXT
-
-
-def _set(gauge: Any, value: float, _: object) -> None:
-    gauge.set(value)
-
-
-class _Series:
-    """The values of a histogram for some labels, counted in few calls: each request has some."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)  # the last is of what is beyond all bounds
-        self.sum = 0.0
-        self.exemplars: dict[int, tuple[dict[str, str], float, float]] = {}  # newest, by bucket
-        self._lock = Lock()
-
-    def observe(self, value: float, exemplar: dict[str, str] | None) -> None:
-        at = bisect_left(self.bounds, value)
-        with self._lock:
-            self.counts[at] += 1
-            self.sum += value
-        if exemplar:
-            self.exemplars[at] = exemplar, value, time.time()
-
-
-class _Histogram:
-    """A collector of `prometheus_client`."""
-
-    def __init__(self, client: Any, measure: Measure) -> None:
-        self._client = client
-        self._measure = measure
-        self._series: dict[tuple[str, ...], _Series] = {}
-
-    def labels(self, *labels: str) -> _Series:
-        return self._series.setdefault(labels, _Series(self._measure.buckets))
-
-    def collect(self) -> Iterator[Any]:
-        measure, client = self._measure, self._client
-        family = client.metrics_core.HistogramMetricFamily(
-            measure.name, measure.help, labels=tuple(measure.labels)
-        )
-        bounds = [*map(client.utils.floatToGoString, measure.buckets), "+Inf"]
-        for labels, series in list(self._series.items()):
-            newest = map(series.exemplars.get, range(len(bounds)))
-            exemplars = [it and client.samples.Exemplar(*it) for it in newest]
-            buckets = list(zip(bounds, accumulate(series.counts), exemplars, strict=True))
-            family.add_metric(labels, buckets, series.sum)
-        yield family
 
 
 def current_span() -> "Span | None":

@@ -22,7 +22,7 @@ from ..memory.table import TRACING, Tracing
 from ..memory.table import Attributes as StepAttributes
 from ..recall import recall
 from .logs import OwnText, hidden, remember
-from .metrics import CURRENT, Metrics, Prometheus, current_span, instruments
+from .metrics import CURRENT, Metrics, Prometheus, current_span
 
 if TYPE_CHECKING:
     from opentelemetry import trace as otel
@@ -61,12 +61,10 @@ ERROR_TYPES = frozenset(
 class Telemetry:
     """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
 
-    def __init__(
-        self, tracer: "Tracer | None" = None, shut_down: Callable[[], None] | None = None
-    ) -> None:
-        self.tracer = tracer
+    def __init__(self) -> None:
+        self.tracer: Tracer | None = None
         self.metrics = Metrics()
-        self._shut_down = shut_down
+        self._shut_down: Callable[[], None] | None = None
         self.past: PastSpans | None = None  # nor where only the SDK can tell what a span holds
 
     @classmethod
@@ -83,7 +81,8 @@ class Telemetry:
             # for good, and most services have no collector.
             from .otlp import SCOPE, providers  # noqa: PLC0415
 
-            spans, past, measurements = providers(endpoint, protocol)
+            telemetry = cls()
+            spans, telemetry.past, measurements = providers(endpoint, protocol, telemetry.metrics)
         except ModuleNotFoundError as error:
             command = install_command(SERVER, "otlp")
             raise SettingRefused(
@@ -94,14 +93,13 @@ class Telemetry:
             spans.shutdown()
             measurements.shutdown()
 
-        telemetry = cls(spans.get_tracer(SCOPE, __version__), shut_down)
-        telemetry.past = past
-        telemetry.metrics.join(instruments(measurements.get_meter(SCOPE, __version__)))
+        telemetry.tracer = spans.get_tracer(SCOPE, __version__)
+        telemetry._shut_down = shut_down
         return telemetry
 
     def exposition(self) -> Callable[[str], tuple[bytes, str]]:
         """Keep measurements from now on; the answer shows them, as `Prometheus.exposition` does."""
-        prometheus = Prometheus()
+        prometheus = Prometheus(self.metrics.spreads)
         self.metrics.join(prometheus)
         return prometheus.exposition
 
