@@ -99,8 +99,9 @@ def test_a_past_operation_is_what_the_sdk_sends(headers: dict[str, str]) -> None
         sdk = encode_spans(kept.spans)
         kept.spans.clear()
         past = otlp.PastSpans(provider, kept)
+        values = past.encoded(VALUES, of_event=False)
         root = past.operation(
-            "memory.search", headers, STEPS, VALUES, ("search.result", map(past.encoded, EVENTS))
+            "memory.search", headers, STEPS, values, ("search.result", map(past.encoded, EVENTS))
         )
         own = Request.FromString(otlp.encoded_message(kept.spans))
 
@@ -119,7 +120,7 @@ def test_a_message_holds_spans_of_the_sdk_and_past_ones() -> None:
     with providing() as (provider, kept):
         past = otlp.PastSpans(provider, kept)
         for name in ("one", "two"):
-            past.operation(name, {}, STEPS, {}, ("e", []))
+            past.operation(name, {}, STEPS, b"", ("e", []))
             provider.get_tracer(otlp.SCOPE, __version__).start_span(f"{name} of the SDK").end()
         message = Request.FromString(otlp.encoded_message(kept.spans))
 
@@ -138,7 +139,7 @@ def test_a_sampler_that_is_not_the_usual_one_is_asked() -> None:
         headers = {"traceparent": f"00-{TRACE}-{AGENT}-00"}
         for provider.sampler in (sampling.ALWAYS_ON, sampling.ALWAYS_OFF):
             past = otlp.PastSpans(provider, kept)
-            root = past.operation("memory.search", headers, STEPS, {}, ("e", []))
+            root = past.operation("memory.search", headers, STEPS, b"", ("e", []))
             is_sampled = provider.sampler is sampling.ALWAYS_ON
             assert root.get_span_context().trace_flags.sampled is is_sampled
 
@@ -148,7 +149,7 @@ def test_a_sampler_that_is_not_the_usual_one_is_asked() -> None:
 def test_a_span_that_is_not_sampled_is_not_encoded() -> None:
     with providing() as (provider, kept):
         past, headers = otlp.PastSpans(provider, kept), {"traceparent": f"00-{TRACE}-{AGENT}-00"}
-        root = past.operation("memory.search", headers, STEPS, {}, ("e", []))
+        root = past.operation("memory.search", headers, STEPS, b"", ("e", []))
 
     assert kept.spans == []
     assert f"{root.get_span_context().trace_id:032x}" == TRACE

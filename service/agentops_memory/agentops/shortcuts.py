@@ -11,7 +11,7 @@ from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
 from struct import pack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 from pydantic_core import to_json
@@ -34,7 +34,7 @@ from ..memory.table import PastStep
 from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
-from ..telemetry import BEGAN, OwnText, Telemetry, hide_by, log_answered
+from ..telemetry import BEGAN, Cut, OwnText, Telemetry, hide_by, log_answered
 from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, SUPERSEDED
 from ..telemetry.spans import sendable
 from . import models as m
@@ -53,14 +53,11 @@ LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # bytes of a head, and of a project, as
 EVENT = b"\0"  # between a rendered memory and what spans tell of it; in no JSON
 MARK, RANK = b'"rank":7.25', 7.25  # what a rendered hit has in the place of its rank
 
-_HITS = {
-    it: Hit(memory=Shown(key=None, text=Text(type="", title="", content="")), rank=0.0, method=it)
-    for it in Method
-}  # as spans of whole answers tell of them
+_SHOWN = Shown(key=None, text=Text(type="", title="", content=""))  # any memory
 
 Headers = Sequence[tuple[bytes, bytes]]
 Params = tuple[Project, str, int]  # a text, and a limit: 0 if unset
-Encode = Callable[[Mapping[str, Any]], bytes]  # attributes of an event, or some of them
+Encode = Callable[..., bytes]  # `PastSpans.encoded`
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _LONG_WAY = frozenset(
@@ -135,10 +132,10 @@ class FastReads:
         if answer is None:
             return None
         read, body, caller = answer
-        span = context.run(self._leave_spans, path, params, headers, read, began_at)
+        methods = tuple([it[2] for it in read.hits])
+        span = context.run(self._leave_spans, path, params, headers, read, methods, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
-            methods = [it[2] for it in read.hits]
             for method in set(methods):
                 metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
             metrics.count(CONTEXT_ANSWERS, outcome(methods), span=span)
@@ -184,19 +181,15 @@ class FastReads:
         return read, body, caller
 
     def _leave_spans(
-        self, path: bytes, params: Params, headers: Headers, read: CachedRead, began: int
-    ) -> "Span | None":
+        self, path: bytes, params: Params, headers: Headers, read: CachedRead,
+        methods: tuple[Method, ...], began: int,
+    ) -> "Span | None":  # fmt: skip
         """Leave the spans of the long way, if any are sent."""
         if (past := self.telemetry.past) is None:
             return None
         project, text, _ = params
-        hits = tuple([_HITS[by] for _, _, by in read.hits])
-        result = SearchResult(hits=hits, query=Query(corrections=read.corrections))
-        if path == SEARCH:
-            name, event, attributes = "search", "search.result", search_span(text, project, result)
-        else:
-            name, event = "fetch_context", "context.injected"
-            attributes = context_span(text, project, result)
+        name, event, known, cuts = _known(past.encoded, path, methods, len(read.corrections))
+        own = {"memory.project": project, **{it: Cut(text, most) for it, most in cuts.items()}}
         events = [
             line.partition(EVENT)[2] + pack("<d", rank).join(_around_rank(past.encoded, by))
             for line, (_, rank, by) in zip(read.lines, read.hits, strict=True)
@@ -205,7 +198,7 @@ class FastReads:
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
             [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
-            sendable({"memory.operation": OwnText(name), **attributes}),
+            known + past.encoded(sendable(own), of_event=False),
             (event, events),
         )
 
@@ -218,6 +211,25 @@ def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
     event = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
     del event["memory.injected.rank"], event["memory.injected.method"]
     return render(memory) + EVENT + encoded(event)
+
+
+@lru_cache(1024)
+def _known(
+    encoded: Encode, path: bytes, methods: tuple[Method, ...], corrected: int
+) -> tuple[str, str, bytes, Mapping[str, int]]:
+    """The names of an answer's span and of its events, the encoded attributes that neither the
+    project nor the text is in; and of those that the text is in, how long each is at most."""
+    name, event, span = (
+        ("fetch_context", "context.injected", context_span) if path == CONTEXT
+        else ("search", "search.result", search_span)
+    )  # fmt: skip
+    hits = tuple([Hit(memory=_SHOWN, rank=0.0, method=it) for it in methods])
+    corrections = {str(number): () for number in range(corrected)}
+    attributes = span("?", None, SearchResult(hits=hits, query=Query(corrections=corrections)))
+    cuts = {it: value.limit for it, value in attributes.items() if isinstance(value, Cut)}
+    always = {it: value for it, value in attributes.items() if it not in cuts}
+    always["memory.operation"] = OwnText(name)
+    return name, event, encoded(sendable(always), of_event=False), cuts
 
 
 @lru_cache

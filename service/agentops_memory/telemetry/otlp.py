@@ -27,7 +27,6 @@ from opentelemetry.util.types import AnyValue
 
 from .. import __version__
 from ..memory.table import PastStep
-from .logs import OwnText
 from .metrics import Measure, Metrics, Series, Spreads, instruments
 
 SERVICE = "agentops-memory"
@@ -39,7 +38,7 @@ INTERVAL = timedelta(seconds=60)  # between two messages of measurements
 PROTOCOLS = {"grpc": "grpc", "http/protobuf": "http", "http": "http"}  # and their packages
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
-PAIRS = 1024  # attributes, and steps, whose bytes are remembered
+STEPS = 1024  # whose bytes are remembered
 # Settings of the SDK that change what a span holds, how spans are counted, or if any is sent.
 _CHANGING = re.compile("OTEL_(.*_LIMIT|PYTHON_SDK_INTERNAL_METRICS_ENABLED|SDK_DISABLED)")
 # And that change what it sends of a histogram.
@@ -117,12 +116,12 @@ class PastSpans:
         name: str,
         headers: Mapping[str, str],
         steps: Sequence[PastStep],
-        attributes: Mapping[str, AnyValue],
+        attributes: bytes,
         events: tuple[str, Iterable[bytes]],
     ) -> trace.Span:
         """An operation that took as long as its first step, which had the others; all is sendable.
 
-        Its events have one name, and attributes as `encoded` makes them.
+        Its events have one name, and attributes as `encoded` makes them, as its own are.
         """
         caller = self._callers.extract(headers)
         parent = trace.get_current_span(caller).get_span_context()
@@ -143,16 +142,17 @@ class PastSpans:
             at = _EVENT_AT + work.ended.to_bytes(8, "little") + _sized(_NAMED, events[0].encode())
             fields = _PARENT + parent.span_id.to_bytes(8, "big") if parent.is_valid else b""
             flags = _IS_KNOWN | (_IS_REMOTE if fields else 0)
-            fields = shared + own + fields + _encoded(_ATTRIBUTE, attributes)
+            fields = shared + own + fields + attributes
             fields += b"".join([_sized(_EVENT, at + it) for it in events[1]])
             spans.append(_span(fields, PastStep(name, work.began, work.ended, {}), _SERVER, flags))
             self._processor.on_end(PastOperation(context, self._frame, b"".join(spans)))
         return trace.NonRecordingSpan(context)
 
     @staticmethod
-    def encoded(attributes: Mapping[str, AnyValue]) -> bytes:
-        """Attributes of an event, or some of them."""
-        return _encoded(_EVENT_ATTRIBUTE, attributes)
+    def encoded(attributes: Mapping[str, AnyValue], *, of_event: bool = True) -> bytes:
+        """Attributes, or some of them."""
+        key = _EVENT_ATTRIBUTE if of_event else _ATTRIBUTE
+        return b"".join([_pair(key, *it) for it in attributes.items() if it[1] is not None])
 
 
 def _span(before: bytes, step: PastStep, kind: int = _INTERNAL, flags: int = _IS_KNOWN) -> bytes:
@@ -160,16 +160,10 @@ def _span(before: bytes, step: PastStep, kind: int = _INTERNAL, flags: int = _IS
     return _sized(_SPAN, before + _told(step.name, *step.attributes.items()) + tail)
 
 
-@lru_cache(PAIRS)  # a step says few things, and in words of ours
+@lru_cache(STEPS)  # a step says few things, and in words of ours
 def _told(name: str, *attributes: tuple[str, str | int | None]) -> bytes:
-    return _encoded(_ATTRIBUTE, dict(attributes)) + _sized(_NAME, name.encode())
-
-
-def _encoded(key: bytes, attributes: Mapping[str, AnyValue]) -> bytes:
-    return b"".join([
-        (_known_pair if type(it) in _FEW else _pair)(key, name, it)
-        for name, it in attributes.items() if it is not None
-    ])  # fmt: skip
+    encoded = PastSpans.encoded(dict(attributes), of_event=False)
+    return encoded + _sized(_NAME, name.encode())
 
 
 def _pair(key: bytes, name: str, value: AnyValue) -> bytes:
@@ -182,10 +176,6 @@ def _pair(key: bytes, name: str, value: AnyValue) -> bytes:
     else:
         written = _FLOAT + pack("<d", value)
     return _sized(key, _sized(_KEY, name.encode()) + _sized(_VALUE, written))
-
-
-_FEW = frozenset({int, bool, OwnText})  # no text of clients is remembered
-_known_pair = lru_cache(PAIRS, typed=True)(_pair)
 
 
 def _sized(key: bytes, value: bytes) -> bytes:
