@@ -315,6 +315,7 @@ def test_a_histogram_is_shown_as_the_client_library_shows_its_own() -> None:
     assert prometheus_client.generate_latest(registry).decode() in value_of("")[0].decode()
 
 
+OF_ITSELF = {"OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED": "true"}  # the SDK measures, too
 BY_THE_SDK = {"OTEL_METRICS_EXEMPLAR_FILTER": "trace_based"}  # as it is by default
 SPREAD = "memory_request_seconds"
 
@@ -327,7 +328,7 @@ def test_a_histogram_arrives_as_the_sdk_counts_it(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     received = []
-    for variables in ({}, BY_THE_SDK):
+    for variables in ({}, OF_ITSELF, BY_THE_SDK):
         for variable, setting in variables.items():
             monkeypatch.setenv(variable, setting)
         metrics = m.Metrics()
@@ -343,7 +344,7 @@ def test_a_histogram_arrives_as_the_sdk_counts_it(
         provider.shutdown()
         received.append(without_times(collector.spreads[SPREAD]))
 
-    assert received[:2] == received[2:]
+    assert received[:2] == received[2:4] == received[4:]
     assert [it.count for it in received[1].data_points] == [7, 2]
     traces = [[it.trace_id[-1] for it in one.data_points[0].exemplars] for one in received[:2]]
     assert traces == [[1, 1, 1, 1, 1], [3]]  # of each bucket, if it came since the message before

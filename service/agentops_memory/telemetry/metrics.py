@@ -224,7 +224,7 @@ class Metrics:
         self.in_flight = 0  # requests
 
     def join(self, sink: Sink, *, has_spreads: bool = True) -> None:
-        """Let measurements go there, too; not histograms, if it reads the `spreads`."""
+        """Let measurements go there, but histograms only if it does not read the `spreads`."""
         for measure, recorders in self._recorders.items():
             if not (has_spreads and measure in self.spreads):
                 recorders.append(sink(measure))

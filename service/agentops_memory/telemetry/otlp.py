@@ -203,14 +203,17 @@ class _Reader(export.PeriodicExportingMetricReader):
         super().__init__(exporter, INTERVAL / timedelta(milliseconds=1))
 
     def _receive_metrics(self, metrics_data: export.MetricsData, *args: Any, **kwargs: Any) -> None:
-        since, self._since = self._since, time()
-        ((scope,),) = [it.scope_metrics for it in metrics_data.resource_metrics]
-        for it, known in self._spreads.items():
-            if points := list(_points(it, list(known.items()), since, int(self._since * 1e9))):
-                spread = export.Histogram(points, export.AggregationTemporality.CUMULATIVE)
-                metric = export.Metric(it.name, it.help, it.unit, spread)
-                cast("list[export.Metric]", scope.metrics).append(metric)
+        for it in metrics_data.resource_metrics[0].scope_metrics:
+            if it.scope.name == SCOPE:  # the SDK may measure itself, too
+                cast("list[export.Metric]", it.metrics).extend(self._counted())
         super()._receive_metrics(metrics_data, *args, **kwargs)
+
+    def _counted(self) -> Iterator[export.Metric]:
+        since, self._since = self._since, time()
+        for it, known in self._spreads.items():
+            if points := [*_points(it, [*known.items()], since, int(self._since * 1e9))]:
+                spread = export.Histogram(points, export.AggregationTemporality.CUMULATIVE)
+                yield export.Metric(it.name, it.help, it.unit, spread)
 
 
 def _points(
@@ -236,8 +239,7 @@ def providers(
 
     They leave the end of the process alone: the code that started them shuts them down. Spans of
     what is over, and histograms, are left to the SDK where its settings may change them, or a
-    sampler of others.
-    Raises ValueError for an unknown protocol.
+    sampler of others. Raises ValueError for an unknown protocol.
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"The protocol must be one of {', '.join(PROTOCOLS)}.")
@@ -254,8 +256,7 @@ def providers(
     has_spreads = not any(map(_COUNTING.fullmatch, os.environ))
     reader = _Reader(measurements, metrics.spreads if has_spreads else {})
     measuring = MeterProvider([reader], resource, shutdown_on_exit=False)
-    sink = instruments(measuring.get_meter(SCOPE, __version__))
-    metrics.join(sink, has_spreads=has_spreads)
+    metrics.join(instruments(measuring.get_meter(SCOPE, __version__)), has_spreads=has_spreads)
     is_usual = type(tracing.sampler).__module__ == sampling.__name__ and not any(
         map(_CHANGING.fullmatch, os.environ)
     )
