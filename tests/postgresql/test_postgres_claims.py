@@ -130,7 +130,7 @@ def test_a_write_beside_others_reaches_only_what_is_claimed(
     monkeypatch.setattr(transaction.Claims, "_claim", lambda _, kind, __: taken.append(kind))
     tx = Transaction(taken=taken, **dict.fromkeys(HARMLESS))
     within = transaction.WithinOneProject(
-        cast("Any", tx), transaction.Claims(cast("Any", None), "t")
+        cast("Any", tx), transaction.Claims(cast("Any", None), "t", set())
     )
     subject = SimpleNamespace(id="s", key=b"k", scope="project", project="p", hex=str)
     subject.traits = SimpleNamespace(has_project=True)

@@ -14,6 +14,7 @@ from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.postgresql import transaction, transactions
 from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import number_of
+from agentops_memory.recall.text import content_hash, fingerprint
 
 from ..support.clusters import Cut, Way, way
 from ..support.openwop_hosts import H
@@ -70,6 +71,28 @@ def test_who_waits_for_a_project_holds_nothing_that_others_wait_for(one: Pods) -
             ((is_free,),) = stranger.execute("SELECT pg_try_advisory_xact_lock(%s)", (number,))
         assert is_free
         assert not saving.done()
+
+
+def test_saves_wait_for_no_other_process_that_adds_something_else_to_their_project(
+    one: Pods,
+) -> None:
+    save(one, 0)
+    with holding(one.url, lock("project", "demo").replace("lock", "lock_shared")):
+        assert save(one, 1).status_code == 201
+
+
+def test_a_save_waits_for_another_process_that_adds_the_same_text(one: Pods) -> None:
+    """Else both would be stored."""
+    save(one, 0)
+    said = observation("herons 1")
+    hash_ = content_hash(str(said["content"]))
+    text = str(fingerprint(None, str(said["type"]), str(said["title"]), hash_))
+    with ThreadPoolExecutor(1) as threads, psycopg.connect(one.url) as stranger:
+        with holding(one.url, lock("text", "demo", text)):
+            saving = threads.submit(save, one, 1)
+            until(lambda: stranger.execute(WAITING).fetchall())
+            assert not saving.done()
+        assert saving.result().status_code == 201
 
 
 class Cutting(NamedTuple):

@@ -92,6 +92,15 @@ MEMORIES = {
         ),
         expected=([*range(1, RACERS + 1)], [RACERS], {f"said by {it}" for it in range(RACERS)}),
     ),
+    "saves of one text in a project that each pod knows": Race(
+        made=lambda two: [it.save("said before")["action"] for it in two.services],
+        ask=lambda http, it, _: save(http, "said by all", session_id=f"s{it}"),
+        statuses={201: RACERS},
+        left=lambda two, made, answers: (
+            made, numbers(answers, "duplicate_count"), two.rows("SELECT count(*) FROM memories"),
+        ),
+        expected=(["created", "deduplicated"], [*range(1, RACERS + 1)], [(2,)]),
+    ),
     "openings of a session by many projects": Race(
         ask=lambda http, it, _: http.post("/sessions", json={"id": "s1", "project": f"p{it}"}),
         statuses={201, 409},

@@ -221,6 +221,7 @@ class WriteTarget(NamedTuple):
     project: Project
     session: SessionId
     fingerprint: int = 0  # of a text whose duplicate it looks for
+    only_adds: bool = False  # a memory of this text, or counts its duplicate, and no more
 
 
 _WITHIN = "target_of_work"

@@ -22,7 +22,16 @@ from .erasure import MAX_ROWS, MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import once
 from .lifecycles import SupersessionTable
 from .memories import MemoryTable
-from .memory import Change, ChangeKind, Draft, Memory, MemoryId, Revision, Text, text_row
+from .memory import (
+    Change,
+    ChangeKind,
+    Draft,
+    Memory,
+    MemoryId,
+    Revision,
+    Text,
+    text_row,
+)
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
 from .rows import LATEST, count, instant, micros, portion, reads, texts_of
 from .search import Filter
@@ -411,7 +420,12 @@ class Saved:
     lambda draft, _: (
         None
         if draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
-        else WriteTarget(draft.space.project, draft.session, draft.fingerprint)
+        else WriteTarget(
+            draft.space.project,
+            draft.session,
+            draft.fingerprint,
+            only_adds=draft.key is None and draft.lifecycle == NO_CHANGE,
+        )
     )
 )
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:

@@ -246,9 +246,9 @@ class Index(Borrowing):
         are_counted: bool = False,
     ) -> None:
         for placed in self._with_words(documents):
-            if not are_counted:
-                self._count(placed, sign=1)
             self._post(placed, are_new=are_new)
+            if not are_counted:  # last: the row of an area is kept from others until the commit
+                self._count(placed, sign=1)
 
     def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
         # Of a text that was changed behind the index there are words that nothing took out.

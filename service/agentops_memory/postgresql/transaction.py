@@ -5,6 +5,10 @@ to be `within_one_project` shares it with others like it. Then it has the tables
 of whose methods claims what it names until the commit; what is not here makes it run again, with
 the lock to itself. So no claim can be forgotten.
 
+Saves that only add to a project share its lock, and each has the text that it adds alone. So those
+of two processes are made beside each other, up to the count of the project's words: that is the
+last before the commit.
+
 Writes that wait at the same time share a transaction, and so its commit, whatever their projects.
 Such a group waits for nobody: what another process has claimed is left to the next one. Who missed
 two waits for its project, in a line of that alone. When a change raises after it had written, the
@@ -46,6 +50,7 @@ from ..memory.space import (  # fmt: skip
 from ..memory.table import Known
 from ..recall.features import Features
 from ..recall.stems import Stems
+from ..recall.text import fingerprint
 from ..recall.visibility import Visibility
 from .connection import BUSY, POSTGRESQL, PostgresConnection
 from .index import Index
@@ -196,10 +201,12 @@ Begin = Callable[..., Any]
 class Claims:
     """What a transaction has claimed: nobody else touches it until its end."""
 
-    def __init__(self, connection: PostgresConnection, schema: str) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str, existing: set[int]) -> None:
         self._connection = connection
         self._schema = schema
+        self._existing = existing  # numbers of projects that have a space; who makes one is alone
         self._taken: set[int] = set()
+        self._shared: set[int] = set()  # projects
 
     def begin(
         self, begin: Begin, lock: Lock, changes: "Sequence[Change]", known: Known
@@ -215,30 +222,40 @@ class Claims:
         if not targets:
             begin(tenant, tenant=number_of(self._schema))
             return changes
-        numbers = {it: [number_of(self._schema, *name) for name in it.names] for it in changes}
+        project_of = {it: number_of(self._schema, "project", it.project) for it in targets}
+        shared = self._existing.intersection(project_of.values())
+        shared -= {number for it, number in project_of.items() if not it.only_adds}
+        numbers = {it: {number_of(self._schema, *name) for name in it.names} for it in changes}
         begun = begin(
             tenant,
-            "pg_advisory_xact_lock(:project)" if lock.project else "NULL",
+            f"pg_advisory_xact_lock{'_shared' * bool(shared)}(:project)"
+            if lock.project
+            else "NULL",
             # One after the other, when those before are held.
-            """ARRAY(SELECT number
-                       FROM unnest(CAST((SELECT :numbers) AS BIGINT[])) AS number
-                      WHERE pg_try_advisory_xact_lock(number))""",
+            *(
+                f"""ARRAY(SELECT number
+                           FROM unnest(CAST((SELECT :{its}) AS BIGINT[])) AS number
+                          WHERE pg_try_advisory_xact_lock{kind}(number))"""
+                for its, kind in (("numbers", ""), ("shared", "_shared"))
+            ),
             # The sequence is looked for when this runs, in the schema that was set before.
             """ARRAY(SELECT nextval(CAST(CAST('memories_id_seq' AS TEXT) AS regclass))
                        FROM generate_series(1, (SELECT CAST(:count AS BIGINT)))
                    ORDER BY 1 DESC)""",
             tenant=number_of(self._schema),
             project=number_of(self._schema, "project", lock.project or ""),
-            numbers=list({number for each in numbers.values() for number in each}),
+            numbers=list(set().union(*numbers.values()) - shared),
+            shared=list(shared),
             # None for one by itself, which may need none: numbers have gaps only after groups.
             count=len(targets) if len(changes) > 1 else 0,
         )
-        projects, sessions, fingerprints = map(list, zip(*targets, strict=True))
+        projects, sessions, fingerprints, _ = map(list, zip(*targets, strict=True))
         known_rows = self._connection.execute(
             KNOWN, {"projects": projects, "sessions": sessions, "fingerprints": fingerprints}
         )
-        *_, taken, self._connection.ids = begun.fetchone()
+        *_, taken, also, self._connection.ids = begun.fetchone()
         self._taken.update(taken)
+        self._shared.update(also)
         for session, project, scope, id_, area, partition in known_rows.fetchall():
             with suppress(DamagedRow):  # who reads it will tell
                 if session is not None:
@@ -246,11 +263,12 @@ class Claims:
                 elif project is not None:
                     require_place(id_, area, partition, project)
                     known.spaces[Space(project=project, scope=scope)] = id_, area
+                    self._existing.add(number_of(self._schema, "project", project))
                 else:
                     fingerprints.append(id_)
         # Of two changes that say the same, the second finds the first one's memory.
         known.new.update(it for it, times in Counter(fingerprints).items() if times == 1)
-        made = [it for it in changes if self._taken.issuperset(numbers[it])]
+        made = [it for it in changes if numbers[it] <= self._taken | self._shared]
         if lock.project and first not in made:
             return [first]
         for it in changes:
@@ -269,9 +287,21 @@ class Claims:
             raise NeedsToBeAlone
         self._claim("project", space.project)
 
-    def _claim(self, kind: str, name: str) -> None:
+    def text(self, memory: Memory) -> None:
+        """The text of a memory in its project: who shares that adds it, or counts its duplicate."""
+        space = memory.space
+        if number_of(self._schema, "project", space.project) not in self._shared:
+            self.space(space)
+        else:
+            text = memory.text
+            searched = fingerprint(memory.key, text.type, text.title, memory.content_hash)
+            self._claim("text", space.project, str(searched))
+
+    def _claim(self, kind: str, *names: str) -> None:
         """Nobody else may touch it until this transaction has ended; claimed once."""
-        number = number_of(self._schema, kind, name)
+        number = number_of(self._schema, kind, *names)
+        if number in self._shared:  # two that wait for each other's part would wait for ever
+            raise NeedsToBeAlone
         if number not in self._taken:
             self._taken.add(number)
             self._connection.execute("SELECT pg_advisory_xact_lock(:number)", {"number": number})
@@ -297,9 +327,9 @@ CLAIMED: Mapping[type, Methods] = {
     MemoryTable: {
         **dict.fromkeys(("at_key", "pins"), Claims.space),
         **dict.fromkeys(
-            ("twin", "insert", "replace", "set_lifecycle", "release_key", "count_duplicate"),
-            lambda claims, it: claims.space(it.space),
+            ("replace", "set_lifecycle", "release_key"), lambda claims, it: claims.space(it.space)
         ),
+        **dict.fromkeys(("twin", "insert", "count_duplicate"), Claims.text),
     },
 }  # fmt: skip
 """What a write beside others has of tables."""
@@ -410,12 +440,15 @@ class Change:
     answer: "asyncio.Future[Outcome | None] | None" = None
 
     @property
-    def names(self) -> list[tuple[str, str]]:
+    def names(self) -> list[tuple[str, ...]]:
         """What it will claim, as far as that is known."""
-        request = self.caller.request
-        key = [] if request is None else [("key", request.key.hex())]
-        target = self.target
-        return key if target is None else [("project", target[0]), ("session", target[1]), *key]
+        request, target = self.caller.request, self.target
+        names: list[tuple[str, ...]] = [] if request is None else [("key", request.key.hex())]
+        if target is not None:
+            names += [("project", target.project), ("session", target.session)]
+            if target.only_adds:
+                names.append(("text", target.project, str(target.fingerprint)))
+        return names
 
     @property
     def project(self) -> Project | None:

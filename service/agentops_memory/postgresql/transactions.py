@@ -112,6 +112,7 @@ class Transactions:
     on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
     _schemas: dict[TenantId, str] = field(default_factory=dict)
     _memories: dict[str, IndexMemory] = field(default_factory=dict)
+    _existing: set[int] = field(default_factory=set)  # projects, as they are claimed
     _idle: list[psycopg.Connection[Any]] = field(default_factory=list)  # the last used is the next
     _thread: _Thread = field(default_factory=_Thread)
 
@@ -250,7 +251,7 @@ class Transactions:
             return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
 
         with ours.pipelined():
-            claims, first = Claims(ours, schema), begun(changes[0])
+            claims, first = Claims(ours, schema, self._existing), begun(changes[0])
             begin = partial(_begin, ours, schema, "READ COMMITTED")
             free = claims.begin(begin, lock, changes, first.known)
             outcomes: Outcomes = (
