@@ -196,6 +196,35 @@ def test_a_smaller_group_is_made_while_the_one_before_it_commits(postgresql: str
     run(postgresql, test)
 
 
+COUNTING = """SELECT 1
+                FROM pg_stat_activity
+               WHERE datname = current_database() AND wait_event = 'transactionid'"""
+
+
+def test_saves_of_two_sessions_into_a_project_wait_for_each_other_at_its_count_alone(
+    postgresql: str,
+) -> None:
+    async def test(engine: PostgresEngine) -> None:
+        def save(number: int) -> asyncio.Task[Any]:
+            one = replace(draft(f"herons {number}"), session=SessionId(f"s{number}"))
+            return asyncio.create_task(engine.write(OPERATOR, memories.save, one, timedelta()))
+
+        for number in (3, 4):  # the project is there, and the second one sees it
+            await save(number)
+        with psycopg.connect(postgresql, autocommit=True) as stranger:
+            stranger.execute(COMMITTING.encode())
+            stranger.execute("SELECT pg_advisory_lock(7)")
+            saving = []
+            for number, waits in enumerate((WAITING, COUNTING), start=1):
+                saving.append(save(number))
+                await asyncio.to_thread(until, lambda it=waits: stranger.execute(it).fetchall())
+        await asyncio.gather(*saving)
+        area = max(await engine.maintenance.drifts(OPERATOR))
+        assert await engine.maintenance.is_exact(OPERATOR, area)
+
+    run(postgresql, test)
+
+
 def test_what_is_saved_after_a_rename_in_a_group_is_of_the_old_name(postgresql: str) -> None:
     old, new = Project("demo"), Project("other")
 

@@ -452,7 +452,13 @@ class Change:
 
     @property
     def project(self) -> Project | None:
-        return None if self.target is None else self.target[0]
+        return None if self.target is None else self.target.project
+
+    @property
+    def place(self) -> tuple[Project, SessionId | None] | None:
+        """What it is kept out of while another of the same place is made."""
+        target = self.target
+        return target and (target.project, target.session if target.only_adds else None)
 
     def settle(self, outcome: Outcome | None) -> None:
         if self.answer is not None and not self.answer.done():
@@ -472,7 +478,7 @@ class Line:
     def __init__(self, make: Make) -> None:
         self._make_group = make
         self._waiting: dict[Change, None] = {}
-        self._busy: set[Project | None] = set()
+        self._busy: set[object] = set()  # places
         self._groups: set[asyncio.Task[None]] = set()
         self._working: asyncio.Task[None] | None = None  # of the groups the one not committing yet
         self._is_gathering = False  # whether a group waits for its last members
@@ -523,20 +529,20 @@ class Line:
         for _ in range(LOOP_PASSES if self._size > 1 else 1):
             await asyncio.sleep(0)
         self._is_gathering = False
-        group = [*islice((it for it in self._waiting if it.project not in self._busy), MEMBERS)]
+        group = [*islice((it for it in self._waiting if it.place not in self._busy), MEMBERS)]
         if group:
             self._size, self._working = len(group), own
             await self._make(group, committing)
         self._groups.discard(own)  # at once: who comes now sees it
         if self._working is own:
             self._working = None
-        if group:  # else those that wait are made after others of their projects
+        if group:  # else those that wait are made after others of their places
             self._begin()
 
     async def _make(self, group: Sequence[Change], committing: Callable[[], None]) -> None:
         for it in group:
             del self._waiting[it]
-        busy = {it.project for it in group}
+        busy = {it.place for it in group}
         self._busy |= busy
         try:
             outcomes: Outcomes = await self._make_group(group, committing)
