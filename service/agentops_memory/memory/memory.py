@@ -222,6 +222,10 @@ class Draft:
         text = self.text
         return fingerprint(self.key, text.type, text.title, content_hash(text.content))
 
+    @property
+    def only_adds(self) -> bool:
+        return self.key is None and self.lifecycle == NO_CHANGE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:

@@ -420,12 +420,7 @@ class Saved:
     lambda draft, _: (
         None
         if draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
-        else WriteTarget(
-            draft.space.project,
-            draft.session,
-            draft.fingerprint,
-            only_adds=draft.key is None and draft.lifecycle == NO_CHANGE,
-        )
+        else WriteTarget(draft.space.project, draft.session, draft.fingerprint, draft.only_adds)
     )
 )
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import timedelta
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import count, groupby, islice
 from typing import Any, cast
 
@@ -121,7 +121,13 @@ class PostgresConnection:
         """Insert the memories that wait, in one statement."""
         if self.rows:
             rows, self.rows, has_written = self.rows, [], self.has_written
-            self.execute(_inserting(*rows[0]), {"rows": json.dumps(rows)})
+            listed = ", ".join(rows[0])
+            self.execute(
+                f"""INSERT INTO memories ({listed})
+                    SELECT {listed}
+                      FROM json_populate_recordset(CAST(NULL AS memories), :rows)""",
+                {"rows": json.dumps(rows)},
+            )
             self.has_written = has_written  # who comes next has not
 
     def sync(self) -> None:
@@ -217,13 +223,6 @@ def _inserted(connection: Connection, statement: str, values: Mapping[str, objec
     ours.rows.append({"id": ours.ids[-1], **values})  # nothing has to be waited for
     ours.has_written = True
     return ours.ids.pop()
-
-
-@cache
-def _inserting(*columns: str) -> str:
-    listed = ", ".join(columns)
-    return f"""INSERT INTO memories ({listed})
-               SELECT {listed} FROM json_populate_recordset(CAST(NULL AS memories), :rows)"""
 
 
 def _inserted_all(

@@ -342,12 +342,8 @@ def _sums(of_each: Iterable[Having]) -> Having:
 def _having_all(of_stems: Sequence[Having]) -> Having:
     if len(of_stems) == 1:
         return of_stems[0]
-    if not of_stems:
-        return {}
-    first, *others = of_stems
-    return {
-        memory: counts for memory, counts in first.items() if all(memory in it for it in others)
-    }
+    first, *others = of_stems or [{}]
+    return {it: counts for it, counts in first.items() if all(it in other for other in others)}
 
 
 MOST_WRITTEN = 256 * 1024  # characters of one transaction, which an import may write more in

@@ -194,10 +194,6 @@ SELECT NULL, NULL, NULL, m.fingerprint, 0, 0
                       LIMIT 1) m"""
 
 
-Begin = Callable[..., Any]
-"""Begins a transaction and takes locks, in this order; each is an expression of some values."""
-
-
 class Claims:
     """What a transaction has claimed: nobody else touches it until its end."""
 
@@ -209,9 +205,11 @@ class Claims:
         self._shared: set[int] = set()  # projects
 
     def begin(
-        self, begin: Begin, lock: Lock, changes: "Sequence[Change]", known: Known
+        self, begin: Callable[..., Any], lock: Lock, changes: "Sequence[Change]", known: Known
     ) -> "Sequence[Change]":
         """Begin, and claim what changes name; those of which all was free, or the first.
+
+        `begin` takes locks in this order; each is an expression of some values.
 
         The whole tenant is claimed, alone or beside others that claim what they touch. Nothing that
         others wait for is held while this waits, for the first one's project alone. What these
@@ -226,11 +224,10 @@ class Claims:
         shared = self._existing.intersection(project_of.values())
         shared -= {number for it, number in project_of.items() if not it.only_adds}
         numbers = {it: {number_of(self._schema, *name) for name in it.names} for it in changes}
+        waited = f"pg_advisory_xact_lock{'_shared' * bool(shared)}(:project)"
         begun = begin(
             tenant,
-            f"pg_advisory_xact_lock{'_shared' * bool(shared)}(:project)"
-            if lock.project
-            else "NULL",
+            waited if lock.project else "NULL",
             # One after the other, when those before are held.
             *(
                 f"""ARRAY(SELECT number
