@@ -9,7 +9,7 @@ import shutil
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from .. import corpus
 from ..client import Client, Request, get
 from ..figures import Aim, Figure, at_least, at_most, show
 from ..plan import Bench, Subject, parser, prepared
-from ..process import Running, running
+from ..process import running
 from ..saves import TURNS, WRITERS, requests
 from ..seeding import Size
 from .contenders import Contender, asked_in_turns
@@ -39,7 +39,6 @@ KINDS = {
 
 SQL_BESIDE_SQL = at_most(2.5)
 RATE = at_least(0.3)
-TWO = at_least(1)
 ROUND_TRIPS = at_most(6)
 
 
@@ -60,13 +59,11 @@ class Pair:
             yield Contender(services=[service])
 
     @contextmanager
-    def postgresql(self, settings: Mapping[str, str], services: int = 1) -> Iterator[Contender]:
-        """Services over the database."""
-        with ExitStack() as stack:
-            yield Contender(
-                services=[stack.enter_context(_served(self, settings)) for _ in range(services)],
-                database=self.database,
-            )
+    def postgresql(self, settings: Mapping[str, str]) -> Iterator[Contender]:
+        """A service over the database."""
+        given = {**settings, "MEMORY_DATABASE_URL": self.database.url}
+        with running(self.path, settings=given) as service:
+            yield Contender(services=[service], database=self.database)
 
 
 def main() -> None:
@@ -101,13 +98,6 @@ def _pair(made: Bench, url: str, size: Size, name: str) -> Iterator[Pair]:
     path = made.files.of(size)
     with filled(url, path, name) as database:
         yield Pair(size=size, path=path, database=database)
-
-
-@contextmanager
-def _served(pair: Pair, settings: Mapping[str, str]) -> Iterator[Running]:
-    given = {**settings, "MEMORY_DATABASE_URL": pair.database.url}
-    with running(pair.path, settings=given) as service:
-        yield service
 
 
 def _sizes(pair: Pair) -> Iterator[Figure]:
@@ -178,13 +168,12 @@ def _round_trips(made: Bench, pair: Pair) -> Iterator[Figure]:
 
 def _saves(made: Bench, pair: Pair) -> Iterator[Figure]:
     """Of sixteen writers, over all projects and into one."""
-    with pair.sqlite({}) as file, pair.postgresql({}, services=2) as two:
-        one = replace(two, services=two.services[:1])
+    with pair.sqlite({}) as file, pair.postgresql({}) as database:
         for where, projects in ((str(pair.size), pair.size.projects), ("one project", 1)):
             size = Size(rows=pair.size.rows, projects=projects)
-            asked = {"SQLite": file.anew(), "one": one.anew(), "two": two.anew()}
+            asked = {"SQLite": file.anew(), "PostgreSQL": database.anew()}
             _saved_in_turns(asked, _texts(made, asked, size))
-            theirs, ours, both = (it.spent for it in asked.values())
+            theirs, ours = (it.spent for it in asked.values())
             what = f"saves of {WRITERS} writers, {where} (present: {pair.size.rows:,})"
             yield Figure(
                 what=f"{what}: rate",
@@ -192,12 +181,6 @@ def _saves(made: Bench, pair: Pair) -> Iterator[Figure]:
                 aim=RATE,
                 beside=f"{ours.times.rate:,.0f} a second ({ours}) against "
                 f"{theirs.times.rate:,.0f} ({theirs})",
-            )
-            yield Figure(
-                what="the same by two services against one",
-                value=both.times.rate / ours.times.rate,
-                aim=TWO if projects > 1 else None,
-                beside=f"{both.times.rate:,.0f} a second ({both})",
             )
 
 

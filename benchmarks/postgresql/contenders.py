@@ -23,13 +23,19 @@ class Spent:
     backends: float = 0.0
 
     @property
+    def of_each(self) -> tuple[float, float]:
+        """Milliseconds of processor time a request, of services and of backends."""
+        count = len(self.times.taken)
+        return self.service / count * 1e3, self.backends / count * 1e3
+
+    @property
     def processor(self) -> float:
         """Milliseconds of processor time a request."""
-        return (self.service + self.backends) / len(self.times.taken) * 1e3
+        return sum(self.of_each)
 
     def __str__(self) -> str:
-        count = len(self.times.taken)
-        shared = f" (of it backends {self.backends / count * 1e3:.2f})" if self.backends else ""
+        _, backends = self.of_each
+        shared = f" (of it backends {backends:.2f})" if backends else ""
         return f"p50 {self.times.p50:.2f} ms, processor {self.processor:.2f} ms{shared}"
 
 
