@@ -93,6 +93,7 @@ class Index(Borrowing):
         self._stems = stems
         self._waiting: list[MemoryId] = []
         self._size = 0
+        self._sums: dict[int, list[int]] = {}  # by area, the memories and words to be counted
         self._counted: list[Cursor] = []  # of each count, the areas and their versions
         self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
         self._erased: set[int] = set()
@@ -117,7 +118,7 @@ class Index(Borrowing):
         self._waiting.append(memory.id)
         self._size += len(memory.text.content)
         if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
-            self.flush()
+            self._put_in_waiting()
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         for id_, memory, space, area in memories:
@@ -129,8 +130,15 @@ class Index(Borrowing):
 
     def flush(self) -> None:
         """Put in what waits: words are about to be read, or committed."""
+        self._put_in_waiting()
+        self._count()
+
+    def _put_in_waiting(self) -> None:
+        """All but the count, which is for the end: until the commit others wait for its rows."""
         waiting, self._waiting, self._size = self._waiting, [], 0
-        self._put_in(self._of(waiting), are_new=True)
+        for placed in self._with_words(self._of(waiting)):
+            self._post(placed, are_new=True)
+            self._add_up(placed, sign=1)
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
@@ -158,6 +166,7 @@ class Index(Borrowing):
         self.flush()
         for some in _portions(memories):
             self._take_out(self._of(some))
+        self._count()
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Bytes leave when the database makes room (`VACUUM`), not when we say so."""
@@ -247,8 +256,9 @@ class Index(Borrowing):
     ) -> None:
         for placed in self._with_words(documents):
             self._post(placed, are_new=are_new)
-            if not are_counted:  # last: the row of an area is kept from others until the commit
-                self._count(placed, sign=1)
+            if not are_counted:
+                self._add_up(placed, sign=1)
+        self._count()
 
     def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
         # Of a text that was changed behind the index there are words that nothing took out.
@@ -282,8 +292,9 @@ class Index(Borrowing):
             )
 
     def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
+        """All but the count, as what was changed is put in again."""
         for placed in self._with_words(documents):
-            self._count(placed, sign=-1)
+            self._add_up(placed, sign=-1)
             self._take_postings(
                 [(it.area, stem, id_) for (id_, it), entry in placed for stem in entry.stems]
             )
@@ -306,15 +317,17 @@ class Index(Borrowing):
         self.flush()
         self._erased.add(area)
 
-    def _count(self, placed: Sequence[Placed], *, sign: int) -> None:
-        """Count memories and words of areas; refused for one that was made by other rules."""
-        sums: dict[int, list[int]] = {}
+    def _add_up(self, placed: Sequence[Placed], *, sign: int) -> None:
         for (id_, it), entry in placed:
-            sum_ = sums.setdefault(it.area, [0, 0])
+            sum_ = self._sums.setdefault(it.area, [0, 0])
             sum_[0] += sign
             sum_[1] += sign * entry.length
             texts = Columns(it.title, it.content, it.context, it.tags)
             self._changes.setdefault(it.area, []).append((row_number(it.area, id_), texts, sign))
+
+    def _count(self) -> None:
+        """Count memories and words of areas; refused for one that was made by other rules."""
+        sums, self._sums = self._sums, {}
         # An area begins with another version than any before, which another process may know. Of
         # other rules it would be NULL, which is refused: nothing has to be read back.
         if sums:
