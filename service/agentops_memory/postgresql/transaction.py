@@ -452,8 +452,8 @@ class Change:
         return None if self.target is None else self.target.project
 
     @property
-    def place(self) -> tuple[Project, SessionId | None] | None:
-        """What it is kept out of while another of the same place is made."""
+    def contended(self) -> tuple[Project, SessionId | None] | None:
+        """What only one group at a time may have: else it waits for the other."""
         target = self.target
         return target and (target.project, target.session if target.only_adds else None)
 
@@ -475,7 +475,7 @@ class Line:
     def __init__(self, make: Make) -> None:
         self._make_group = make
         self._waiting: dict[Change, None] = {}
-        self._busy: set[object] = set()  # places
+        self._busy: set[object] = set()  # what groups contend for
         self._groups: set[asyncio.Task[None]] = set()
         self._working: asyncio.Task[None] | None = None  # of the groups the one not committing yet
         self._is_gathering = False  # whether a group waits for its last members
@@ -526,20 +526,20 @@ class Line:
         for _ in range(LOOP_PASSES if self._size > 1 else 1):
             await asyncio.sleep(0)
         self._is_gathering = False
-        group = [*islice((it for it in self._waiting if it.place not in self._busy), MEMBERS)]
+        group = [*islice((it for it in self._waiting if it.contended not in self._busy), MEMBERS)]
         if group:
             self._size, self._working = len(group), own
             await self._make(group, committing)
         self._groups.discard(own)  # at once: who comes now sees it
         if self._working is own:
             self._working = None
-        if group:  # else those that wait are made after others of their places
+        if group:  # else those that wait are made after others that contend
             self._begin()
 
     async def _make(self, group: Sequence[Change], committing: Callable[[], None]) -> None:
         for it in group:
             del self._waiting[it]
-        busy = {it.place for it in group}
+        busy = {it.contended for it in group}
         self._busy |= busy
         try:
             outcomes: Outcomes = await self._make_group(group, committing)
