@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (62_523, 46_000),
-    "files": (191, 180),
+    "lines": (60_742, 46_000),
+    "files": (173, 180),
     "types of a noun": (3, 4),
-    "places of an optional field": (14, 5),
-    "protocols with one implementation": (1, 0),
-    "modules imported by one other": (27, 30),
-    "percent of lines that import": (6.5, 5.0),
-    "vague names": (261, 300),
+    "places of an optional field": (12, 5),
+    "protocols with one implementation": (0, 0),
+    "modules imported by one other": (21, 30),
+    "percent of lines that import": (6.1, 5.0),
+    "vague names": (210, 300),
 }
 
 

@@ -323,7 +323,7 @@ PIECE = 300  # the same while another process reads the next ones
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
 SLICE = 25  # rows between two looks at who waits
 SLICE_CONTENDED = 10  # the same while others wait
-BRIEF = 30  # rows of one transaction for a while after others waited: 5 ms with its commit
+BRIEF = 15  # rows of one transaction for a while after others waited: 3 to 5 ms with its commit
 CALM = 200  # transactions: about a second
 SLICE_IN_QUOTA = 10  # the same of a tenant whose room is measured
 
