@@ -72,7 +72,7 @@ def test_words_leave_time_for_what_stands_in_for_them(
 ) -> None:
     slow_words(path, monkeypatch)
     for module in (sqlite_search, postgresql_search):
-        monkeypatch.setattr(module, "READ_LIMIT", module.AFTERWARDS)
+        monkeypatch.setattr(module, "READ_LIMIT", module.RESERVED)
     with serving(path, MEMORY_RECALL_LIMIT="1h") as service:
         service.save("apples grow here", title="best", session_id="s0")
         service.save("newest", title="newest", session_id="s1")

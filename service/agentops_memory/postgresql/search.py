@@ -74,7 +74,7 @@ def _starts(form: str, following: Collection[str]) -> Iterator[str]:
 
 READ_LIMIT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
 TRIES = 9  # to undo what took too long
-AFTERWARDS = timedelta(seconds=1)  # left of a read for what it does when words took too long
+RESERVED = timedelta(seconds=1)  # of a read's time limit, for its work after a search timeout
 
 
 class PostgresSearch(Search):
@@ -99,14 +99,14 @@ class PostgresSearch(Search):
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
-        left = self._end - AFTERWARDS.total_seconds() - time.monotonic()
+        left = self._end - RESERVED.total_seconds() - time.monotonic()
         within = max(min(timeout.total_seconds(), left), 0.001)
         self._connection.execute("SAVEPOINT words")
         self._limit(within)
         self._postings.end = time.monotonic() + within
         try:
             yield
-            if within < AFTERWARDS.total_seconds():  # else what follows may have as long
+            if within < RESERVED.total_seconds():  # else what follows may have as long
                 self._limit(max(self._end - time.monotonic(), 0.001))
                 self._connection.sync()
         except errors.QueryCanceled as error:
