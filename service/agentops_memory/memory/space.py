@@ -7,11 +7,15 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import Any, NewType
+from typing import TYPE_CHECKING, Any, NewType
 
 from ..errors import DamagedRow
-from ..light import dataclass, replace
-from ..secrets.redaction import redacted
+from ..light import Lazy, dataclass, replace
+
+if TYPE_CHECKING:
+    from ..secrets import redaction
+else:  # which the settings do not need
+    redaction = Lazy(__package__, "..secrets.redaction")
 
 
 class ErasureKind(StrEnum):
@@ -137,7 +141,7 @@ def project_name(name: str) -> Project:
     """The normalized name of a project: redacted, NFC, trimmed, lower case."""
     if len(name) > MAX_NAME:
         return Project(name)
-    name = redacted(name).text
+    name = redaction.redacted(name).text
     if name.isascii():
         return Project(name.strip().lower())
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
