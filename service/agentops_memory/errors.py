@@ -1,9 +1,9 @@
-"""What may be shown of what failed: refusals, with stable codes and safe sentences; and exceptions
-and log records of libraries without the data of users.
+"""Errors that are safe to show: refusals with stable codes and safe messages, and exceptions and
+log records of libraries without user data.
 
-The message of an exception can quote whatever was stored or sent: the value that SQLite could not
-decode, the input of a validation error, the missing key. So only messages that are known to be
-constant are kept.
+The message of an exception can quote stored or sent data: the value that SQLite could not decode,
+the input of a validation error, the missing key. So only messages that are known to be constant
+are kept.
 """
 
 import errno
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 
 class RunAgain(Exception):
-    """Nothing happened of the work, and it is run again: no fault."""
+    """The work was rolled back and is run again; not an error."""
 
 
 class Refusal(Exception):
-    """A request that cannot be met; its text is a sentence for the caller."""
+    """A request that cannot be fulfilled; its text is a message for the caller."""
 
     code: ClassVar[str] = "error"
 
@@ -36,13 +36,13 @@ class Invalid(Refusal):
 
 
 class InvalidFields(Invalid):
-    """The request was understood and breaks a limit; every fault is named."""
+    """The request was understood but breaks limits; the message names every fault."""
 
     code = "validation_error"
 
 
 class BadFields(Invalid):
-    """Fields of a body, or parameters, that are not what they should be; every one is named."""
+    """Invalid fields of a body, or parameters; the message names each of them."""
 
     def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
         super().__init__("; ".join(f"{field} {fault}" for field, fault in faults) + ".")
@@ -50,22 +50,22 @@ class BadFields(Invalid):
 
 
 class NotFound(Refusal):
-    code = "not_found"  # or the caller may not know of it
+    code = "not_found"  # also if the caller must not learn whether it exists
 
 
 def required(it: T | None, sentence: str) -> T:
-    """What was looked for; NotFound, with the sentence, if it is not there."""
+    """Return the result of a lookup; NotFound with this message if it is None."""
     if it is None:
         raise NotFound(sentence)
     return it
 
 
 class Unauthenticated(Refusal):
-    code = "unauthenticated"  # no key, or none that opens this service
+    code = "unauthenticated"  # no key, or an invalid one
 
 
 class Denied(Refusal):
-    """The caller's key does not allow it; `scope` is the role, or the projects, that would."""
+    """The caller's key does not allow it; `scope` is the role or the projects that it needs."""
 
     code = "denied"
 
@@ -75,18 +75,18 @@ class Denied(Refusal):
 
 
 class TooMany(Refusal):
-    """The key, or the tenant, asks too much; the same request may succeed after some seconds."""
+    """The key or the tenant exceeds a limit; the request may succeed after some seconds."""
 
     code = "too_many"
 
     def __init__(self, sentence: str, retry_after: int = 1, scope: str = "key") -> None:
         super().__init__(sentence)
         self.retry_after = retry_after  # seconds
-        self.scope = scope  # whose limit it is: "key" or "tenant"
+        self.scope = scope  # the owner of the limit: "key" or "tenant"
 
 
 class OverQuota(Refusal):
-    code = "over_quota"  # the tenant stores as much as it may
+    code = "over_quota"  # the tenant has used its storage quota
 
 
 class Conflict(Refusal):
@@ -94,34 +94,34 @@ class Conflict(Refusal):
 
 
 class KeyReused(Conflict):
-    """Another request was done under the idempotency key."""
+    """A different request was executed under the idempotency key."""
 
     def __init__(self) -> None:
         super().__init__("Idempotency key reused with a different request body.")
 
 
 class AnswerLost(Conflict):
-    """The request was done, and what it was answered is not known any more."""
+    """The request was executed, but its response is no longer known."""
 
     def __init__(self) -> None:
         super().__init__("This was done, but its response is no longer known.")
 
 
 class AnswerErased(NotFound):
-    """The request was done, and what it was answered is erased."""
+    """The request was executed, but its response is erased."""
 
     def __init__(self) -> None:
         super().__init__("This was done, but its response has been erased.")
 
 
 class PathTaken(Conflict):
-    """Another entry holds the path, or lies where it leads through."""
+    """Another entry has the path, or a path above or below it."""
 
     code = "path_taken"
 
     def __init__(self, sentence: str, entry: str, path: str) -> None:
         super().__init__(sentence)
-        self.entry = entry  # its uid
+        self.entry = entry  # the uid of the other entry
         self.path = path
 
 
@@ -130,7 +130,7 @@ class Archived(Conflict):
 
 
 class AlreadyDone(Conflict):
-    code = "already_done"  # it is done once
+    code = "already_done"  # the change is possible only once
 
 
 class StillCurrent(Conflict):
@@ -148,7 +148,7 @@ class Busy(Unavailable):
 
 
 class TimedOut(Unavailable):
-    code = "timed_out"  # the read was stopped
+    code = "timed_out"  # the read was interrupted at its time limit
 
 
 class Damaged(Unavailable):
@@ -156,7 +156,7 @@ class Damaged(Unavailable):
 
 
 class Unreadable(Unavailable):
-    """A stored value is no such thing as its column holds; it is never read as another one."""
+    """A stored value is invalid for its column; it is never read as another value."""
 
     def __init__(self, sentence: str = "") -> None:
         super().__init__(
@@ -167,10 +167,10 @@ class Unreadable(Unavailable):
 
 
 class DamagedRow(Unreadable):
-    """A row, or one that belongs to it, cannot be the record that it was stored as.
+    """A row, or a row that belongs to it, cannot be read as a record.
 
-    Fails closed: a default in its place could permit what the row forbids. `what` says what
-    cannot be served for it, and quotes nothing that is stored.
+    Fails closed: a default in place of the value could permit what the row forbids. `what` is
+    the subject of the message, and quotes no stored data.
     """
 
     def __init__(self, table: str, row: object, column: str = "", what: str = "This") -> None:
@@ -183,9 +183,9 @@ class DamagedRow(Unreadable):
 
 
 class AtItem(Refusal):
-    """An item of a batch is refused, and so is all of it, by the code of its refusal."""
+    """A batch is refused because of one item, with the code of the item's refusal."""
 
-    code = "invalid_input"  # of those that tell no items apart
+    code = "invalid_input"  # in protocols that do not report items
 
     def __init__(self, number: int, refusal: Refusal) -> None:
         super().__init__(f"entries[{number}]: {refusal}")
@@ -193,33 +193,33 @@ class AtItem(Refusal):
 
 
 INDEX_UNAVAILABLE = TimedOut, Damaged
-"""Refusals of a search after which the newest memories are returned instead of matches."""
+"""Refusals of a search after which the newest memories are returned instead of hits."""
 
 
 class Full(Unavailable):
-    code = "storage_full"  # no space is left on the disk
+    code = "storage_full"  # the disk is full
 
 
 class StartRefused(Refusal):
-    """The file cannot be used and was left as it is; the sentence says what to do."""
+    """The file cannot be used and was left unchanged; the message says what to do."""
 
     code = "start_refused"
 
 
 class SettingRefused(Exception):
-    """A setting that cannot be used; its text is a sentence for the operator."""
+    """An invalid setting; its text is a message for the operator."""
 
 
-OWN = __name__.partition(".")[0]
+PACKAGE = __name__.partition(".")[0]
 WITHHELD = "..."
-MAX_EXCEPTIONS = 20  # of a chain or a group
+MAX_EXCEPTIONS = 20  # most exceptions of a chain or a group
 
 CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
 MEMBER = "\nAn exception of the group:\n\n"
 
-# Prefixes of SQLite's messages, as patterns. What follows may be a value or a word of a query;
-# names of the schema are safe.
+# Prefixes of SQLite's messages, as patterns. A value or a word of a query may follow them; names
+# of the schema are safe.
 SQLITE_MESSAGES = (
     "attempt to write a readonly database", "CHECK constraint failed", "constraint failed",
     "Could not decode to UTF-8", "Cannot operate on a closed database",
@@ -243,10 +243,10 @@ _AFTER_WORDS = re.compile("[^A-Za-z0-9 ,.;/_-]")
 
 
 def safe_message(error: BaseException) -> str:
-    """The message of an exception if it cannot quote user data, else an empty string."""
+    """Return the message of an exception if it cannot quote user data, else an empty string."""
     if isinstance(error, Refusal):
         return str(error)
-    if any(kind.__module__ == "sqlite3" for kind in type(error).__mro__):  # if it is loaded
+    if any(kind.__module__ == "sqlite3" for kind in type(error).__mro__):  # avoids an import
         known = _SQLITE.match(str(error))
         return known[0] if known else ""
     if isinstance(error, OSError) and error.errno and error.errno in errno.errorcode:
@@ -255,7 +255,7 @@ def safe_message(error: BaseException) -> str:
 
 
 def code_of(error: BaseException) -> str:
-    """The error code of SQLite or the OS; for a refusal, that of its cause."""
+    """Return the error code of SQLite or the OS; for a refusal, the code of its cause."""
     if name := getattr(error, "sqlite_errorname", None):
         return str(name)
     if isinstance(error, OSError):
@@ -264,12 +264,12 @@ def code_of(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """Why something failed: the safe message, else the code or the type."""
+    """Return the reason of an error: its safe message, or else its code or type."""
     return safe_message(error) or code_of(error) or type(error).__name__
 
 
 def sentence_of(error: BaseException) -> str:
-    """Why something failed, as a sentence, with the name of the file if there is one."""
+    """Return the reason of an error as a sentence, with the name of the file if there is one."""
     why = (error.strerror if isinstance(error, OSError) else "") or reason(error)
     file = getattr(error, "filename", None)
     return f"{f'{file}: ' if file else ''}{why.removesuffix('.')}."
@@ -281,7 +281,7 @@ def is_operational(error: BaseException) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """An exception in one line: its type, its safe message and SQLite's code."""
+    """Describe an exception in one line: its type, its safe message and SQLite's code."""
     kind = type(error)
     module = "" if kind.__module__ == "builtins" else f"{kind.__module__}."
     code = getattr(error, "sqlite_errorname", "")
@@ -291,15 +291,15 @@ def described(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """The traceback of an exception, of its causes, and of the members of a group."""
+    """Return the traceback of an exception, of its causes, and of the members of a group."""
     return "".join(_sections(error, set()))
 
 
 def message_of(record: LogRecord) -> str:
-    """The message of a log record; a library's arguments are withheld unless they are numbers.
+    """Return the message of a log record, without a library's arguments other than numbers.
 
-    It is the template if the arguments do not fit. Without arguments, of a library's template
-    only the plain words that it begins with remain: libraries quote after punctuation.
+    If the arguments do not fit, it is the template. Of a library's template without arguments,
+    only the initial plain words are kept, as libraries quote data after punctuation.
     """
     template, render = text_of(record.msg), _as_text if is_own(record) else _withheld
     if not record.args:
@@ -313,18 +313,18 @@ def message_of(record: LogRecord) -> str:
 
 
 def text_of(value: object) -> str:
-    """Any value as text; an exception is sanitized."""
+    """Return any value as text; exceptions are sanitized."""
     if isinstance(value, BaseException):
         return described(value)
     try:
         return str(value)
-    except Exception:  # noqa: BLE001 - the value may be what is complained about
+    except Exception:  # noqa: BLE001 - the value itself may be at fault
         return f"<{type(value).__name__}>"
 
 
 def is_own(record: LogRecord) -> bool:
     """Whether a log record is from this package, not from a library."""
-    return str(record.name).partition(".")[0] == OWN
+    return str(record.name).partition(".")[0] == PACKAGE
 
 
 def _sections(error: BaseException, visited: set[int]) -> Iterator[str]:

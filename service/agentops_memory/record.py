@@ -1,4 +1,4 @@
-"""The base of a noun's one type: what rules read, what a row becomes, and the JSON on the wire."""
+"""The base of record types, which are domain object, stored row and JSON on the wire in one."""
 
 from datetime import datetime
 from functools import cache
@@ -9,23 +9,23 @@ from pydantic.alias_generators import to_camel
 
 
 class Record(BaseModel):
-    """A noun as it is stored and answered: immutable, and without the fields that have no value.
+    """A record as it is stored and sent: immutable; its JSON omits fields without a value.
 
-    A field that no client sees is declared with `Field(exclude=True)`.
+    Fields with `Field(exclude=True)` are not sent to clients.
     """
 
     model_config = ConfigDict(
         frozen=True,
         strict=True,
         val_json_bytes="hex",
-        defer_build=True,  # until first used: a start would take a fifth longer
+        defer_build=True,  # until first use: otherwise a start takes a fifth longer
     )
 
     @classmethod
     def whole(cls, **fields: Any) -> Self:
-        """One of fields that are what they should be, unchecked, in any order.
+        """Create a record from valid fields, in any order, without checks.
 
-        For 21 fields `model_construct` takes 9 µs, this 4.
+        For 21 fields this takes 4 µs, and `model_construct` 9 µs.
         """
         made, put = cls.__new__(cls), object.__setattr__
         put(made, "__dict__", {**_defaults(cls), **fields})
@@ -35,14 +35,14 @@ class Record(BaseModel):
         return made
 
     def json_bytes(self) -> bytes:
-        """As it is sent."""
+        """Return the JSON that is sent."""
         return self.__pydantic_serializer__.to_json(self, by_alias=True, exclude_none=True)
 
 
 @cache
-def _defaults(of: type[Record]) -> dict[str, Any]:
-    """Each field by its default, in the order in which they are sent."""
-    return {name: it.default for name, it in of.__pydantic_fields__.items()}
+def _defaults(record: type[Record]) -> dict[str, Any]:
+    """Return the default of each field, in the order in which fields are sent."""
+    return {name: it.default for name, it in record.__pydantic_fields__.items()}
 
 
 class CamelRecord(Record):
@@ -52,7 +52,7 @@ class CamelRecord(Record):
 
 
 def milliseconds(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, in whole milliseconds."""
+    """Format the instant in RFC 3339, in UTC, in whole milliseconds."""
     return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
@@ -65,7 +65,7 @@ Milliseconds = Annotated[
 
 
 def microseconds(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, in whole microseconds."""
+    """Format the instant in RFC 3339, in UTC, in whole microseconds."""
     return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 

@@ -75,7 +75,7 @@ def test_a_save_looks_for_its_twin_past_any_number_of_deleted_ones(tmp_path: Pat
     def look(tx: SqliteTransaction, _: Document) -> None:
         memory = tx[MemoryTable].page(None, UNSAVED, 1)[0]
         for _again in range(SMALL):
-            assert tx[MemoryTable].twin(memory, LONG_AGO) == memory
+            assert tx[MemoryTable].recent_duplicate(memory, LONG_AGO) == memory
 
     steps = []
     for size in (SMALL, LARGE):

@@ -138,8 +138,8 @@ def test_an_interrupted_erasure_goes_on_where_it_was(path: Path) -> None:
         patch.setattr("agentops_memory.memory.projects.BATCH", 2)
         erasure = changed(path, said, erase)
 
-    assert (told[0].observations, told[0].goes_on) == (2, True)
-    assert (erasure.id, erasure.observations, erasure.goes_on) == (told[0].id, 5, False)
+    assert (told[0].observations, told[0].is_in_progress) == (2, True)
+    assert (erasure.id, erasure.observations, erasure.is_in_progress) == (told[0].id, 5, False)
     assert of_project(path, "a") == []
 
 

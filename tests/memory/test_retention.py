@@ -26,7 +26,7 @@ from agentops_memory.memory import erasure as past_retention
 from agentops_memory.memory import saves
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.space import FOR_EVER, WHAT, Kind, Retentions, StoreId
+from agentops_memory.memory.space import DESCRIPTIONS, FOR_EVER, Kind, Retentions, StoreId
 from agentops_memory.settings import VARIABLES
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.stores.store import delete_store
@@ -60,7 +60,7 @@ def test_the_document_has_the_table_of_the_code() -> None:
 
     names = {kind: f"MEMORY_KEEP_{kind.upper()}" for kind in Kind}
     assert table[1:] == [
-        f"| {WHAT[kind]} | `{names[kind]}` | `{defaults[names[kind]]}` |" for kind in Kind
+        f"| {DESCRIPTIONS[kind]} | `{names[kind]}` | `{defaults[names[kind]]}` |" for kind in Kind
     ]
 
 

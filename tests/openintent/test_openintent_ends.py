@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.sight import OPENS
+from agentops_memory.memory.sight import HAS_SHARED
 from agentops_memory.openintent.events import past_events
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.connection import connect
@@ -172,7 +172,7 @@ def test_tasks_that_are_finished_or_others_are_passed_over_unread(team: Team) ->
     with closing(connect(team.service.path)) as database:
         plan, own = (
             [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {it}", values)]
-            for it, values in ((OPENS, {"viewer": "lead", "now": 0}), (takes_part, {}))
+            for it, values in ((HAS_SHARED, {"viewer": "lead", "now": 0}), (takes_part, {}))
         )
     tasks = [step for step in plan if step.split()[1] in ("t", "s")]
     assert tasks

@@ -300,7 +300,7 @@ async def test_a_look_in_passing_opens_no_database_and_keeps_none_open(
     clock = loop.time
     monkeypatch.setattr(loop, "time", lambda: clock() + passed)
     async with opened(path, idle=timedelta(hours=3)) as engine:
-        firing = Firing(engine=engine.in_passing)
+        firing = Firing(engine=engine.background)
         with pytest.raises(NotFound):
             await firing.look(acme)
         assert engine.callers() == [Caller()]

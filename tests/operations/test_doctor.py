@@ -16,7 +16,7 @@ import pytest
 
 from agentops_memory.engine.files import drafts
 from agentops_memory.memory.damage import Finding, Status
-from agentops_memory.memory.space import USUAL
+from agentops_memory.memory.space import DEFAULT_RETENTIONS
 from agentops_memory.operations.backup import make_archive, path_in
 from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
 from agentops_memory.operations.files.service_lock import service_lock
@@ -393,7 +393,7 @@ def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path
 
         assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
         assert planned(link, ALL).size > path.stat().st_size
-        assert storage_stats(link, USUAL, datetime.now(UTC)).log
+        assert storage_stats(link, DEFAULT_RETENTIONS, datetime.now(UTC)).log
 
 
 def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> None:

@@ -484,7 +484,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], object], str]] = [
     (lambda document: document.update(reset_at="now"), "its reset_at cannot be used"),
     (lambda document: document["keys"].append(document["keys"][0]), "have the same id"),
     (lambda document: document["keys"].append(7), "key number 2: it is not a JSON object"),
-    (edited(id="AMK"), r"key number 1 \(ci\): A key's id has 12"),
+    (edited(id="AMK"), r"key number 1 \(ci\): A key's id must have 12"),
     (edited(id=None), r"key number 1 \(ci\): its id cannot be used"),
     (edited(name=""), "key {id}: A key's name"),
     (edited(tenant="../x"), r"key {id} \(ci\): A tenant's name"),

@@ -129,8 +129,8 @@ OWN = Filter(project=PROJECT, global_too=True)
 ASKED = parse_query("one. two a/b")
 
 
-def twin(tx: SqliteTransaction, memory: Memory) -> object:
-    return tx[MemoryTable].twin(memory, START)
+def recent_duplicate(tx: SqliteTransaction, memory: Memory) -> object:
+    return tx[MemoryTable].recent_duplicate(memory, START)
 
 
 # A read, and the indexes that it must go by; none reads all rows.
@@ -139,8 +139,8 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
         lambda tx, _: tx[MemoryTable].at_key(Space(project=PROJECT), "k"),
         {"memories_at_key"},
     ),
-    "twin": (twin, {"memories_by_hash"}),
-    "twin_of": (lambda tx, m: tx[MemoryTable].twin_of(m), {"memories_by_hash"}),
+    "duplicate": (recent_duplicate, {"memories_by_hash"}),
+    "import": (lambda tx, m: tx[MemoryTable].imported_duplicate(m), {"memories_by_hash"}),
     "newest": (lambda tx, _: tx[MemoryTable].newest(OWN, 5), {"memories_by_time"}),
     "newest of all": (lambda tx, _: tx[MemoryTable].newest(Filter(), 5), {"memories_in_time"}),
     "older": (

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agentops_memory.memory.memory import Memory, SessionId, Text
-from agentops_memory.memory.redactor import APART, TOGETHER, Redactor
+from agentops_memory.memory.redactor import BATCH, SEPARATOR, Redactor
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.secrets.redaction import DEFAULT_RULES, Rules
 
@@ -41,7 +41,7 @@ def test_what_is_found_alone_is_found_beside_any_other() -> None:
     texts += [text for text, left in LEFT.items() if text != left]
     for text in texts:
         for neighbour in NEIGHBOURS:
-            together = APART.join([neighbour, text, neighbour])
+            together = SEPARATOR.join([neighbour, text, neighbour])
             assert DEFAULT_RULES.redacted(together).count, (text, neighbour)
 
 
@@ -54,8 +54,8 @@ def test_a_registered_value_is_found_beside_others() -> None:
 
 
 def test_memories_come_out_as_they_would_alone_and_each_secret_counts_once() -> None:
-    some = [memory(f"Row {number}.") for number in range(3 * TOGETHER + 1)]
-    some[TOGETHER + 3] = memory(f"It is {KEY}.", title=KEY)
+    some = [memory(f"Row {number}.") for number in range(3 * BATCH + 1)]
+    some[BATCH + 3] = memory(f"It is {KEY}.", title=KEY)
     some[-1] = replace(memory("Last."), key=KEY)
     together, alone = Redactor(DEFAULT_RULES), Redactor(DEFAULT_RULES)
 

@@ -115,10 +115,10 @@ def test_each_column_becomes_what_a_memory_has_for_it(path: Path) -> None:
     assert ids[-1] not in found(path, "aardvark")  # it was deleted
 
     newest = reading(path, lambda tx: [*tx[RevisionTable].newest(memories[ids[-2]])])
-    assert [(it.number, it.deed, it.at, it.text) for it in newest] == [
+    assert [(it.number, it.kind, it.at, it.text) for it in newest] == [
         (4, ChangeKind.UPDATED, AT_LATER, memories[ids[-2]].text)
     ]
-    last = reading(path, lambda tx: [it.deed for it in tx[RevisionTable].newest(memories[ids[-1]])])
+    last = reading(path, lambda tx: [it.kind for it in tx[RevisionTable].newest(memories[ids[-1]])])
     assert last == [ChangeKind.DELETED]
     uids = [uid for (uid,) in rows(path, f"SELECT uid FROM memories WHERE created_at = {MICROS}")]
     assert len(uids) == len({*uids}) > 10

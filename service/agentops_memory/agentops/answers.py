@@ -327,5 +327,5 @@ def erasure(of: Erasure) -> ErasureReceipt:
         observations=of.observations, revisions=of.revisions, sessions=of.sessions,
         erased_at=rendered(of.erased_at),
         bytes_gone_at=None if of.bytes_gone_at is None else rendered(of.bytes_gone_at),
-        goes_on=of.goes_on or None, copies_not_reached=list(of.copies_not_reached),
+        goes_on=of.is_in_progress or None, copies_not_reached=list(of.copies_not_reached),
     )  # fmt: skip

@@ -35,7 +35,7 @@ from ..light import Lazy
 from ..memory.access import Caller, Role
 from ..memory.imports import (
     CONFLICTS,
-    Importing,
+    Importer,
     Row,
     RowOutcome,
     Supersession,
@@ -364,10 +364,10 @@ def plan_rows(
     tx: Transaction, rows: Sequence[Row], position: int, planned: Mapping[SessionId, int]
 ) -> None:
     """Store rows, and roll back; raises Planned. Quotas are not checked."""
-    importing = Importing(tx, position, planned)
+    importer = Importer(tx, position, planned)
     for start in range(0, len(rows), SLICE):
-        importing.add(rows[start : start + SLICE])
-    raise Planned(importing.tally)
+        importer.add(rows[start : start + SLICE])
+    raise Planned(importer.tally)
 
 
 def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
@@ -380,14 +380,14 @@ def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -
 def _imported(
     tx: Transaction, rows: Sequence[Row], size: int, position: int = 0, *, is_whole: bool = True
 ) -> Tally:
-    importing, size = Importing(tx, position), SLICE_IN_QUOTA if tx.room is not None else size
+    importer, size = Importer(tx, position), SLICE_IN_QUOTA if tx.room is not None else size
     for start in range(0, len(rows), size):
         if start and not is_whole and tx.is_awaited:
             break
         some = rows[start : start + size]
         (require_room if isinstance(some[-1], Memory) else require_margin)(tx)
-        importing.add(some)
-    return importing.tally
+        importer.add(some)
+    return importer.tally
 
 
 def new_size(tx: Transaction, rows: Sequence[Row]) -> int:

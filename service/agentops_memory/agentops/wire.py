@@ -105,7 +105,7 @@ def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
 def revision(of: Revision) -> c.Revision:
     text = asdict(of.text) if of.text else {}
     at = _seconds(of.at)
-    return c.Revision(revision=of.number, action=of.deed.value, created_at=at, **text)
+    return c.Revision(revision=of.number, action=of.kind.value, created_at=at, **text)
 
 
 def timeline_entry(memory: Memory) -> c.TimelineEntry:

@@ -22,7 +22,7 @@ from ..errors import Invalid, Unavailable
 from ..http.query import row_count
 from ..light import dataclass
 from ..memory.erasure import ErasureId, receipt_of
-from ..memory.lifecycles import ReviewPeriods, ReviewReason, lines, with_links
+from ..memory.lifecycles import ReviewPeriods, ReviewReason, positions, with_links
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, Text
 from ..memory.rows import UNREADABLE, texts_of
@@ -446,7 +446,7 @@ async def show_review(
 
 
 def reasons(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[str]:
-    due = lines(tx, within, set(ReviewReason), periods, None, MOST_REVIEWED)
+    due = positions(tx, within, set(ReviewReason), periods, None, MOST_REVIEWED)
     return Counter(key.reason.value for key, _ in due)
 
 

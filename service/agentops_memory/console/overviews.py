@@ -257,7 +257,7 @@ def _keys(visit: Visit) -> list[tuple[Key, bool, datetime | None]]:
     """The keys of the caller's tenant, whether they work, and when each was last used."""
     console, now = visit.console, visit.console.clock()
     lines = [
-        (key, not key.revoked_at and any(it.works_at(now) for it in key.secrets),
+        (key, not key.revoked_at and any(it.is_valid_at(now) for it in key.secrets),
          console.used.get(key.id))
         for key in console.keys().keys.values() if key.tenant == visit.caller.tenant
     ]  # fmt: skip

@@ -1,5 +1,5 @@
-"""The engine port: transactions, which read and change the tables of each noun; and what those who
-look after an engine ask of it, the audit log, and progress.
+"""The engine port: transactions, which read and change the tables of each noun; maintenance; the
+audit log; and progress.
 """
 
 import asyncio
@@ -15,33 +15,33 @@ from ..light import dataclass, fields
 from ..memory.access import Caller
 from ..memory.memory import Moment, SessionId
 from ..memory.rows import Uids, uid_of
-from ..memory.space import USUAL, Held, Project, Retentions
+from ..memory.space import DEFAULT_RETENTIONS, Held, Project, Retentions
 from ..memory.table import Connection, Dialect, Index, Known, Table
 from ..recall.search import Search
 
 Progress = Callable[[str], None]
-"""Called with the name of each step before it is taken."""
+"""Called with the name of each step before the step."""
 
 Audit = Callable[..., None]
-"""Called with caller, action and fields before the action is done; Unavailable if that fails."""
+"""Called with caller, action and fields before an action; Unavailable if it cannot be recorded."""
 
 
 async def audited(audit: Audit, caller: Caller, action: str, **fields: object) -> None:
-    """Audit what is about to be done in a caller's tenant, which is not done if that fails."""
+    """Record an action in a caller's tenant before it is done; if this raises, it must not be."""
     await asyncio.to_thread(audit, caller, action, tenant=caller.tenant, **fields)
 
 
 class AuditLog(Protocol):
-    """The audit log, as those see it who look after it. Unavailable if it cannot be used."""
+    """The audit log, including its maintenance. Unavailable if it cannot be used."""
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
         """Record an action before it is done."""
 
     def trim(self, until: datetime) -> int:
-        """Remove what is as old as that, or older, and has no newer before it; how much."""
+        """Remove the leading lines that are not newer than `until`; return their number."""
 
     def measured(self, until: datetime | None) -> Held:
-        """How much there is, and how much of it `trim` would remove."""
+        """Measure the log, and how much of it `trim` would remove."""
 
 
 def noop(*_: object) -> None:
@@ -49,15 +49,15 @@ def noop(*_: object) -> None:
 
 
 class RowCounts(NamedTuple):
-    """How many rows a database has; deleted memories count among `memories` alone."""
+    """The numbers of rows of a database; deleted memories count only in `memories`."""
 
     memories: int
     revisions: int
     sessions: int
-    sessions_open: int  # of the sessions, those that have not ended
-    pinned: int  # of the live memories
-    reviews_due: int  # live memories whose own date has passed
-    working: int  # entries of agents' memory, those included that have expired
+    sessions_open: int  # sessions that have not ended
+    pinned: int  # pinned live memories
+    reviews_due: int  # live memories whose own review date has passed
+    working: int  # entries of agents' working memory, including expired ones
     episodic: int
     semantic: int
     refs: int  # entries of refs, deleted ones included
@@ -67,73 +67,73 @@ class RowCounts(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """What a check found of the storage of a tenant."""
+    """The result of a check of a tenant's storage."""
 
     is_intact: bool = True
     has_newest_format: bool = True
-    damaged_rows: Sequence[str] = ()  # of those that are known the first, by table, row, column
-    lacks_standby: bool = False  # so that what is acknowledged can be lost with one machine
+    damaged_rows: Sequence[str] = ()  # the first known ones, by table, row and column
+    lacks_standby: bool = False  # if so, acknowledged writes can be lost with one machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tidied:
-    """How the full-text index was found, and what was done for it."""
+    """The state in which the full-text index was found, and its repairs."""
 
     parts: int
-    drift: int  # rows that the index had too many or too few
-    rebuilt: tuple[int, ...]  # parts that were filled afresh
-    moved: int  # projects that went to another part
+    drift: int  # surplus or missing rows of the index
+    rebuilt: tuple[int, ...]  # rebuilt parts
+    moved: int  # projects moved to another part
     is_damaged: bool  # whether some storage could not be read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scrubbed:
     settled: int = 0  # erasures whose bytes are gone now
-    pending: int = 0  # that are held back
+    pending: int = 0  # erasures whose bytes are held back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sizes:
-    """The bytes that the storage of a tenant takes, and those that are left for it."""
+    """The size of a tenant's storage and the free space, in bytes."""
 
     database: int
-    log: int | None  # of writes that are not in the database yet; None if it has no files of ours
-    free: int | None  # on the disk; None where nobody can tell
+    log: int | None  # log of writes not yet in the database file; None if we have no files
+    free: int | None  # free space on the disk; None if unknown
 
 
 class Maintenance(Protocol):
-    """What an engine does for the storage of a tenant; others read and write meanwhile.
+    """The maintenance of a tenant's storage by its engine, concurrent with reads and writes.
 
-    Refuses as a read or a write does.
+    Methods raise the same refusals as reads and writes.
     """
 
     @property
     def has_files(self) -> bool:
-        """Whether storage lies in files of ours, on a disk that can be looked at."""
+        """Whether the storage is in our own files, on a local disk."""
 
     async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
-        """Check every row for damage, and remember what is found.
+        """Check every row for damage, and remember the damage found.
 
         `thorough` checks all of the storage, however long that takes.
         """
 
     async def repair(self, caller: Caller) -> Sequence[int]:
-        """Rebuild damaged parts of the index from the rows, which are never changed; which."""
+        """Rebuild damaged parts of the index from the unchanged rows; return the parts' numbers."""
 
     async def bring_to_rules(self, caller: Caller) -> None:
-        """Rebuild what other rules have made of the index, unless that was done when it opened."""
+        """Rebuild parts of the index built by other rules, unless opening it has done so."""
 
     async def tidy(self, caller: Caller) -> Tidied:
         """Correct and rebalance the full-text index, and merge its segments."""
 
     async def drifts(self, caller: Caller) -> Mapping[int, int]:
-        """By how many rows each part of the index is out of line."""
+        """Return the number of surplus or missing rows of each part of the index."""
 
     async def is_exact(self, caller: Caller, number: int) -> bool:
-        """Whether a part of the index holds just what the memories say, word for word."""
+        """Whether a part of the index has exactly the words of its memories."""
 
     async def rebuild(self, caller: Caller, number: int) -> None:
-        """Fill a part of the index again from the memories."""
+        """Rebuild a part of the index from the memories."""
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
         """Try once to remove erased bytes from the storage, and settle their receipts.
@@ -142,25 +142,25 @@ class Maintenance(Protocol):
         """
 
     async def sizes(self, caller: Caller) -> Sizes:
-        """The size of the storage, and the free space."""
+        """Return the size of the storage, and the free space."""
 
     async def count(self, caller: Caller) -> RowCounts:
-        """The row counts; NotFound if the storage is not open, as this does not open it."""
+        """Return the row counts; NotFound if the storage is not open, as this does not open it."""
 
     def copies(self, caller: Caller) -> Sequence[str]:
-        """The names of copies beside the storage, which erasures do not reach."""
+        """Return the names of copies next to the storage, which erasures do not reach."""
 
 
 @dataclass(frozen=True, slots=True)
 class Succeeded:
-    """The work is done, and a change committed; this is what it answered."""
+    """The work is done, and its change is committed; `answer` is its result."""
 
     answer: Any
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Nothing of the work happened, for this reason."""
+    """The work had no effect, because of this error."""
 
     error: BaseException
 
@@ -171,7 +171,7 @@ Outcome = Succeeded | Failed
 def outcome_of(work: Callable[[], object]) -> Outcome:
     try:
         return Succeeded(work())
-    except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+    except BaseException as error:  # noqa: BLE001 - raised where the outcome is awaited
         return Failed(error)
 
 
@@ -188,12 +188,12 @@ def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
         answer.set_result(outcome.answer)
     else:
         answer.set_exception(outcome.error)
-        answer.exception()  # a caller that leaves now does not ask for it
+        answer.exception()  # marks it as retrieved, as a caller that leaves now does not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sealed:
-    """An encrypted value, and what is needed to open it but the key."""
+    """An encrypted value, and what its decryption needs except the key."""
 
     key: str  # the id of the key that sealed it
     nonce: bytes
@@ -202,12 +202,12 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True)
 class Sealer:
-    """Seals texts, each bound to what it belongs to: elsewhere it does not open. Thread-safe."""
+    """Encrypts texts, each bound to a context, without which it cannot be opened. Thread-safe."""
 
     seal: Callable[[str, bytes], Sealed]
-    """The text under the newest key, made if there is none; Unavailable if that fails."""
+    """Encrypts a text with the newest key, created if missing; Unavailable if that fails."""
     opened: Callable[[Sealed, bytes], str | None]
-    """The text; None if its key is lost, or if it is not what was sealed for this."""
+    """Returns the text; None if its key is lost, or if it was not sealed for this context."""
 
 
 P = ParamSpec("P")
@@ -228,31 +228,31 @@ _WITHIN = "target_of_work"
 
 
 def within_one_project(
-    of: Callable[..., WriteTarget | None] = lambda *_, **__: None,
+    target: Callable[..., WriteTarget | None] = lambda *_, **__: None,
 ) -> Callable[[W], W]:
     """Declare that work touches one session, one project and one idempotency key.
 
-    An engine may make it beside other such work; any other is the only writer of its tenant.
-    `of` tells the place from the arguments of the work, where they say it, and not an id alone;
-    work that has one may share a transaction with others.
+    An engine may run it concurrently with other such work; undeclared work is the only writer of
+    its tenant. `target` returns the WriteTarget from the arguments of the work, if these name more
+    than an id; work with a WriteTarget may share a transaction with other work.
     """
 
     def declared(work: W) -> W:
-        setattr(work, _WITHIN, of)
+        setattr(work, _WITHIN, target)
         return work
 
     return declared
 
 
 def is_within_one_project(work: Callable[..., object]) -> bool:
-    """Whether that was declared; of a function that wraps another, of that."""
+    """Whether work is declared so; a wrapper has the declaration of the wrapped function."""
     return hasattr(work, _WITHIN)
 
 
 def target_of(work: Callable[..., object], *args: object, **kwargs: object) -> WriteTarget | None:
-    """The place of declared work, if its arguments tell."""
-    of: Callable[..., WriteTarget | None] = getattr(work, _WITHIN)
-    return of(*args, **kwargs)
+    """Return the target of declared work, or None if its arguments do not name it."""
+    target: Callable[..., WriteTarget | None] = getattr(work, _WITHIN)
+    return target(*args, **kwargs)
 
 
 class Transaction(ABC):
@@ -260,14 +260,14 @@ class Transaction(ABC):
 
     _sql: Dialect
 
-    def __init__(  # noqa: PLR0913 - all that a transaction is bound to
+    def __init__(  # noqa: PLR0913 - everything that a transaction depends on
         self,
         connection: Connection,
         now: datetime,
         caller: Caller,
         *,
         quota: int | None = None,
-        retention: Retentions = USUAL,
+        retention: Retentions = DEFAULT_RETENTIONS,
         uids: Uids | None = None,
         others: Callable[[], int] = lambda: 0,
         sealer: Sealer | None = None,
@@ -284,7 +284,7 @@ class Transaction(ABC):
         self._moment = Moment(connection, now)
         self._known = Known()
         self.now = self._now = now
-        """The instant of the transaction, of every row that it writes."""
+        """The instant of the transaction, and of every row that it writes."""
         self.caller = caller
         """The caller, whose access limits what reads see; the domain checks changes.
 
@@ -295,7 +295,7 @@ class Transaction(ABC):
 
     @property
     def is_awaited(self) -> bool:
-        """Whether other writers are waiting for this transaction; it changes meanwhile."""
+        """Whether other writers are waiting for this transaction at the moment."""
         return self._others() > 0
 
     @property
@@ -305,7 +305,7 @@ class Transaction(ABC):
 
     @abstractmethod
     def _stored(self) -> int:
-        """The bytes that the tenant takes now."""
+        """Return the current size of the tenant's storage in bytes."""
 
     @property
     @abstractmethod
@@ -315,18 +315,18 @@ class Transaction(ABC):
     @property
     @abstractmethod
     def index(self) -> Index:
-        """The full-text index, as the tables see it."""
+        """The full-text index, as tables use it."""
 
     @abstractmethod
     def require_alone(self) -> None:
-        """Nothing else may share the transaction."""
+        """Ensure that no other work shares the transaction."""
 
     def new_uid(self, at: datetime) -> str:
-        """A new stable id (UUIDv7) that sorts by the instant; monotonic within a process."""
+        """Return a new stable id (UUIDv7) that sorts by the instant; monotonic within a process."""
         return self._uids.make(at) if at == self.now else uid_of(at)
 
     def __getitem__(self, table: type[T], /) -> T:
-        """The table of a noun, as in `tx[MemoryTable]`, made on first use."""
+        """Return the table of a noun, as in `tx[MemoryTable]`, created on first use."""
         made = self._tables.get(table)
         if made is None:
             attributes, tables = _parts(cast("Any", table))
@@ -340,7 +340,7 @@ class Transaction(ABC):
 
 @cache
 def _parts(table: Any) -> tuple[Callable[["Transaction"], tuple[object, ...]], Sequence[type]]:
-    """What a table is made of: first attributes of the transaction, then other tables."""
+    """Return the arguments of a table: attributes of the transaction, then other tables."""
     kinds = {it.name: it.type for it in fields(table) if it.init}
     tables = {n: it for n, it in kinds.items() if isinstance(it, type) and issubclass(it, Table)}
     names = [name for name in kinds if name not in tables]
@@ -368,28 +368,28 @@ class Engine(Protocol):
 
     @property
     def maintenance(self) -> Maintenance:
-        """What the engine does for its own storage."""
+        """The maintenance of the engine's own storage."""
 
 
 class Storage(Engine, Protocol):
-    """The engine of a service, as those see it who look after that."""
+    """The engine of a service, including what its operation needs."""
 
     @property
     def waiting(self) -> int:
-        """How many writes wait or are being made."""
+        """The number of writes that are waiting or running."""
 
     @property
-    def in_passing(self) -> Engine:
-        """For what is done by the clock: it opens no storage, and keeps none open."""
+    def background(self) -> Engine:
+        """The engine for scheduled jobs: it neither opens storage nor keeps it open."""
 
     def callers(self) -> Sequence[Caller]:
-        """The operator of each tenant whose storage is open, the default one first."""
+        """Return the operator of each tenant whose storage is open, the default tenant first."""
 
     def led(self) -> Sequence[Caller]:
-        """Those for whom this process does what is due by the clock: of several, one leads."""
+        """Return the operators of tenants whose scheduled jobs this process runs, as the leader."""
 
     async def probe(self) -> Condition:
-        """Write to the disk what is there, and tell what is known of all storage that is open.
+        """Test a write to the default tenant; return the known condition of all open storage.
 
-        Refuses as a write of the default tenant does, and with Damaged while damage is known.
+        Raises the refusals of such a write, and Damaged while damage is known.
         """

@@ -1,4 +1,4 @@
-"""Files replaced as a whole: locked, written as drafts, on disk before they move into place."""
+"""Atomic replacement of files: locks, drafts, and syncing to disk before the final rename."""
 
 import fcntl
 import logging
@@ -15,14 +15,14 @@ from typing import BinaryIO
 
 from ..errors import StartRefused, Unavailable
 
-PAUSE = 0.002  # seconds between two tries to take a lock
-DRAFT = ".new"  # what follows a file's name while another is written in its place
-PREFIX, SUFFIX = ".agentops-memory-", ".part"  # of the folders for drafts
+PAUSE = 0.002  # seconds between two attempts to take a lock
+DRAFT = ".new"  # the suffix of a file that is written to replace another
+PREFIX, SUFFIX = ".agentops-memory-", ".part"  # how the names of folders for drafts begin and end
 
 
 @contextmanager
 def os_errors_as(refusal: type[Exception], sentence: str) -> Iterator[None]:
-    """Raise what the system refuses as a refusal: the sentence, and the system's reason."""
+    """Raise `refusal` for an OSError, with the sentence and the system's reason."""
     try:
         yield
     except OSError as error:
@@ -30,7 +30,7 @@ def os_errors_as(refusal: type[Exception], sentence: str) -> Iterator[None]:
 
 
 Stamp = tuple[int, ...] | None
-"""What tells one state of a file from another; None while there is no file."""
+"""Identifies one state of a file; None while there is no file."""
 
 
 def stamp_of(status: os.stat_result) -> Stamp:
@@ -40,7 +40,7 @@ def stamp_of(status: os.stat_result) -> Stamp:
 
 @contextmanager
 def opened(path: Path, flags: int = 0) -> Iterator[int]:
-    """A descriptor to read the file; for a pipe, too, which does not wait for its other end."""
+    """Open a file for reading, without waiting if it is a pipe; yield the descriptor."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     try:
         yield descriptor
@@ -50,10 +50,10 @@ def opened(path: Path, flags: int = 0) -> Iterator[int]:
 
 @contextmanager
 def private_file(path: Path, flags: int, *, like: Path | None = None) -> Iterator[int]:
-    """A descriptor of the file, made if it is missing, for its owner alone to read.
+    """Open a file, created if missing with access for its owner only; yield the descriptor.
 
-    What root makes belongs to whom the file `like` or, without it, the folder
-    belongs: the service, which is another user, must be able to use it.
+    A file created by root gets the owner of `like` or of the folder, because the service, which
+    runs as another user, must be able to use it.
     """
     owner = _owner(like or path) if os.geteuid() == 0 else None
     every = os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -68,7 +68,7 @@ def private_file(path: Path, flags: int, *, like: Path | None = None) -> Iterato
 
 @contextmanager
 def created(path: Path, *, like: Path | None = None) -> Iterator[BinaryIO]:
-    """A new private file, as above, on disk at the end; FileExistsError if the name is taken."""
+    """Yield a new private file, synced to disk at the end; FileExistsError if the name is taken."""
     with private_file(path, os.O_RDWR | os.O_EXCL, like=like) as descriptor:
         with os.fdopen(os.dup(descriptor), "w+b") as file:
             yield file
@@ -77,9 +77,9 @@ def created(path: Path, *, like: Path | None = None) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replaced(path: Path, suffix: str = DRAFT) -> Iterator[Path]:
-    """Where a draft is to be made, which takes the file's place at the end, on disk.
+    """Yield the path for a draft, which replaces the file at the end, synced to disk.
 
-    If anything raises, the file stays as it was. One process at a time may do this.
+    If the body raises, the file stays unchanged. Only one process at a time may do this.
     """
     draft = path.with_name(f"{path.name}{suffix}")
     draft.unlink(missing_ok=True)  # a process that was killed left it
@@ -92,12 +92,12 @@ def replaced(path: Path, suffix: str = DRAFT) -> Iterator[Path]:
 
 
 def placed(draft: Path, path: Path) -> None:
-    """Move what is ready to a name, on disk when this returns; FileExistsError if that is taken."""
+    """Move a finished draft to a new name, synced to disk; FileExistsError if it is taken."""
     try:
         path.hardlink_to(draft)
     except FileExistsError:
         raise
-    except OSError:  # a file system without such links
+    except OSError:  # a file system without hard links
         if os.path.lexists(path):
             raise FileExistsError(EEXIST, os.strerror(EEXIST), str(path)) from None
         draft.rename(path)
@@ -107,13 +107,13 @@ def placed(draft: Path, path: Path) -> None:
 
 
 def owned_like(made: Path, like: Path) -> None:
-    """Give what root has made the owner of another file or folder."""
+    """Give a file or folder created by root the owner of another one."""
     if os.geteuid() == 0:
         os.chown(made, *_owner(like))
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder, unless it exists, with the owner of the one above it."""
+    """Create a folder, unless it exists, with the owner of its parent."""
     with os_errors_as(Unavailable, f"The folder {folder} cannot be created"):
         if not folder.is_dir():
             folder.mkdir(parents=True)
@@ -121,7 +121,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sync(file_or_folder: Path) -> None:
-    """Wait until the file's contents, or the folder's names, survive a power cut."""
+    """Sync a file's contents, or a folder's names, to disk."""
     with opened(file_or_folder) as descriptor:
         os.fsync(descriptor)
 
@@ -130,21 +130,21 @@ def sync(file_or_folder: Path) -> None:
 def locked(
     path: Path, flags: int, timeout: timedelta | None = None, busy: Exception | None = None
 ) -> Iterator[int]:
-    """A descriptor of the file at the path, made if it is missing, with an exclusive lock on it.
+    """Lock a file exclusively, created if missing; yield the descriptor.
 
-    Raises `busy` if another process keeps the lock; without a timeout it is waited for.
+    Raises `busy` if another process keeps the lock; without a timeout, waits for the lock.
     """
     while True:
         with private_file(path, flags) as file:
             if not has_locked(file, fcntl.LOCK_EX, timeout):
                 raise busy or TimeoutError
-            if is_at(path, file):  # else it was replaced while the lock was waited for
+            if is_at(path, file):  # else the file was replaced while waiting for its lock
                 yield file
                 return
 
 
 def has_locked(file: int, kind: int, timeout: timedelta | None = timedelta(0)) -> bool:
-    """Take the kernel's lock (`flock`) on an open file; whether that was possible in time."""
+    """Take the kernel's lock (`flock`) on an open file; return whether this succeeded in time."""
     if timeout is None:
         fcntl.flock(file, kind)
         return True
@@ -169,9 +169,9 @@ def is_at(path: Path, file: int) -> bool:
 
 @contextmanager
 def drafts(folder: Path) -> Iterator[Path]:
-    """A private folder inside this one, gone at the end with all that is in it.
+    """Yield a private folder inside `folder`, removed at the end with its contents.
 
-    It is locked while its process lives, which tells it from what a killed one left behind.
+    It is locked while its process lives, unlike the folders that killed processes left behind.
     """
     from tempfile import mkdtemp  # noqa: PLC0415 - seldom needed
 
@@ -179,7 +179,7 @@ def drafts(folder: Path) -> Iterator[Path]:
     while True:
         made = Path(mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
         lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        # Another that tidies up may have been there before the lock was.
+        # Another process may have removed the folder as a leftover before it was locked.
         if _is_locked(lock) is not False and made.is_dir():
             break
         os.close(lock)
@@ -191,14 +191,14 @@ def drafts(folder: Path) -> Iterator[Path]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """The folders for drafts whose processes have ended."""
-    with _left_over(folder) as folders:
+    """Return the folders for drafts whose processes have ended."""
+    with _locked_leftovers(folder) as folders:
         return folders
 
 
 def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove those folders; returns them."""
-    with _left_over(folder) as folders:
+    """Remove these folders; return them."""
+    with _locked_leftovers(folder) as folders:
         for left in folders:
             shutil.rmtree(left, ignore_errors=True)
         return folders
@@ -213,8 +213,8 @@ def _owner(path: Path) -> tuple[int, int]:
 
 
 @contextmanager
-def _left_over(folder: Path) -> Iterator[list[Path]]:
-    """The folders that are left over, each locked inside, so that nobody else uses it."""
+def _locked_leftovers(folder: Path) -> Iterator[list[Path]]:
+    """Yield the leftover folders, each locked for the body, so that no other process uses it."""
     with ExitStack() as locks:
         folders = []
         for left in sorted(folder.glob(f"{PREFIX}*{SUFFIX}")):
@@ -233,24 +233,24 @@ def _is_locked(file: int) -> bool | None:
         return None
 
 
-# SQLite's write-ahead log wants all programs that use a file to share memory, and so to be on one
-# machine: https://sqlite.org/wal.html. A file system that shows one file to several machines lets
-# each of them believe that it is alone.
+# SQLite's write-ahead log needs shared memory between all programs that use a file, so they must
+# be on one machine: https://sqlite.org/wal.html. On a file system that several machines share, each
+# machine would act as if it were alone.
 log = logging.getLogger(__name__)
 
 # https://man7.org/linux/man-pages/man5/proc_pid_mountinfo.5.html
 MOUNTS = Path("/proc/self/mountinfo")
 MOUNT_POINT, LEAST_FIELDS, SEPARATOR = 4, 9, "-"
 
-# Of servers, and of disks that several machines have mounted at once.
+# File systems of servers, and of disks that several machines mount at once.
 SHARED = frozenset(
     "nfs nfs3 nfs4 cifs smb2 smb3 smbfs ncpfs afs coda davfs ceph glusterfs lustre beegfs gpfs "
     "orangefs pvfs2 gfs gfs2 ocfs2 cvfs vxcfs".split()
 )
-# Folders of a host in its virtual machines: the two have no memory in common either. A sandbox
-# such as gVisor shows its volumes as 9p, too, and cannot be distinguished from those.
-LENT = frozenset("9p virtiofs vboxsf vmhgfs prl_fs fakeowner".split())
-# FUSE may be anything; these are on the machine's own disks.
+# Folders of a host in its virtual machines, which do not share memory with it either. A sandbox
+# such as gVisor shows its volumes as 9p, too, and cannot be distinguished.
+HOST_FOLDERS = frozenset("9p virtiofs vboxsf vmhgfs prl_fs fakeowner".split())
+# FUSE may be anything; these file systems are on the machine's own disks.
 LOCAL_FUSE = frozenset(
     "fuseblk fuse.ntfs-3g fuse.ntfs fuse.exfat fuse.ext4 fuse.fuse-ext2 fuse.fuse2fs fuse.apfs "
     "fuse.zfs-fuse fuse.bindfs fuse.mergerfs fuse.mhddfs fuse.unionfs fuse.fuse-overlayfs "
@@ -261,9 +261,9 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def require_local(path: Path, *, is_network_allowed: bool) -> None:
-    """Refuse a database on a file system of several machines with StartRefused.
+    """Raise StartRefused for a database on a file system that several machines share.
 
-    Where it is allowed, the log says what may come of it. What is unknown is let pass.
+    If that is allowed, log the risk instead. An unknown file system is accepted.
     """
     kind = file_system(path)
     if kind is None or not is_network(kind):
@@ -282,12 +282,12 @@ def require_local(path: Path, *, is_network_allowed: bool) -> None:
 
 
 def file_system(path: Path) -> str | None:
-    """What the file is on that the path leads to, or its nearest folder that exists.
+    """Return the kind of file system of a path, or of its nearest existing folder.
 
-    Such as ext4, nfs4 or fuse.sshfs; None where nobody can tell.
+    For example ext4, nfs4 or fuse.sshfs; None if it is unknown.
     """
     real = Path(os.path.realpath(path))
-    # First: to look at it may mount it.
+    # First, because looking at the path may mount its file system.
     path = next((it for it in (real, *real.parents) if os.path.exists(it)), real)  # noqa: PTH110
     with suppress(OSError):
         return kind_at(path, MOUNTS.read_text("utf-8", "surrogateescape"))
@@ -295,24 +295,24 @@ def file_system(path: Path) -> str | None:
 
 
 def is_network(kind: str) -> bool:
-    """Whether several machines may have a file there open at once.
+    """Whether several machines may open a file there at once.
 
-    FUSE counts as such unless it is known to be on the machine's own disks: to refuse a good
-    one costs a setting, to trust a bad one costs the data.
+    FUSE counts as shared unless it is known to be on the machine's own disks: refusing a local
+    one by mistake costs a setting, trusting a shared one costs the data.
     """
     is_fuse = kind == "fuse" or kind.startswith(("fuse.", "fuseblk"))
-    return kind in SHARED | LENT or (is_fuse and kind not in LOCAL_FUSE)
+    return kind in SHARED | HOST_FOLDERS or (is_fuse and kind not in LOCAL_FUSE)
 
 
 def kind_at(path: Path, mounts: str) -> str | None:
-    """The kind of file system at a path, by the table of mounts; the latest covers others."""
-    kind, depth, places = None, 0, {str(path), *map(str, path.parents)}
+    """Return the kind of file system at a path, by the mount table; later mounts cover others."""
+    kind, depth, folders = None, 0, {str(path), *map(str, path.parents)}
     for line in mounts.split("\n"):
         fields = line.split(" ")
         if len(fields) < LEAST_FIELDS or SEPARATOR not in fields:
             continue
         point = _unescaped(fields[MOUNT_POINT])
-        if point in places and len(point) >= depth:
+        if point in folders and len(point) >= depth:
             kind, depth = _unescaped(fields[fields.index(SEPARATOR) + 1]), len(point)
     return kind
 

@@ -32,7 +32,7 @@ from ..engine.engine import Engine, Progress, Scrubbed, Transaction, noop
 from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
-from ..memory.erasure import Erasure, ErasureId, ReceiptTable, first_of, past_memories
+from ..memory.erasure import Erasure, ErasureId, ReceiptTable, next_step, past_memories
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import swept, unswept
 from ..memory.memories import MemoryTable
@@ -381,7 +381,7 @@ class RetentionJob:
 def _memories_of(kind: Kind) -> Sweep:
     def remove(tx: Transaction, due: Sequence[MemoryId], until: datetime) -> int:
         """Erase the first of them; of one with a long history only its oldest revisions."""
-        first = first_of(tx, kind, due, until)
+        first = next_step(tx, kind, due, until)
         if first and (long := first[0]).is_long:
             tx[MemoryTable].must_scrub(long.memory)  # it may hold words of the trimmed revisions
             revisions = tx[RevisionTable].trim([long.memory], keep=1)

@@ -345,7 +345,7 @@ class BackgroundJobs:
         """
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
-        firing = self.firing(storage.in_passing)
+        firing = self.firing(storage.background)
         fire = jobs.Job(firing.look, log, FIRE_LATER)
         fire_more = jobs.Job(partial(firing.step, most=FEW), log, FIRE_LATER)
         settle = jobs.Job(

@@ -1,7 +1,7 @@
 """Access control: callers, their tenants, roles and patterns, and the agents they speak for; and
-the keys that open a closed service.
+API keys.
 
-A change of keys that happened is whole, and audited.
+Each change of keys is atomic and audited.
 """
 
 import re
@@ -31,18 +31,18 @@ NOT_YOUR_PROJECT = "Your key does not act on this project, or not on this sessio
 AgentId = NewType("AgentId", str)
 NOT_YOUR_AGENT = "Your key does not speak for this agent."
 
-ANY = "*"  # in a pattern: any characters, or none
-MOST_ANY = 8  # of them in one pattern
-MOST_PATTERNS = 100  # of one key
+ANY = "*"  # the wildcard of a pattern: any characters, or none
+MOST_ANY = 8  # most wildcards of one pattern
+MOST_PATTERNS = 100  # most patterns of one key
 LONGEST_PATTERN = 200  # code points
 
 
 class Role(StrEnum):
     """What a caller may do; each role includes those before it."""
 
-    READER = "reader"  # read, but export nothing
-    WRITER = "writer"  # save, end, amend, delete so that it can be restored
-    ADMIN = "admin"  # erase, export, import, redact; keys and tenants
+    READER = "reader"  # may read, but not export
+    WRITER = "writer"  # may save, end, amend and soft-delete
+    ADMIN = "admin"  # may erase, export, import and redact, and manage keys and tenants
 
     def includes(self, other: "Role") -> bool:
         return _RANKS[self] >= _RANKS[other]
@@ -53,13 +53,13 @@ _RANKS = {role: rank for rank, role in enumerate(Role)}
 
 @dataclass(frozen=True)
 class Patterns:
-    """What a caller may access, by names in which `*` matches any characters."""
+    """Names of what a caller may access; `*` matches any characters."""
 
     names: tuple[str, ...] = (ANY,)
 
     @cached_property
     def are_everything(self) -> bool:
-        """Whether every name matches: of projects, changing a global memory requires it."""
+        """Whether every name matches; to change a global memory, a caller needs all projects."""
         return ANY in self.names
 
     def match(self, name: str) -> bool:
@@ -71,61 +71,61 @@ NOTHING = Patterns(())
 
 
 def patterns(names: tuple[str, ...]) -> Patterns:
-    """Patterns, normalized as project names are; Invalid for none, too many or too long ones."""
+    """Return patterns normalized like project names; Invalid for none, too many or too long."""
     folded = tuple(dict.fromkeys(project_name(name) for name in names))
     if not folded or not all(folded):
         raise Invalid("A project pattern must be a name such as billing, or billing-*, or *.")
     if len(folded) > MOST_PATTERNS:
-        raise Invalid(f"A key has at most {MOST_PATTERNS} project patterns.")
+        raise Invalid(f"A key can have at most {MOST_PATTERNS} project patterns.")
     if any(len(name) > LONGEST_PATTERN or name.count(ANY) > MOST_ANY for name in folded):
         raise Invalid(
-            f"A project pattern has at most {LONGEST_PATTERN} characters and {MOST_ANY} stars."
+            f"A project pattern must have at most {LONGEST_PATTERN} characters and {MOST_ANY} *."
         )
     return Patterns(folded)
 
 
 def new_patterns(names: tuple[str, ...]) -> Patterns:
-    """The patterns of a new key; Invalid also for invisible characters."""
-    made = patterns(names)
-    if signs := ", ".join(filter(None, map(invisible, made.names))):
-        raise Invalid(f"A project pattern must not contain invisible characters, such as {signs}.")
-    return made
+    """Return the patterns of a new key; Invalid also for invisible characters."""
+    new = patterns(names)
+    if chars := ", ".join(filter(None, map(invisible, new.names))):
+        raise Invalid(f"A project pattern must not contain invisible characters, such as {chars}.")
+    return new
 
 
 @dataclass(slots=True, kw_only=True)
 class IdempotentRequest:
-    """A request under its caller's idempotency key, as digests; used for one write."""
+    """The digests of a request and of its idempotency key; used for one write."""
 
     key: bytes
     request: bytes
-    status: int  # of the answer; the write replaces it by that of the first
-    is_replay: bool = False  # set by the write: whether it was executed before
+    status: int  # of the response; a replay gets the status of the first response
+    is_replay: bool = False  # set by the write: whether the request was executed before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """The identity of a request: tenant, role, what it may access, and the key that grants it.
 
-    Without a key it is trusted by the operator: the command line, or anybody while the
-    service is open.
+    A caller without a key is trusted by the operator: the command line, or any client of an
+    open service.
     """
 
     tenant: TenantId = DEFAULT_TENANT
     role: Role = Role.ADMIN
     projects: Patterns = EVERYTHING
-    agents: Patterns = EVERYTHING  # for which it speaks
-    coordinates: bool = True  # whether it may make intents
+    agents: Patterns = EVERYTHING  # the agents it speaks for
+    coordinates: bool = True  # whether it may create intents
     key: KeyId | None = None
     key_name: str = field(default="", compare=False)
     request: IdempotentRequest | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_replay(self) -> bool:
-        """Whether its write was done before, under the same idempotency key."""
+        """Whether the request was executed before, under the same idempotency key."""
         return self.request is not None and self.request.is_replay
 
     def require(self, role: Role, scope: str | None = None) -> None:
-        """Raise Denied unless the caller has this role; `scope` is what a protocol calls it."""
+        """Raise Denied unless the caller has this role, which a protocol may call `scope`."""
         if not self.role.includes(role):
             raise Denied(f"This needs a key with the role {role}.", scope or role)
 
@@ -154,7 +154,7 @@ OPERATOR = Caller()
 
 
 def tenant_id(text: str) -> TenantId:
-    """The text as a tenant id, which is safe as a file name; Invalid otherwise."""
+    """Check and return a tenant id, which is safe as a file name; Invalid otherwise."""
     if not _NAME.fullmatch(text):
         raise Invalid(
             "A tenant's name must have 1 to 63 of the characters a-z, 0-9 and -, and must not "
@@ -184,15 +184,15 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 
 LONGEST_AGENT = 128  # characters
 
-# Visible ASCII without what ends a path, a list or a header's value: clients send ids unescaped.
-_SIGN = r'(?![/?#%*,"])[!-~]'
-_AGENT = re.compile(rf"(?:{_SIGN}){{1,{LONGEST_AGENT}}}")
-_PATTERN = re.compile(rf"(?:\*|{_SIGN})+")
+# Visible ASCII except delimiters of paths, lists and headers, as clients send ids unescaped.
+_CHAR = r'(?![/?#%*,"])[!-~]'
+_AGENT = re.compile(rf"(?:{_CHAR}){{1,{LONGEST_AGENT}}}")
+_PATTERN = re.compile(rf"(?:\*|{_CHAR})+")
 
 
 def agent_id(text: str) -> AgentId:
-    """The text as an agent's id; Invalid otherwise."""
-    if not _AGENT.fullmatch(text) or text in (".", ".."):  # which clients fold in a path
+    """Check and return an agent's id; Invalid otherwise."""
+    if not _AGENT.fullmatch(text) or text in (".", ".."):  # clients normalize these in a path
         raise Invalid(
             f"An agent's id must have 1 to {LONGEST_AGENT} visible ASCII characters, "
             'none of them / ? # % * , or ".'
@@ -201,7 +201,7 @@ def agent_id(text: str) -> AgentId:
 
 
 def agent_patterns(names: Iterable[str]) -> Patterns:
-    """The agents that a key speaks for; Invalid for too many, too long or malformed patterns."""
+    """Return the agents a key speaks for; Invalid for too many, too long or malformed patterns."""
     distinct = tuple(dict.fromkeys(names))
     if len(distinct) > MOST_PATTERNS:
         raise Invalid(f"A key speaks for at most {MOST_PATTERNS} patterns of agents.")
@@ -212,20 +212,20 @@ def agent_patterns(names: Iterable[str]) -> Patterns:
 
 
 def asking(caller: Caller, named: str) -> AgentId:
-    """The agent that asks: the one that is named, or the only one that the key speaks for.
+    """Return the calling agent: the named one, or the only one that the key speaks for.
 
-    Denied for a key that does not speak for it, or for none; Invalid if nobody is named
+    Denied if the key does not speak for it, or for no agent; Invalid if no agent is named
     and the key speaks for several.
     """
-    spoken = caller.agents.names
-    if not spoken:
+    allowed = caller.agents.names
+    if not allowed:
         raise Denied(
             "Your key speaks for no agent; `keys create --agent PATTERN` creates one that does."
         )
     if not named:
-        if len(spoken) > 1 or ANY in spoken[0]:
+        if len(allowed) > 1 or ANY in allowed[0]:
             raise Invalid("The header X-Agent-ID must name the calling agent.")
-        return AgentId(spoken[0])
+        return AgentId(allowed[0])
     if not caller.agents.match(agent := agent_id(named)):
         raise Denied(NOT_YOUR_AGENT)
     return agent
@@ -235,8 +235,8 @@ ID_LENGTH = 12  # 62 bits: two keys of one service never share an id
 ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 SECRET_BYTES = 32  # 43 characters in a token; too many to guess, so a fast digest is enough
 SALT_BYTES = 16  # equal secrets in two files have different digests
-DIGEST_BYTES = 32  # of SHA-256
-MOST_SECRETS = 8  # of one key that work at a time; each is one more comparison a request
+DIGEST_BYTES = 32  # the length of a SHA-256
+MOST_SECRETS = 8  # secrets of one key valid at once; each costs a request one more comparison
 LONGEST_NAME = 100  # code points
 
 _ID = re.compile(r"[a-z0-9]{12}")
@@ -245,20 +245,20 @@ _TOKEN = re.compile(r"amk_([a-z0-9]{12})_([A-Za-z0-9_-]{43})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secret:
-    """What is kept of a secret: enough to know it again, too little to use it."""
+    """The stored digest of a secret: enough to verify the secret, too little to use it."""
 
     salt: bytes = field(repr=False)
     digest: bytes = field(repr=False)
     until: datetime | None = None
 
-    def works_at(self, now: datetime) -> bool:
-        """Whether its time is not over; at the instant `until` it is."""
+    def is_valid_at(self, now: datetime) -> bool:
+        """Whether it is still valid; `until` is exclusive."""
         return self.until is None or now < self.until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
-    """The right to act in a tenant, for anyone who knows one of its secrets."""
+    """The right to act in a tenant, for any client that knows one of its secrets."""
 
     id: KeyId
     name: str
@@ -266,7 +266,7 @@ class Key:
     role: Role
     projects: Patterns
     agents: Patterns = NOTHING
-    coordinates: bool = False  # whether it may make intents
+    coordinates: bool = False  # whether it may create intents
     secrets: tuple[Secret, ...]
     created_at: datetime
     revoked_at: datetime | None = None
@@ -274,76 +274,76 @@ class Key:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyRing:
-    """Every key that was made, revoked ones too.
+    """Every key that was ever created, including revoked ones.
 
-    While none was ever made, the service may be open to callers without one.
+    Until the first key is created, the service may be open to callers without a key.
     """
 
     keys: Mapping[KeyId, Key] = field(default_factory=dict)
     was_ever_used: bool = False
 
     def with_key(self, key: Key) -> "KeyRing":
-        """The ring with this key, in place of the one with its id."""
+        """Return the ring with this key, which replaces any with the same id."""
         return replace(self, keys={**self.keys, key.id: key}, was_ever_used=True)
 
     def key(self, key_id: KeyId) -> Key:
-        """The key with this id; NotFound if there is none."""
+        """Return the key with this id; NotFound if there is none."""
         if key_id not in self.keys:
             raise NotFound("There is no key with this id.")
         return self.keys[key_id]
 
     def working(self, tenant: TenantId, agent: AgentId | None = None) -> tuple[Key, ...]:
-        """The keys of a tenant that are not revoked; of an agent, those that speak for it alone."""
+        """Return a tenant's unrevoked keys; with `agent`, only keys that speak for it alone."""
         own = (key for key in self.keys.values() if key.tenant == tenant)
         if agent is not None:
             own = (key for key in own if key.agents.names == (agent,))
         return tuple(key for key in own if key.revoked_at is None)
 
     def opened_by(self, token: str, now: datetime) -> Key | None:
-        """The key whose token this is and that works now; None for any other text.
+        """Return the key of a token, if it is valid now; None for any other text.
 
-        An id that is unknown takes as long as one that is known, and a wrong secret as long as a
-        right one: each of the key is compared.
+        An unknown id takes as long as a known one, and a wrong secret as long as a right one, as
+        all secrets of a key are compared.
         """
         parts = parsed(token)
         if parts is None:
             return None
         key_id, secret = parts
-        key = self.keys.get(key_id, _NOBODY)
+        key = self.keys.get(key_id, _UNKNOWN_KEY)
         own = key.secrets or _UNUSABLE
         matches = [it for it in own if compare_digest(_digest(it.salt, secret), it.digest)]
-        works = any(it.works_at(now) for it in matches) and key.revoked_at is None
-        return key if works else None
+        is_valid = any(it.is_valid_at(now) for it in matches) and key.revoked_at is None
+        return key if is_valid else None
 
 
 class KeyStore(Protocol):
-    """The keys that open the service; a change of them holds from the next question on."""
+    """The keys of the service; a change takes effect with the next request."""
 
     def ring(self) -> KeyRing:
-        """The keys now; Unavailable when they cannot be known."""
+        """Return the current keys; Unavailable if they cannot be read."""
 
     def read(self) -> KeyRing:
-        """The keys now, for the start: a refusal has a sentence for the operator."""
+        """Return the keys at the start; a refusal has a message for the operator."""
 
 
 def parsed(token: str) -> tuple[KeyId, str] | None:
-    """The id and the secret in a token; None for any other text."""
+    """Return the id and the secret in a token; None for any other text."""
     match = _TOKEN.fullmatch(token)
     return (KeyId(match[1]), match[2]) if match else None
 
 
 def key_id(text: str) -> KeyId:
-    """The text as a key's id; Invalid if it is none."""
+    """Check and return a key's id; Invalid otherwise."""
     if not _ID.fullmatch(text):
-        raise Invalid(f"A key's id has {ID_LENGTH} of the characters a-z and 0-9.")
+        raise Invalid(f"A key's id must have {ID_LENGTH} of the characters a-z and 0-9.")
     return KeyId(text)
 
 
 def key_name(text: str) -> str:
-    """The name, trimmed; Invalid if it is empty, too long, or cannot be printed in a line."""
+    """Return the name, trimmed; Invalid if it is empty, too long or not printable."""
     name = text.strip()
     if not 0 < len(name) <= LONGEST_NAME or not name.isprintable():
-        raise Invalid(f"A key's name has 1 to {LONGEST_NAME} characters that can be printed.")
+        raise Invalid(f"A key's name must have 1 to {LONGEST_NAME} printable characters.")
     return name
 
 
@@ -351,7 +351,7 @@ def issued(
     name: str, tenant: TenantId, role: Role, projects: Patterns, now: datetime, *,
     agents: Patterns = NOTHING, coordinates: bool = False,
 ) -> tuple[Key, str]:  # fmt: skip
-    """A new key, and the token that opens it: the only copy of its secret."""
+    """Create a key; return it and its token, which is the only copy of the secret."""
     secret, kept = _new_secret()
     key = Key(
         id=KeyId("".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))),
@@ -362,16 +362,16 @@ def issued(
 
 
 def rotated(key: Key, now: datetime, keep_old_for: timedelta) -> tuple[Key, str]:
-    """The key with a new secret, and its token.
+    """Return the key with a new secret, and its token.
 
-    The old secrets work on for so long, and none longer than it did before.
-    Conflict for a revoked key, and for one with too many secrets that still work.
+    The old secrets stay valid for `keep_old_for`, but none longer than before. Conflict for a
+    revoked key, and for a key with too many secrets that are still valid.
     """
     if key.revoked_at is not None:
         raise Conflict("The key is revoked; create another.")
     end = now + keep_old_for
     shortened = [replace(it, until=min(it.until or end, end)) for it in key.secrets]
-    old = [it for it in shortened if it.works_at(now)]
+    old = [it for it in shortened if it.is_valid_at(now)]
     if len(old) >= MOST_SECRETS:
         raise Conflict(f"{len(old)} older secrets would still work; choose a shorter --keep-old.")
     secret, kept = _new_secret()
@@ -379,7 +379,7 @@ def rotated(key: Key, now: datetime, keep_old_for: timedelta) -> tuple[Key, str]
 
 
 def revoked(key: Key, now: datetime) -> Key:
-    """The key that opens nothing from now on, without its secrets; revoked once is revoked."""
+    """Return the key, revoked and without secrets; idempotent."""
     return key if key.revoked_at is not None else replace(key, secrets=(), revoked_at=now)
 
 
@@ -396,9 +396,9 @@ def _digest(salt: bytes, secret: str) -> bytes:
     return sha256(salt + secret.encode()).digest()
 
 
-# No text has this digest that anybody could find.
+# A digest without a known preimage.
 _UNUSABLE = (Secret(salt=bytes(SALT_BYTES), digest=bytes(DIGEST_BYTES)),)
-_NOBODY = Key(
+_UNKNOWN_KEY = Key(
     id=KeyId(""), name="", tenant=DEFAULT_TENANT, role=Role.READER, projects=EVERYTHING,
     secrets=_UNUSABLE, created_at=datetime.min.replace(tzinfo=UTC),
 )  # fmt: skip
@@ -406,44 +406,44 @@ _NOBODY = Key(
 KEYS_RESET = "keys.reset"
 
 By = Mapping[str, object]
-"""Who did it: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`."""
+"""The author of a change: `{"user": "ada", "uid": 1000}` or `{"key": "..."}`."""
 
 Put = Callable[..., None]
-"""Puts a ring in the place of the one that was read: `put(ring, at, action, by, **fields)`."""
+"""Replaces the stored ring, as in `put(ring, at, action, by, **fields)`."""
 
 
 class KeyRegistry(ABC):
-    """The records of keys, with their audit.
+    """The stored keys, with their audit log.
 
-    Any number of processes may change them at once. What cannot be read, changed or audited is
-    Unavailable, with a sentence for the operator.
+    Several processes may change keys at once. Raises Unavailable, with a message for the
+    operator, if keys cannot be read, changed or audited.
     """
 
     @abstractmethod
     def ring(self) -> KeyRing:
-        """The keys; an unused ring while none was ever made."""
+        """Return the keys; an unused ring if no key was ever created."""
 
     @abstractmethod
     def require_kept(self, ring: KeyRing) -> None:
-        """Refuse with Unavailable a ring without keys if some were made, and never reset."""
+        """Raise Unavailable for an empty ring if keys were created and never reset."""
 
     @abstractmethod
     def are_lost(self) -> bool:
-        """Whether `require_kept` refuses the keys that there are."""
+        """Whether `require_kept` refuses the stored keys."""
 
     @abstractmethod
     def changing(self) -> AbstractContextManager[tuple[KeyRing, Put]]:
-        """The keys, which nobody else changes inside, and what changes them."""
+        """Lock the keys for the body; yield the ring and a function that replaces it."""
 
     def create(self, key: Key, *, at: datetime, by: By) -> bool:
-        """Add a key; whether it is the first, which closes the service."""
+        """Add a key; return whether it is the first, which closes the service."""
         with self.changing() as (ring, put):
             put(ring.with_key(key), at, "key.created", by, **_of(key))
         return not ring.was_ever_used
 
     def revoke(self, which: KeyId, *, at: datetime, by: By) -> Key:
-        """Let a key open nothing any more; NotFound if there is none."""
-        self.ring().key(which)  # before a lock is made beside no file
+        """Revoke a key and return it; NotFound if there is none."""
+        self.ring().key(which)  # first, so that no lock file is created without a key file
         with self.changing() as (ring, put):
             key = ring.key(which)
             if key.revoked_at is None:
@@ -454,7 +454,7 @@ class KeyRegistry(ABC):
     def revoke_all(
         self, tenant: TenantId, agent: AgentId | None = None, *, at: datetime, by: By
     ) -> tuple[Key, ...]:
-        """Let no key of a tenant, or of one agent, open anything any more; those that did."""
+        """Revoke the keys of a tenant, or of one agent only; return those that were valid."""
         if not self.ring().working(tenant, agent):
             return ()
         with self.changing() as (before, put):
@@ -467,7 +467,7 @@ class KeyRegistry(ABC):
     def rotate(
         self, which: KeyId, keep_old_for: timedelta, *, at: datetime, by: By
     ) -> tuple[Key, str]:
-        """Give a key a new secret, and answer its token; NotFound, or Conflict if it is revoked."""
+        """Return a key with a new secret, and its token; NotFound, or Conflict if it is revoked."""
         self.ring().key(which)  # as above
         with self.changing() as (ring, put):
             key, token = rotated(ring.key(which), at, keep_old_for)
@@ -475,7 +475,7 @@ class KeyRegistry(ABC):
         return key, token
 
     def reset(self, *, at: datetime, by: By) -> int:
-        """Forget all keys, those that are lost too, as if none had ever been made; how many."""
+        """Forget all keys, even lost ones, as if none was ever created; return their number."""
         if not (self.ring().was_ever_used or self.are_lost()):
             return 0
         with self.changing() as (ring, put):
@@ -484,7 +484,7 @@ class KeyRegistry(ABC):
 
 
 def public_fields(key: Key) -> dict[str, object]:
-    """What everybody who looks after a service may know of a key."""
+    """Return the fields of a key that operators may see."""
     return {
         "name": key.name, "tenant": key.tenant, "role": key.role, "projects": key.projects.names,
         **({"agents": key.agents.names} if key.agents.names else {}),

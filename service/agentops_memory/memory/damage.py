@@ -1,9 +1,9 @@
-"""Damaged rows: those that cannot be what they were stored as, on either engine.
+"""Damaged rows: values that break the type or the rules of their column, on either engine.
 
-A request meets one by a conversion that fails; a check finds all of them, as it looks at every
-column of every table.
+A request notices a damaged row when a conversion fails; a check finds all of them, as it reads
+every column of every table.
 
-The findings of a check: each a sentence, with its status and remedy.
+A finding of a check is a sentence with a status and a remedy.
 """
 
 import json
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from hashlib import sha256
 from threading import Lock
+from types import NoneType
 from typing import Any
 
 from ..errors import DamagedRow
@@ -22,16 +23,16 @@ from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_o
 from .space import GLOBAL_AREA, GLOBAL_SCOPE, LAST_AREA, ErasureKind, SpaceKind, is_partition
 
 Fix = Callable[[], str]
-"""Does what is safe about a finding, and says in a sentence what it did."""
+"""Applies the safe fix of a finding, and returns a sentence that describes it."""
 
 GARBAGE = (ValueError, TypeError, ArithmeticError, RuntimeError)
-"""What Python raises of files that hold something else than they should."""
+"""Exceptions that parsing a corrupt file may raise."""
 
-MOST_NAMED = 10  # values that a sentence names
+MAX_NAMED = 10  # most values that a sentence names
 
 
 class Status(StrEnum):
-    """How bad a finding is: to know, to act on, or something does not work or is lost."""
+    """How bad a finding is: for information, needs action, or something is broken or lost."""
 
     OK = "ok"
     NOTE = "note"
@@ -41,16 +42,15 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    code: str  # of the check that has found it, as the documentation lists them
+    code: str  # identifies the kind of finding, as the documentation lists them
     sentence: str
     status: Status = Status.OK
-    tenant: TenantId | None = None  # whose database; none for what all of them share
+    tenant: TenantId | None = None  # whose database it is; None for findings about the service
     remedy: str = ""  # a sentence or a command
     fix: Fix | None = field(default=None, compare=False, repr=False)
 
     @property
     def is_fixable(self) -> bool:
-        """Whether `--fix` does something about it."""
         return self.fix is not None
 
 
@@ -80,18 +80,18 @@ def has_failed(findings: Sequence[Finding]) -> bool:
 
 
 def some_of(values: Sequence[object]) -> str:
-    """The first of the values, as a sentence names them."""
-    more = " and more" if len(values) > MOST_NAMED else ""
-    return "; ".join(map(str, values[:MOST_NAMED])) + more
+    """Return the first values as a phrase for a sentence."""
+    more = " and more" if len(values) > MAX_NAMED else ""
+    return "; ".join(map(str, values[:MAX_NAMED])) + more
 
 
 REMEDY = "`agentops-memory doctor` says what can be repaired."
-MOST_TOLD = 100  # rows; more would make no sentence clearer
+MOST_TOLD = 100  # most rows that a check reports; a longer list would not help
 
 log = logging.getLogger(__name__)
 
 Check = Callable[[Any], object]
-"""Raises, or answers False, for a value that its column cannot hold."""
+"""Raises, or returns False, for a value that its column must not have."""
 
 
 def _one_of(names: str) -> Check:
@@ -142,7 +142,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "run_events.payload": _json,
     "proposals.source_runs": texts_of,
     "proposals.artifact": _json,
-    # What OpenWOP has is spelled out, as an engine knows no protocol; a test compares the two.
+    # OpenWOP's values are repeated here, as engines depend on no protocol; a test compares them.
     "runs.kind": _one_of("host pass replay branch"),
     "runs.status": _one_of("running completed failed cancelled"),
     "commitments.state": _one_of("armed fired cancelled"),
@@ -156,7 +156,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     ),
     "ref_entries.method": _one_of("put extract-1 host"),
 }
-"""What a column holds, beyond what its type and its name say: an enumeration, JSON, a range."""
+"""Checks of columns beyond type and name: an enumeration, JSON, or a range."""
 
 _TYPES = {"TEXT": str, "BLOB": bytes, "REAL": float, "BOOLEAN": bool}
 _COUNT, _INSTANT, _FLAG = _whole(0, 2 * MOST), _whole(EARLIEST, LAST), _whole(0, 1)
@@ -177,19 +177,19 @@ ROWS: Mapping[str, Mapping[str, Check]] = {
     "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()
                   == row["checksum"]},
 }  # fmt: skip
-"""What columns of a row say of each other, by the column that is named if they do not agree."""
+"""Checks across the columns of a row, by the column to report if a check fails."""
 
-BESIDE = {("agent_memories", "content"): "(SELECT content FROM memories WHERE id = memory_id)"}
-"""Columns that lie in another table, as they are selected with a row."""
+JOINED = {("agent_memories", "content"): "(SELECT content FROM memories WHERE id = memory_id)"}
+"""Columns that are stored in another table, with the subquery that reads them."""
 
 BY_PLACE = frozenset("tasks agents namespaces namespace_access intents coordinators grants".split())
-"""The tables whose keys are names that users chose: a row is named by its position."""
+"""The tables whose keys are chosen by users: reports name a row by its position instead."""
 
 DERIVED = frozenset(
     "partitions index_rules purges remains memory_stems area_stems database_state areas postings"
     .split()
 )  # fmt: skip
-"""The tables derived from the others: the index and its bookkeeping."""
+"""The tables that are derived from other tables: the index and its bookkeeping."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowDamage:
-    """A damaged row, by its key. What it holds stays in the database."""
+    """A damaged row, named by its key; its values stay in the database."""
 
     table: str
     row: str
@@ -214,11 +214,11 @@ class RowDamage:
 
 class TableCheck:
     def __init__(self, table: str, columns: Sequence[Column]) -> None:
-        beside = {name: made for (of, name), made in BESIDE.items() if of == table}
-        columns = [*columns, *(Column(name=it, type="TEXT", may_be_null=True) for it in beside)]
+        joined = {name: sql for (owner, name), sql in JOINED.items() if owner == table}
+        columns = [*columns, *(Column(name=it, type="TEXT", may_be_null=True) for it in joined)]
         self.table = table
         self.names = [column.name for column in columns]
-        self.selected = [beside.get(name, f'"{name}"') for name in self.names]
+        self.selected = [joined.get(name, f'"{name}"') for name in self.names]
         self._columns = columns
         self._sound: set[tuple[type, ...]] = set()
         self._checks = [
@@ -226,16 +226,16 @@ class TableCheck:
             for at, column in enumerate(columns)
             if (check := _check_of(table, column)) is not None
         ]
-        self._agreements = ROWS.get(table, {})
+        self._row_checks = ROWS.get(table, {})
 
     def damaged(self, values: Sequence[Any]) -> list[str]:
-        """The columns that are damaged of a row with these values."""
+        """Return the names of the damaged columns of a row with these values."""
         types = tuple(map(type, values))
         if types not in self._sound:
             wrong = [
                 it.name
-                for it, of in zip(self._columns, types, strict=True)
-                if not (it.may_be_null if of is type(None) else of is _TYPES.get(it.type, int))
+                for it, type_ in zip(self._columns, types, strict=True)
+                if not (it.may_be_null if type_ is NoneType else type_ is _TYPES.get(it.type, int))
             ]
             if wrong:
                 return wrong
@@ -245,24 +245,24 @@ class TableCheck:
             for at, check in self._checks
             if (value := values[at]) is not None and not _passes(check, value)
         ]
-        if self._agreements and not wrong:
+        if self._row_checks and not wrong:
             row = dict(zip(self.names, values, strict=True))
-            return [name for name, check in self._agreements.items() if not _passes(check, row)]
+            return [name for name, check in self._row_checks.items() if not _passes(check, row)]
         return wrong
 
     def found(self, rows: Iterable[Sequence[Any]]) -> Iterator[RowDamage]:
-        """The damaged ones of rows, each with its key before the columns."""
+        """Yield the damaged rows; each of `rows` has its key before the columns."""
         for key, *values in rows:
             if columns := self.damaged(values):
                 yield RowDamage(table=self.table, row=named(key), columns=tuple(columns))
 
 
 def named(key: object) -> str:
-    """The key of a row in reports: a digest in hexadecimal, without unprintable characters."""
-    if type(key) is bytes:
+    """Return the key of a row for reports: printable, and a digest in hexadecimal."""
+    if type(key) is bytes:  # a subclass is a text that is not UTF-8
         return key.hex()
     text = key.decode(errors="replace") if isinstance(key, bytes) else str(key)
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def _check_of(table: str, column: Column) -> Check | None:
@@ -284,7 +284,7 @@ def _passes(check: Check, value: object) -> bool:
 
 
 class KnownDamage:
-    """The known damaged rows of one tenant. Thread-safe."""
+    """The damaged rows of one tenant that are known so far. Thread-safe."""
 
     def __init__(self, where: str) -> None:
         self._where = where
@@ -296,28 +296,30 @@ class KnownDamage:
         return tuple(map(str, self.rows))
 
     def note(self, caller: Caller, rows: Iterable[RowDamage]) -> None:
-        """Note all that a check reports; the log has each row once, but never what it holds."""
+        """Store the rows that a check reports; log each new row once, without its values."""
         with self._lock:
             known, self.rows = self.rows, tuple(rows)
         known_rows = {(it.table, it.row) for it in known}
         for row in self.rows:
             if (row.table, row.row) not in known_rows:
-                self._tell(caller, row)
+                self._log(caller, row)
         if known and not self.rows:
             fields = {"path": self._where, "tenant": caller.tenant}
             log.warning("the database has no damaged rows any more", extra=fields)
 
     def add(self, caller: Caller, damaged: Iterable[DamagedRow]) -> None:
-        """Note what a request was refused for, or has left out, until the next check."""
+        """Add the damage that a request met, whether refused or skipped, until the next check."""
         for it in damaged:
             row = RowDamage(table=it.table, row=it.row, columns=(it.column,))
             with self._lock:
-                is_known = any((of.table, of.row) == (it.table, it.row) for of in self.rows)
+                is_known = any(
+                    (known.table, known.row) == (it.table, it.row) for known in self.rows
+                )
                 is_new = not is_known and len(self.rows) < MOST_TOLD
                 self.rows += (row,) if is_new else ()
             if is_new:
-                self._tell(caller, row)
+                self._log(caller, row)
 
-    def _tell(self, caller: Caller, row: RowDamage) -> None:
+    def _log(self, caller: Caller, row: RowDamage) -> None:
         fields = {"path": self._where, "tenant": caller.tenant, "table": row.table, "row": row.row}
         log.error("a row in the database is damaged: %s", REMEDY, extra=fields)

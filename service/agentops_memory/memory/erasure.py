@@ -1,4 +1,4 @@
-"""Erasures and their receipts; how much there is of what is kept for a time."""
+"""Erasures and their receipts; how much stored data is subject to retention."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -27,10 +27,10 @@ UNKNOWN_COPIES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasure:
-    """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is known.
+    """The receipt of an erasure; the bytes have left the file once `bytes_gone_at` is set.
 
-    It names the memories, at most a thousand, and counts what went. It holds nothing
-    of what they said. The erasure of a project continues until all of it is gone.
+    It names at most a thousand memories, counts the removed rows and contains none of their
+    text. The erasure of a project is in progress until nothing of the project is left.
     """
 
     id: ErasureId
@@ -42,35 +42,35 @@ class Erasure:
     sessions: int = 0
     erased_at: datetime
     bytes_gone_at: datetime | None = None
-    goes_on: bool = False
-    # Where what was erased may still be.
+    is_in_progress: Annotated[bool, Column("e.goes_on")] = False
+    # Places where the erased data may still be.
     copies_not_reached: Annotated[tuple[str, ...], UNSTORED] = ()
 
 
-MAX_ROWS = 200  # memories and revisions that go in one step; saves wait for it
-MAX_STEP = 1024 * 1024  # characters of content that one step of a long change touches
+MAX_ROWS = 200  # most memories and revisions removed in one step, during which saves wait
+MAX_STEP = 1024 * 1024  # most characters of content that one step of a long change touches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erasable:
-    """A deleted or expired memory past its retention; `is_long` if its history exceeds one step."""
+    """A deleted or expired memory past its retention; `is_long` if it exceeds one step."""
 
     memory: MemoryId
     project: Project
-    kind: SpaceKind  # of its space
+    kind: SpaceKind  # the kind of the memory's space
     is_long: bool
 
 
-MOST_NAMED = 1000  # memories that a receipt names
+MAX_NAMED = 1000  # most memories that a receipt names
 RECEIPT = RowMapper(Erasure, "erasures", "e.id", alias="e.")
 
 
 @dataclass(eq=False)
 class ReceiptTable(Table):
-    """The receipts of erasures, of all projects; the domain checks who may see one."""
+    """The erasure receipts of all projects; the domain checks who may see a receipt."""
 
     _now: datetime
-    _has_one_of_agents: bool = field(default=False, init=False)
+    _has_agent_receipt: bool = field(default=False, init=False)
 
     def add(self, erasure: Erasure) -> None:
         row = RECEIPT.values(erasure, "e.")
@@ -78,9 +78,9 @@ class ReceiptTable(Table):
         self._name(erasure.id, erasure.memories)
 
     def add_of_agents(self, erasure: ErasureId) -> None:
-        """Store one for all that this transaction removes of agents; it goes once it is settled."""
-        if not self._has_one_of_agents:
-            self._has_one_of_agents = True
+        """Store one receipt for all agent data of this transaction; settling deletes it."""
+        if not self._has_agent_receipt:
+            self._has_agent_receipt = True
             kind = ErasureKind.AGENT
             self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
 
@@ -100,14 +100,14 @@ class ReceiptTable(Table):
         self._update("erasures", "id", {"id": erasure, **changes})
 
     def newest_of(self, project: Project) -> Erasure | None:
-        """The receipt of the newest erasure of a whole project with this name."""
+        """Return the receipt of the newest erasure of a whole project with this name."""
         return self._newest("e.project = :value AND e.kind = 'project'", project)
 
     def get(self, erasure: ErasureId) -> Erasure | None:
         return self._newest("e.id = :value", erasure)
 
     def of(self, memory: MemoryId) -> Erasure | None:
-        """The receipt of the erasure that removed a memory; not one of a redaction."""
+        """Return the receipt of the erasure that removed a memory; redactions do not count."""
         return self._newest(
             """e.id IN (SELECT erasure_id FROM erased WHERE memory_id = :value)
                AND e.kind IN ('observation', 'project')""",
@@ -115,7 +115,7 @@ class ReceiptTable(Table):
         )
 
     def newest(self, most: int) -> list[Erasure]:
-        """The newest receipts, of all projects; what is damaged is left out."""
+        """Return the newest receipts of all projects, without damaged ones."""
         rows = self._execute(
             f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at DESC, e.id DESC LIMIT :most",
             most=most,
@@ -123,12 +123,12 @@ class ReceiptTable(Table):
         return list(self._intact(rows, RECEIPT))
 
     def pending(self) -> list[ErasureId]:
-        """Those that do not continue and whose bytes may still be in the file, oldest first."""
+        """Return completed erasures whose bytes may still be in the file, oldest first."""
         which = "bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
         return list(self._intact(self._execute(f"SELECT id FROM erasures WHERE {which}"), _id))
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
-        """Note that the bytes are gone now; nobody asks for what was removed of agents."""
+        """Record that the bytes are gone; delete agent receipts, as nobody can ask for them."""
         self._connection.executemany(
             f"DELETE FROM erasures WHERE id = :id AND kind = '{ErasureKind.AGENT}'",
             [{"id": erasure} for erasure in erasures],
@@ -139,7 +139,7 @@ class ReceiptTable(Table):
         )
 
     def settled(self, until: datetime, most: int) -> list[ErasureId]:
-        """The erasures settled by then, oldest first, at most `most`."""
+        """Return at most `most` erasures that were settled at or before `until`, oldest first."""
         rows = self._execute(
             """SELECT id
                  FROM erasures
@@ -151,7 +151,7 @@ class ReceiptTable(Table):
         return list(self._intact(rows, _id))
 
     def forget(self, erasure: ErasureId, most: int) -> int:
-        """Remove a receipt, or at most `most` of its memories; how many rows were removed."""
+        """Remove a receipt, or `most` of its memory names first; return the number of rows."""
         names = self._execute(
             """DELETE FROM erased
                 WHERE (memory_id, erasure_id) IN (SELECT memory_id, erasure_id
@@ -180,7 +180,7 @@ class ReceiptTable(Table):
 
 
 async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Erasure:
-    """The receipt; NotFound for one that is unknown or of another's project."""
+    """Return the receipt; NotFound if it is unknown or of a project the caller cannot access."""
     receipt = await engine.read(caller, lambda tx: tx[ReceiptTable].get(erasure))
     if receipt is None or not (receipt.project and caller.projects.match(receipt.project)):
         raise NotFound("No such erasure.")
@@ -194,7 +194,7 @@ def _id(id_: str) -> ErasureId:
 
 
 def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
-    """Every receipt that can be read, the oldest first, and what is damaged of the others."""
+    """Return every readable receipt, oldest first, and the damage found in the rest."""
     rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
     intact, damaged = {}, []
     for row in rows.fetchall():
@@ -213,7 +213,7 @@ def _receipt(database: Connection, row: Any) -> Erasure:
               FROM erased
              WHERE erasure_id = :id
           ORDER BY memory_id
-             LIMIT {MOST_NAMED}""",
+             LIMIT {MAX_NAMED}""",
         {"id": receipt.id},
     )
     return replace(receipt, memories=tuple(map(_memory, memories)))
@@ -224,12 +224,12 @@ def _memory(id_: int) -> MemoryId:
     return MemoryId(count(id_))
 
 
-# A store that is going is left to its own erasure.
-NOT_GOING = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
+# The memories of a store that is being erased are left to that erasure.
+NOT_BEING_ERASED = "m.space_id NOT IN (SELECT space_id FROM stores WHERE erasure_id IS NOT NULL)"
 
-# Of a memory. An instant out of range is a damaged one, by which nothing is erased.
-# One whose end was changed since, by mistake perhaps, is not past it; and of one
-# that is in the index still, others may borrow.
+# Conditions on a memory `m`. An instant out of range is damage, and erases nothing. A memory
+# that was changed after its expiry is kept, as the expiry may have been a mistake. So is a memory
+# that is still in the index, from which other memories may borrow context.
 PAST = {
     Kind.DELETED: f"""m.deleted_at BETWEEN {EARLIEST} AND :until
                      AND NOT {seen_by_a_run("m")}""",
@@ -241,23 +241,23 @@ PAST = {
 
 
 def past_memories(tx: Transaction, kind: Kind, until: datetime, most: int) -> list[MemoryId]:
-    """Memories deleted, or expired and unchanged, by then; none of a store that is being erased."""
-    # That index alone holds the instant for all of them, and none of their texts.
+    """Return memories deleted, or expired and unchanged, at `until`, outside erased stores."""
+    # Only this index covers `deleted_at` of every memory without reading texts.
     hint = tx[Sql].dialect.hint("memories_in_session") if kind is Kind.DELETED else ""
     return tx[Sql].column(
-        f"SELECT m.id FROM memories m {hint} WHERE {PAST[kind]} AND {NOT_GOING} LIMIT :most",
+        f"SELECT m.id FROM memories m {hint} WHERE {PAST[kind]} AND {NOT_BEING_ERASED} LIMIT :most",
         until=micros(until), most=most,
     )  # fmt: skip
 
 
-def first_of(
+def next_step(
     tx: Transaction, kind: Kind, memories: Sequence[MemoryId], until: datetime
 ) -> list[Erasable]:
-    """Those of the memories that still are, as many as one step may erase.
+    """Return the first memories that are still past retention, as many as one step may erase.
 
-    A long one is returned alone, after all others.
+    A memory with a long history is returned alone, and ends the step before it.
     """
-    # No more of a history is looked at than is needed to see that it is long.
+    # At most MAX_ROWS revisions are read, which is enough to see that a history is long.
     rows = tx[Sql].run(
         f"""SELECT s.id, s.kind, s.project, m.id, length(m.content),
                    (SELECT count(*)
@@ -273,50 +273,50 @@ def first_of(
               FROM {tx[Sql].dialect.ids("listed")}
              {tx[Sql].dialect.leads} memories m ON m.id = listed.value
               JOIN spaces s ON s.id = m.space_id
-             WHERE {PAST[kind]} AND {NOT_GOING}
+             WHERE {PAST[kind]} AND {NOT_BEING_ERASED}
                    {tx[Sql].dialect.reordered("listed.key")}""",
         ids=json.dumps(memories),
         until=micros(until),
     )
     first: list[Erasable] = []
     room, size = MAX_ROWS, MAX_STEP
-    for one, revisions, length in tx[Sql].intact(rows, _sized):
+    for erasable, revisions, length in tx[Sql].intact(rows, _erasable):
         room -= 1 + max(1, revisions)
         size -= length
-        if first and (one.is_long or room < 0 or size < 0):
+        if first and (erasable.is_long or room < 0 or size < 0):
             break
-        first.append(one)
-        if one.is_long:
+        first.append(erasable)
+        if erasable.is_long:
             break
     return first
 
 
 @reads("spaces")
-def _sized(
+def _erasable(
     _: int, kind: str, project: str | None, id_: int, length: int, revisions: int, lengths: int
 ) -> tuple[Erasable, int, int]:
-    """What a step may erase of a space, with its revisions and size: of a damaged space nothing."""
-    of = Project(project or NO_PROJECT)
+    """Return an erasable memory, its revisions and characters; none of a damaged space."""
+    named = Project(project or NO_PROJECT)
     is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
-    one = Erasable(memory=MemoryId(id_), project=of, kind=SpaceKind(kind), is_long=is_long)
-    return one, revisions, length + lengths
+    erasable = Erasable(memory=MemoryId(id_), project=named, kind=SpaceKind(kind), is_long=is_long)
+    return erasable, revisions, length + lengths
 
 
-# Bytes that a row takes beside its texts, with its places in the indexes of its table: what
-# SQLite's dbstat says of files with thousands of them. In PostgreSQL it is more, 650 for a memory
-# and 130 for a revision: a size of that engine is too low by the difference.
+# The bytes of a row without its texts but with its index entries, as measured by SQLite's dbstat in
+# files with thousands of rows. PostgreSQL needs more, 650 for a memory and 130 for a revision, so
+# sizes reported for that engine are too low by the difference.
 MEMORY_BYTES, REVISION_BYTES, RECORD_BYTES = 400, 60, 165
 RECEIPT_BYTES, NAME_BYTES, EVENT_BYTES = 100, 100, 200
 
-# By its own time; what was deleted before then goes as that.
+# Excludes memories that the retention of deleted memories removes.
 UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
 
 
 def held(
     connection: Connection, sql: Dialect, retention: Retentions, now: datetime
 ) -> tuple[Held, ...]:
-    """How much of each kind is stored, and past its retention."""
-    # Of each kind, what is up to this instant is past its retention: nothing if it is kept.
+    """Measure how much of each kind is stored, and how much is past its retention."""
+    # Rows of a kind up to this instant are past its retention; none if the kind is kept forever.
     ends = {it: retention.until(it, now) for it in BY_CLOCK}
     until = {it: -(1 << 62) if end is None else micros(end) for it, end in ends.items()}
     values = {
@@ -338,9 +338,9 @@ def held(
 
 @cache
 def _statements(sql: Dialect) -> dict[Kind, str]:
-    """Of each kind: the rows, their bytes, the oldest instant, and how many are past it.
+    """Return a query per kind: its rows, bytes, oldest instant, and rows past retention.
 
-    The conditions are those by which a sweep removes.
+    A sweep removes rows by the same conditions.
     """
     size_of, latest = sql.bytes_of, sql.greatest
 
@@ -359,9 +359,9 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
                        {whole} AS size
                   FROM memories m {sql.hint("memories_in_session")}
                   LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE {deleted("m")} AND {NOT_GOING}
+                 WHERE {deleted("m")} AND {NOT_BEING_ERASED}
               GROUP BY m.id) d""",
-        # A deleted one is counted as such, even if this sweep is the first to take it away.
+        # A deleted memory counts as deleted, even if it is removed because it has expired.
         Kind.EXPIRED: f"""
         SELECT {_total("1 + revisions", "counts")}, {_total("size", "counts")},
                min(CASE WHEN counts THEN expires_at END), {_total("1 + revisions", "is_past")}
@@ -373,9 +373,9 @@ def _statements(sql: Dialect) -> dict[Kind, str]:
                   FROM lifecycles l
                   JOIN memories m ON m.id = l.memory_id
                   LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE l.{ENDED} AND {NOT_GOING}
+                 WHERE l.{ENDED} AND {NOT_BEING_ERASED}
               GROUP BY m.id, l.memory_id) e""",
-        # Those of live observations; a sweep also trims what others have too many.
+        # The revisions of live observations; a sweep also trims surplus revisions of others.
         Kind.REVISIONS: f"""
         SELECT {_total("number", "live")}, {_total("size", "live")},
                min(CASE WHEN live THEN first END),

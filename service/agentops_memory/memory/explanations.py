@@ -1,4 +1,4 @@
-"""What explains an answer, as it is sent: apart, as a plain search needs no pydantic."""
+"""Explanations of results as they are sent; apart, as a plain search needs no pydantic."""
 
 import pydantic
 
@@ -6,7 +6,7 @@ from ..record import Record
 
 
 class LeftOutEntry(Record):
-    """A candidate that a budget had no room for."""
+    """A candidate that did not fit into the budget."""
 
     id: int
     place: int
@@ -15,11 +15,11 @@ class LeftOutEntry(Record):
 
 
 class SentencePart(Record):
-    """A sentence's part of a score; one in which the memory was not among the best has none."""
+    """A sentence's part of a score, if the memory was among the best of the sentence."""
 
     sentence: int
     weight: float = pydantic.Field(
-        description="What it weighs beside the others: less the more words it has, more if it asks."
+        description="Weight relative to the others: less for more words, more for a question."
     )
     score: float
     share: float
@@ -27,7 +27,7 @@ class SentencePart(Record):
 
 
 class FollowingPart(Record):
-    """A memory that follows in the session and is among the best itself: its part of a score."""
+    """The part of a score from a following memory of the session that is a top hit itself."""
 
     id: int
     weight: float
@@ -36,17 +36,17 @@ class FollowingPart(Record):
 
 
 class WhyNotAnswer(Record):
-    """What kept a memory out of an answer; with the reason `none` it is in."""
+    """The reason why a memory is not in a result; the reason `none` means that it is."""
 
     id: int
     reason: str
     filters: list[str] | None = None
     tier: str | None = None
-    # Among all that the tiers list; none of a memory behind too many, or that no sentence has
-    # among its best.
+    # The position among all hits of the tiers; None if too many precede the memory, or if it is
+    # not among the best of any sentence.
     place: int | None = None
     score: float | None = None
     last_score: float | None = None
-    older: bool | None = None  # than the newest that fill up the answer
+    older: bool | None = None  # older than the newest memories that fill up the result
     beyond_depth: bool | None = None
     superseded_by: list[int] | None = None

@@ -1,9 +1,9 @@
-"""Idempotency keys: a request is executed once, and its repetition gets the first answer.
+"""Idempotency keys: a request is executed once, and its repetition gets the first response.
 
-What the transaction of a write returns is stored beside the key, in that transaction: a handler
-makes the same answer of it again. Text goes with what it is the text of: a stored outcome is
-removed with the memories that it is about, when one of them is erased or redacted, and with every
-erasure that names no memories. The key stays, so the request is not executed again.
+The outcome of a write is stored with the key, in the write's transaction; the handler makes the
+same response from it again. A stored outcome is removed when one of the memories that it contains
+is erased or redacted, and by every erasure that names no memories. The key stays, so the request is
+not executed again.
 """
 
 import json
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 else:  # only a request with a key needs it
     pydantic = Lazy(None, "pydantic")
 
-SUCCESSES = range(200, 300)  # statuses
+SUCCESSES = range(200, 300)  # HTTP statuses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyRecord:
-    """What was done under an idempotency key; key and request are kept as digests."""
+    """A request executed under an idempotency key; key and request are stored as digests."""
 
     key: bytes
     request: bytes
-    status: int  # of the answer
+    status: int  # of the response
     at: datetime
-    # The outcome as JSON, empty if it was not stored; None if it is erased. The previous release
-    # stores ids, and no answer. A pod of it that takes over the row of a key whose retention is
-    # over leaves the answer in it, which is none to its request.
+    # The outcome as JSON; empty if it was not stored, None if it is erased. The previous release
+    # stores ids instead. If one of its processes reuses the row of an expired key, it leaves the
+    # old answer there, which must be ignored.
     answer: Annotated[str | None, Column("CASE ids WHEN '' THEN answer ELSE '' END")]
 
 
-# Of another status than a success there is no index.
+# The check `index` raises for a status that is not a success.
 _RECORD = RowMapper(IdempotencyRecord, "done", "key", check=lambda it: SUCCESSES.index(it.status))
 
 
@@ -56,11 +56,10 @@ class IdempotencyTable(Table):
     """Idempotency records, by the digest of their key; the domain checks their retention."""
 
     def get(self, key: bytes) -> IdempotencyRecord | None:
-        """The record of the key with this digest."""
         return self._fetch(_RECORD, "key = :key", key=key)
 
     def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
-        """Store a record of this transaction; its answer goes with any of the memories."""
+        """Store a record; erasing any of the memories removes its answer."""
         self._execute("DELETE FROM done WHERE key = :key", key=record.key)
         self._insert("done", ids="", answer=record.answer, **_RECORD.values(record))
         self._connection.executemany(
@@ -69,7 +68,7 @@ class IdempotencyTable(Table):
         )
 
     def erase_answers(self) -> None:
-        """Remove the answers with text that go with no memories; their keys stay."""
+        """Remove all answers with text that belong to no memories; the keys stay."""
         self._execute(
             """UPDATE done
                   SET answer = NULL
@@ -81,7 +80,7 @@ class IdempotencyTable(Table):
         self._execute("UPDATE done SET answer = '' WHERE answer LIKE '{%' OR answer LIKE '[%'")
 
     def until(self, at: datetime, most: int) -> list[bytes]:
-        """The keys of records up to then, oldest first, at most `most`."""
+        """Return the keys of at most `most` records up to an instant, oldest first."""
         return self._scalars(
             f"SELECT key FROM done WHERE at BETWEEN {EARLIEST} AND :at ORDER BY at LIMIT :most",
             at=micros(at),
@@ -89,7 +88,7 @@ class IdempotencyTable(Table):
         )
 
     def forget(self, keys: Sequence[bytes], at: datetime) -> int:
-        """Remove the records of these keys that are up to then; how many were removed."""
+        """Remove the records of these keys that are not newer; return the number removed."""
         rows = [{"key": key, "at": micros(at)} for key in keys]
         statement = "DELETE FROM done WHERE key = :key AND at <= :at"
         return self._connection.executemany(statement, rows).rowcount
@@ -99,7 +98,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 LONGEST_KEY = 255
-LARGEST_ANSWER = 2 * 1024 * 1024  # bytes of an outcome that is stored; no answer is larger
+LARGEST_ANSWER = 2 * 1024 * 1024  # most bytes of a stored outcome; no response is larger
 
 _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
 
@@ -107,10 +106,10 @@ _KEY = re.compile(rf"[!-~]{{1,{LONGEST_KEY}}}")
 def idempotency(
     caller: Caller, key: str, status: int, *request: bytes, holder: str = ""
 ) -> IdempotentRequest:
-    """The request of these parts under the caller's key; Invalid for a malformed key.
+    """Return the digests of a request and the caller's key; Invalid for a malformed key.
 
-    Each of several holders gets only its own requests. The key goes into both
-    digests, so that a short body cannot be guessed by hashing.
+    Different holders of an API key do not share idempotency keys. Both digests include the key,
+    so that a short body cannot be guessed by hashing.
     """
     if not _KEY.fullmatch(key):
         raise Invalid(f"An idempotency key must have 1 to {LONGEST_KEY} visible ASCII characters.")
@@ -124,14 +123,14 @@ def once(
     about: Callable[[T], Collection[MemoryId]] | None = None,
     status: Callable[[T], int] | None = None,
 ) -> Callable[Concatenate[Transaction, P], T]:  # fmt: skip
-    """Work that executes the caller's request once; without an idempotency key, the work itself.
+    """Wrap work so that it executes a request with an idempotency key only once.
 
-    A repetition first runs `check` with the arguments of the work, which refuses whom the work
-    would refuse, and gets the outcome through `on_repeat`, which takes it before these arguments;
-    AnswerErased or AnswerLost if it is not stored. `kept` leaves out of an outcome what is not to
-    be stored, and `about` names the memories whose text it holds. `status` is that of the answer
-    where it follows from the outcome. Another request under the key is KeyReused. The outcome is
-    stored as the type that the work declares.
+    A repetition first runs `check` with the arguments of the work, which refuses the callers that
+    the work would refuse. It returns the stored outcome, or `on_repeat(tx, outcome, *arguments)`;
+    AnswerErased or AnswerLost if it is not stored, KeyReused for a different request. `kept` strips
+    an outcome of what must not be stored, and `about` returns the memories whose text it contains.
+    `status` returns the response status of an outcome, if outcomes differ in it. The outcome is
+    stored as the declared return type of the work.
     """
 
     @wraps(work)
@@ -140,7 +139,7 @@ def once(
         if request is None:
             return work(tx, *args, **kwargs)
         done = _done(tx, request)
-        request.is_replay = done is not None  # set each time: a transaction may be retried
+        request.is_replay = done is not None  # always set, as a transaction may be retried
         if done is not None:
             request.status = done.status
             if check is not None:
@@ -151,7 +150,7 @@ def once(
         if status is not None:
             request.status = status(outcome)
         require_margin(tx)
-        answer = json.dumps(  # also the fields that are not sent, but for defaults
+        answer = json.dumps(  # includes fields that are not sent, but no defaults
             outcome if kept is None else kept(outcome), default=_plain, ensure_ascii=False,
             separators=(",", ":"),
         )  # fmt: skip
@@ -166,7 +165,7 @@ def once(
 
 
 def is_due(tx: Transaction) -> bool:
-    """Whether the caller's request was not executed yet; KeyReused for another under its key."""
+    """Whether the request was not executed yet; KeyReused for a different one under its key."""
     request = tx.caller.request
     return request is None or _done(tx, request) is None
 
@@ -182,7 +181,7 @@ def _done(tx: Transaction, request: IdempotentRequest) -> IdempotencyRecord | No
 
 
 def _outcome(work: Callable[..., object], done: IdempotencyRecord) -> Any:
-    """The stored outcome; that of work which returns nothing needs no storing."""
+    """Return the stored outcome, also for work that returns None, which is stored as null."""
     if done.answer is None:
         raise AnswerErased
     try:
@@ -190,7 +189,7 @@ def _outcome(work: Callable[..., object], done: IdempotencyRecord) -> Any:
     except pydantic.ValidationError as error:
         if done.answer and error.errors()[0]["type"] == "json_invalid":
             raise DamagedRow("done", done.key.hex(), "answer") from error
-        raise AnswerLost from error  # it was too long, or is of another version
+        raise AnswerLost from error  # too long to be stored, or stored by another version
 
 
 @cache
@@ -213,7 +212,7 @@ def _plain(value: Any) -> object:
 _PLAIN: Mapping[type, Callable[[Any], object]] = {
     Enum: lambda it: it.value,
     datetime: datetime.isoformat,
-    bytes: bytes.hex,  # as `Record` reads it
+    bytes: bytes.hex,  # as `Record` parses them
     Mapping: dict,
     Collection: list,
 }

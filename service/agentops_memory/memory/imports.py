@@ -1,4 +1,4 @@
-"""What an import does with rows: recognize and store them, many at a time."""
+"""The rows of an import: matched with stored ones and stored, many at a time."""
 
 import json
 from collections import Counter
@@ -34,21 +34,21 @@ from .table import Dialect, Sql
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Supersession:
-    """What a memory that was imported supersedes: linked when all rows of the import are in."""
+    """The memories that an imported one supersedes; linked once all rows are stored."""
 
     newer: MemoryId
-    older: tuple[str, ...]  # stable ids
+    older: tuple[str, ...]  # stable ids of the superseded memories
 
 
 def _rows_of(sql: Dialect, *names: str) -> str:
-    """The arrays as rows; each is unpacked once, whatever it is joined with."""
+    """Return a WITH clause that unpacks the arrays `:texts` into rows, once for all joins."""
     parts = (sql.element("it.value", position) for position in range(len(names)))
     return f"""WITH listed ({", ".join(names)}) AS MATERIALIZED (
                    SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
 
 
 Row = Session | Memory
-MAX_CONFLICTS = 100  # listed one by one
+MAX_CONFLICTS = 100  # most conflicts that a report lists
 NONE_PLANNED: Mapping[SessionId, int] = {}
 
 
@@ -56,11 +56,11 @@ class RowOutcome(StrEnum):
     NEW = "new"
     RESTORED = "restored"  # a soft-deleted memory is live again
     SAME = "same"
-    CHANGED = "changed"  # stored, and changed since: the stored state wins
+    CHANGED = "changed"  # already stored in another state, which wins
     REVISION = "revision"  # already a revision of the memory at its key
     LATER = "later"  # becomes the next state of the memory at its key
     EARLIER = "earlier"  # becomes a revision of the memory at its key
-    TOO_EARLY = "too early"  # for the full history of the memory at its key
+    TOO_EARLY = "too early"  # older than the full history of the memory at its key
 
     @property
     def is_stored(self) -> bool:
@@ -69,9 +69,9 @@ class RowOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """The outcome of one memory; `existing` is the stored memory that it is, or that has its key.
+    """The outcome of one memory; `existing` is the stored memory with its identity or its key.
 
-    The uid is empty if it belongs to a memory that the caller may not see.
+    The uid of `memory` is cleared if it belongs to a memory that the caller may not see.
     """
 
     outcome: RowOutcome
@@ -80,7 +80,7 @@ class Decision:
 
     @property
     def is_present(self) -> bool:
-        """Whether it is stored and live, so that not even its session is looked up."""
+        """Whether the memory is already stored and live, so that there is nothing to do."""
         return self.outcome in (RowOutcome.SAME, RowOutcome.CHANGED)
 
 
@@ -89,10 +89,10 @@ CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcom
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowConflict:
-    """A memory of a document that differs from the stored one.
+    """An imported memory that differs from the stored one.
 
-    `position` is its index in the document, from 0; `existing` is `UNSAVED` if it
-    conflicts with an earlier memory of the same document.
+    `position` is its index in the imported document, from 0; `existing` is `UNSAVED` if the
+    memory conflicts with an earlier one of the same document.
     """
 
     position: int
@@ -104,9 +104,9 @@ class RowConflict:
 
 @dataclass(slots=True, kw_only=True)
 class Tally:
-    """What became of rows: how many have which outcome, and the first conflicts.
+    """The result of an import: the number of rows by outcome, and the first conflicts.
 
-    `made` are the memories that were stored or changed. `links` wait for rows that follow.
+    `made` has the memories that were stored or changed; `links` may need rows that follow.
     """
 
     sessions: Counter[RowOutcome] = field(default_factory=Counter)
@@ -114,7 +114,7 @@ class Tally:
     conflicts: list[RowConflict] = field(default_factory=list)
     made: set[MemoryId] = field(default_factory=set)
     links: list[Supersession] = field(default_factory=list)
-    refused: int = 0  # memories that may not supersede what they name
+    refused: int = 0  # memories that must not supersede those that they name
 
     @property
     def rows(self) -> int:
@@ -133,23 +133,23 @@ class Tally:
         self.refused += more.refused
 
 
-class Importing:
+class Importer:
     """Stores rows in one transaction, in their order; `position` is that of the first memory.
 
-    `planned` has the `session_hash` of sessions that transactions before would have stored.
+    `planned` has, in a dry run, the `session_hash` of sessions that earlier parts would store.
     """
 
     def __init__(
         self, tx: Transaction, position: int = 0, planned: Mapping[SessionId, int] = NONE_PLANNED
     ) -> None:
-        tx.require_alone()  # all who share a group commit would wait for many rows
+        tx.require_alone()  # others in a group commit would have to wait for many rows
         self.tx = tx
         self.tally = Tally()
         self._position, self._planned = position, planned
         self._sessions: dict[SessionId, Project] = {}
         self._new: set[MemoryId] = set()
-        self._opened: list[Session] = []  # sessions and memories that wait to be stored
-        self._waiting: list[Memory] = []
+        self._new_sessions: list[Session] = []  # sessions and memories that are not stored yet
+        self._new_memories: list[Memory] = []
 
     def add(self, rows: Sequence[Row]) -> None:
         memories = [it for it in rows if isinstance(it, Memory)]
@@ -157,24 +157,24 @@ class Importing:
         named = {it.session if isinstance(it, Memory) else it.id for it in rows}
         if unknown := {it for it in named if it is not None} - self._sessions.keys():
             self._sessions |= self.tx[SessionTable].projects_of(unknown)
-        at = 0
+        index = 0
         for row in rows:
             if isinstance(row, Session):
                 self._add_session(row)
                 continue
-            if at in new:
-                self._admit(row)
-                self._waiting.append(row)
-            elif self._merge(row, self._position + at):
-                new.clear()  # the others may match what it has become
-            at += 1
-        self._store()
-        self._position += at
+            if index in new:
+                self._add_session_of(row)
+                self._new_memories.append(row)
+            elif self._merge(row, self._position + index):
+                new.clear()  # the remaining rows may match the merged memory
+            index += 1
+        self._flush()
+        self._position += index
 
     def _add_session(self, session: Session) -> None:
         self.tx.caller.require_project(session.project)
         if session.id in self._sessions:
-            self._store()
+            self._flush()
             stored = self.tx[SessionTable].get(session.id)
             assert stored is not None
             self.tx.caller.require_project(stored.project)
@@ -183,26 +183,26 @@ class Importing:
             known = self._planned[session.id]
         else:
             self._sessions[session.id] = session.project
-            self._opened.append(session)
+            self._new_sessions.append(session)
             self.tally.sessions[RowOutcome.NEW] += 1
             return
         is_same = known == session_hash(session)
         self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
-    def _admit(self, memory: Memory) -> None:
-        """Make sure of the session of a memory; Denied outside the caller's projects."""
+    def _add_session_of(self, memory: Memory) -> None:
+        """Add the session of a memory if it is unknown; Denied outside the caller's projects."""
         caller, session, project = self.tx.caller, memory.session, memory.space.project
         assert session is not None  # entries of stores are not imported
         caller.require_space(memory.space)
         if session not in self._sessions:
             self._sessions[session] = project
             new = Session(id=session, project=project, started_at=memory.created_at)
-            self._opened.append(new)
+            self._new_sessions.append(new)
         caller.require_project(self._sessions[session])
 
     def _merge(self, memory: Memory, position: int) -> bool:
-        """Whether something of a memory was stored that is not simply a new one."""
-        self._store()
+        """Merge a memory that may match a stored one; return whether anything was stored."""
+        self._flush()
         decided, tally = decision(self.tx, memory), self.tally
         outcome, existing = decided.outcome, decided.existing
         tally.memories[outcome] += 1
@@ -214,28 +214,28 @@ class Importing:
                 title=decided.memory.text.title,
             )  # fmt: skip
             tally.conflicts.append(conflict)
-        now = existing if decided.is_present else None
+        result = existing if decided.is_present else None
         if not decided.is_present:
-            self._admit(memory)
-            self._store()
-            now = _store(self.tx, decided)
-            if now is not None:
-                tally.made.add(now.id)
+            self._add_session_of(memory)
+            self._flush()
+            result = _apply(self.tx, decided)
+            if result is not None:
+                tally.made.add(result.id)
                 if existing is None:
-                    self._new.add(now.id)
-        if now is not None and memory.links.uids:
-            tally.links.append(Supersession(newer=now.id, older=memory.links.uids))
+                    self._new.add(result.id)
+        if result is not None and memory.links.uids:
+            tally.links.append(Supersession(newer=result.id, older=memory.links.uids))
         return outcome.is_stored
 
-    def _store(self) -> None:
-        opened, self._opened = self._opened, []
-        if opened:
-            self.tx[SessionTable].add(opened)
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
+    def _flush(self) -> None:
+        sessions, self._new_sessions = self._new_sessions, []
+        if sessions:
+            self.tx[SessionTable].add(sessions)
+        memories, self._new_memories = self._new_memories, []
+        if not memories:
             return
         new_uid = self.tx.new_uid
-        new = [it if it.uid else replace(it, uid=new_uid(it.created_at)) for it in waiting]
+        new = [it if it.uid else replace(it, uid=new_uid(it.created_at)) for it in memories]
         ids = self.tx[MemoryTable].insert_all(new)
         self.tally.made.update(ids)
         self._new.update(ids)
@@ -246,29 +246,30 @@ class Importing:
 
 
 def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
-    """The positions of memories that match nothing stored, nor each other: each is a new one.
+    """Return the positions of new memories, which match no stored memory and not each other.
 
-    It may leave out one that is new, and names none that is stored.
+    The result may omit a new memory, but never includes a stored one.
     """
-    as_twins = not all(it.uid for it in memories)
-    keys = [list(_match_keys(it, as_twin=as_twins)) for it in memories]
+    by_text = not all(it.uid for it in memories)
+    keys = [list(_match_keys(it, by_text=by_text)) for it in memories]
     rows = Counter(key for each in keys for key in each)
-    alone = [
+    unique = [
         (position, it)
         for position, it in enumerate(memories)
-        if tx.retention.oldest(it.revision) <= 1 and all(rows[key] == 1 for key in keys[position])
+        if tx.retention.oldest_kept(it.revision) <= 1
+        and all(rows[key] == 1 for key in keys[position])
     ]
-    with_keys, twins = list[object](), list[object]()
-    for position, it in alone:
+    with_keys, without_uids = list[object](), list[object]()
+    for position, it in unique:
         space, text = (it.space.project, it.space.scope), it.text
         if it.key:
             with_keys.append((position, *space, it.key))
         if not it.uid:
             hash_ = fingerprint(it.key, text.type, text.title, content_hash(text.content))
             at, second = map(micros, (it.created_at, in_seconds(it.created_at)))
-            twins.append((position, *space, hash_, it.session, at, second))
+            without_uids.append((position, *space, hash_, it.session, at, second))
     sql, dialect, stored = tx[Sql], tx[Sql].dialect, set[Any]()
-    uids = [it.uid for _, it in alone if it.uid]
+    uids = [it.uid for _, it in unique if it.uid]
     known = set[str]()
     if uids:
         statement = f"""SELECT m.uid
@@ -283,26 +284,26 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
              {dialect.leads} memories m
                 ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}"""
         stored.update(sql.column(statement, texts=json.dumps(with_keys)))
-    if twins:
-        stored.update(sql.column(_twins(dialect), texts=json.dumps(twins)))
-    positions = set(map(int, stored))
-    return {position for position, it in alone if it.uid not in known and position not in positions}
+    if without_uids:
+        stored.update(sql.column(_duplicates(dialect), texts=json.dumps(without_uids)))
+    taken = set(map(int, stored))
+    return {position for position, it in unique if it.uid not in known and position not in taken}
 
 
 @cache
-def _twins(dialect: Dialect) -> str:
-    """The positions of listed memories that have a twin.
+def _duplicates(dialect: Dialect) -> str:
+    """Return a query for the positions of listed memories with a stored duplicate.
 
-    An instant's twin is found by itself. Of one second, those of a text are read once for all rows
-    whose sessions have memories: else each row of many sessions would read those of all others.
+    Duplicates of the same instant are looked up row by row. Duplicates within the same second are
+    read once per text and second: otherwise each row would read the duplicates of all sessions.
     """
     columns = "position", "project", "scope", "hash", "session", "at", "second"
     spaces = f"{dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope"
-    said = f"""{dialect.leads} memories m {dialect.hint("memories_by_hash")}
+    same_text = f"""{dialect.leads} memories m {dialect.hint("memories_by_hash")}
                 ON m.space_id = {{}} AND m.fingerprint = CAST({{}}.hash AS BIGINT) AND {{}}"""
     of_second = " UNION ALL ".join(
         f"""SELECT listed.position
-              FROM unknown {said.format("unknown.space", "unknown", state)}
+              FROM unknown {same_text.format("unknown.space", "unknown", state)}
                    AND m.session_id IN (SELECT session FROM listed)
                    AND m.created_at >= CAST(unknown.second AS BIGINT)
                    AND m.created_at < CAST(unknown.second AS BIGINT) + 1000000
@@ -315,7 +316,7 @@ def _twins(dialect: Dialect) -> str:
     return f"""{_rows_of(dialect, *columns)},
         known (position) AS MATERIALIZED (
             SELECT listed.position
-              FROM listed {spaces} {said.format("s.id", "listed", undeleted("m"))}
+              FROM listed {spaces} {same_text.format("s.id", "listed", undeleted("m"))}
                    AND m.session_id = listed.session
                    AND m.created_at = CAST(listed.at AS BIGINT)),
         unknown (space, project, scope, hash, second) AS MATERIALIZED (
@@ -328,21 +329,21 @@ def _twins(dialect: Dialect) -> str:
         SELECT position FROM known UNION ALL {of_second}"""
 
 
-def _match_keys(memory: Memory, *, as_twin: bool) -> Iterator[Hashable]:
-    """Every key by which a row may match the memory; one without a uid matches its twin."""
+def _match_keys(memory: Memory, *, by_text: bool) -> Iterator[Hashable]:
+    """Yield every key by which a row may match the memory: its uid, topic key, and text."""
     if memory.uid:
         yield memory.uid
     if memory.key:
         yield memory.space, memory.key
-    if as_twin:
+    if by_text:
         text, second = memory.text, in_seconds(memory.created_at)
         yield memory.space, memory.session, memory.key, text.type, text.title, text.content, second
 
 
 def decision(tx: Transaction, memory: Memory) -> Decision:
-    """What an import does with a memory.
+    """Decide what an import does with a memory.
 
-    Denied if the caller may not act on its project, or on that of the deleted memory it restores.
+    Denied if the caller may not access its project, or the project of the memory it restores.
     """
     caller = tx.caller
     caller.require_space(memory.space)
@@ -350,15 +351,15 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
     if match is not None and tx[MemoryTable].get(match.id) is None:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
-        match = tx[MemoryTable].twin_of(memory)
+        match = tx[MemoryTable].imported_duplicate(memory)
     if match is not None and not match.is_deleted:
         stored, imported = ((it.text, it.space, it.key) for it in (match, memory))
         outcome = RowOutcome.SAME if stored == imported else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
     if match is not None:
         caller.require_space(match.space)
-    target, holder = match or memory, None  # a memory is restored where it was
-    if target.key and not memory.lifecycle.is_expired(tx.now):  # else it has no key
+    target, holder = match or memory, None  # a memory is restored in its old space
+    if target.key and not memory.lifecycle.is_expired(tx.now):  # an expired memory holds no key
         holder = tx[MemoryTable].at_key(target.space, target.key)
     if holder is not None and holder.is_live(tx.now):
         outcome = outcome_at_key(tx, holder, memory)
@@ -368,12 +369,12 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
 
 
 def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcome:
-    """Resolve two memories at one key: the later stays the memory, the other is its revision.
+    """Resolve two memories at one key: the later state wins; the other becomes a revision.
 
-    A full history takes no earlier state: retention would trim it with the next
-    change, and the next import would bring it back.
+    A full history takes no earlier state: retention would trim it at the next
+    change, and the next import would add it again.
     """
-    if in_seconds(memory.updated_at) > in_seconds(holder.updated_at):  # so no revision is of then
+    if in_seconds(memory.updated_at) > in_seconds(holder.updated_at):  # later than all revisions
         return RowOutcome.LATER
     if tx[RevisionTable].holds(holder, memory):
         return RowOutcome.REVISION
@@ -389,15 +390,15 @@ def in_seconds(at: datetime) -> datetime:
 
 
 def session_hash(session: Session) -> int:
-    """By which an import tells sessions apart, whose times it knows to the second."""
+    """Return a hash to compare sessions by; times are cut to seconds, as in exports."""
     ended_at = session.ended_at and in_seconds(session.ended_at)
     return hash(replace(session, started_at=in_seconds(session.started_at), ended_at=ended_at))
 
 
 def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
-    """Let memories supersede what they name, unless it may follow; what may not is counted.
+    """Create the links, except those whose targets may be in a later part; count refused ones.
 
-    A link between two that were there is left as it is: somebody may have removed it.
+    No link is created between two memories stored before: a user may have removed it.
     """
     links, tally.links = tally.links, []
     for it in links:
@@ -415,17 +416,17 @@ def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
 
 
 def merge_at_key(tx: Transaction, holder: Memory, memory: Memory) -> None:
-    """Merge a memory into the one at its key, which keeps its life and links; later text wins."""
+    """Merge a memory into the one at its key, which keeps lifecycle and links; later text wins."""
     outcome = outcome_at_key(tx, holder, memory)
     text = replace(memory, lifecycle=NO_LIFECYCLE, links=NO_LINKS)
-    _store(tx, Decision(outcome=outcome, memory=text, existing=holder))
+    _apply(tx, Decision(outcome=outcome, memory=text, existing=holder))
 
 
-def _store(tx: Transaction, decided: Decision) -> Memory | None:
+def _apply(tx: Transaction, decided: Decision) -> Memory | None:
     memory, existing = decided.memory, decided.existing
     target = existing or memory
     if target.key is not None:
-        at_key(tx, target.space, target.key)  # an expired memory leaves it
+        at_key(tx, target.space, target.key)  # frees the key if its holder has expired
     if existing is None:
         return created(tx, replace(memory, uid=memory.uid or tx.new_uid(memory.created_at)))
     if decided.outcome is RowOutcome.EARLIER:

@@ -1,4 +1,4 @@
-"""A memory's lifecycle: pins, expiry and its sweep, what supersedes what, and reviews."""
+"""The lifecycle of memories: pins, expiry and its sweep, supersession, and reviews."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -23,14 +23,14 @@ from .table import Dialect, FilteredTable, Sql
 
 
 def unswept(tx: Transaction, limit: int) -> list[MemoryId]:
-    """Memories that the index holds and should not, or lacks; those of one step."""
+    """Return a step of memories that the index wrongly contains or lacks."""
     rows = tx[Sql].run(
         f"""SELECT m.id, length(m.content)
               FROM (SELECT memory_id
                       FROM lifecycles
                      WHERE {records.UNSWEPT}
                      UNION ALL
-                    SELECT memory_id FROM lifecycles WHERE {records.RETURNED}
+                    SELECT memory_id FROM lifecycles WHERE {records.UNRESTORED}
                      LIMIT :limit) due
              {tx[Sql].dialect.leads} memories m ON m.id = due.memory_id""",
         limit=limit,
@@ -39,16 +39,16 @@ def unswept(tx: Transaction, limit: int) -> list[MemoryId]:
 
 
 def swept(tx: Transaction, memories: Sequence[MemoryId]) -> int:
-    """Take expired memories out of the index, and put others in; how many were taken out."""
+    """Remove expired memories from the index, and index others; return how many were removed."""
     statement = f"""UPDATE lifecycles
                        SET is_swept = {ENDED}
                      WHERE memory_id = :id AND is_swept <> ({ENDED})
                  RETURNING is_swept"""
-    taken_out = 0
+    removed = 0
     for memory in memories:
         with tx.index.updating(memory):
-            taken_out += sum(tx[Sql].column(statement, id=memory))
-    return taken_out
+            removed += sum(tx[Sql].column(statement, id=memory))
+    return removed
 
 
 @reads("supersessions")
@@ -83,7 +83,7 @@ class SupersessionTable(FilteredTable):
         }
 
     def uids(self, memories: Collection[MemoryId]) -> dict[MemoryId, tuple[str, ...]]:
-        """The stable ids of the live memories that these supersede, in the order of ids."""
+        """Return the stable ids of the live memories that each supersedes, in the order of ids."""
         rows = self._execute(
             f"""SELECT newer_id, m.uid
                   FROM {self._sql.ids("listed")}
@@ -99,13 +99,13 @@ class SupersessionTable(FilteredTable):
         }
 
     def link(self, newer: MemoryId, older: Sequence[MemoryId]) -> int:
-        """Let a memory supersede others; how many of the links are new.
+        """Let a memory supersede others; return the number of new links.
 
-        Conflict when that would close a circle, also by links of deleted memories.
+        Conflict if this would close a cycle, including links of deleted memories.
         """
         if not older:
             return 0
-        reaches = self._exists(
+        is_cycle = self._exists(
             f"""WITH RECURSIVE reached (id) AS (
                     SELECT value FROM {self._sql.ids("listed")}
                      UNION
@@ -113,7 +113,7 @@ class SupersessionTable(FilteredTable):
                 SELECT 1 FROM reached WHERE id = :newer LIMIT 1""",
             ids=json.dumps(older), newer=newer,
         )  # fmt: skip
-        if reaches:
+        if is_cycle:
             raise Conflict("An observation cannot supersede itself, nor one that supersedes it.")
         rows = [{"newer": newer, "older": it, **self._moment.values} for it in older]
         return self._connection.executemany(
@@ -124,7 +124,7 @@ class SupersessionTable(FilteredTable):
         ).rowcount
 
     def relink(self, newer: MemoryId, older: Sequence[MemoryId]) -> bool:
-        """Let a memory supersede just these; whether it superseded others, or not all of them."""
+        """Let a memory supersede exactly these; return whether this changes its links."""
         links = self.of([newer]).get(newer, NO_LINKS)
         self._execute(
             f"""DELETE FROM supersessions
@@ -137,36 +137,36 @@ class SupersessionTable(FilteredTable):
 
 
 def changed(lifecycle: Lifecycle, change: records.LifecycleChange, now: datetime) -> Lifecycle:
-    """Set fields are changed, the rest stays; a review that was due is done unless set again."""
+    """Apply the set fields of a change; a review that was due is done unless it is set again."""
     if change == records.NO_CHANGE:
         return reviewed(lifecycle, now)
-    end, pinned_at, review_at = change.end(now), lifecycle.pinned_at, change.review_at
+    expiry, pinned_at, review_at = change.expiry(now), lifecycle.pinned_at, change.review_at
     if change.pinned is not None:
         pinned_at = (pinned_at or now) if change.pinned else None
     return Lifecycle(
-        expires_at=lifecycle.expires_at if end is UNSET else end, pinned_at=pinned_at,
+        expires_at=lifecycle.expires_at if expiry is UNSET else expiry, pinned_at=pinned_at,
         review_at=reviewed(lifecycle, now).review_at if review_at is UNSET else review_at,
         confirmed_at=lifecycle.confirmed_at,
     )  # fmt: skip
 
 
 def counted(lifecycle: Lifecycle, change: records.LifecycleChange, now: datetime) -> Lifecycle:
-    """The lifecycle after a duplicate: the later of two ends holds, and none is the latest."""
-    end = change.end(now)
-    is_endless = lifecycle.expires_at is None or end is UNSET or end is None
-    ends = [it for it in (lifecycle.expires_at, end) if isinstance(it, datetime)]
+    """Return the lifecycle after a duplicate: the later expiry applies, and none is the latest."""
+    expiry = change.expiry(now)
+    is_permanent = lifecycle.expires_at is None or expiry is UNSET or expiry is None
+    expiries = [it for it in (lifecycle.expires_at, expiry) if isinstance(it, datetime)]
     after = changed(lifecycle, change, now)
-    return replace(after, expires_at=None if is_endless else max(ends))
+    return replace(after, expires_at=None if is_permanent else max(expiries))
 
 
 def reviewed(lifecycle: Lifecycle, now: datetime) -> Lifecycle:
-    """The lifecycle without a review that was due."""
+    """Return the lifecycle without its review, if that is due."""
     is_due = lifecycle.review_at is not None and lifecycle.review_at <= now
     return replace(lifecycle, review_at=None) if is_due else lifecycle
 
 
 def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:
-    """The live memory at the key; an expired one gives it up."""
+    """Return the live memory at the key, or None; an expired memory gives up the key."""
     holder = tx[MemoryTable].at_key(space, key)
     if holder is None or holder.is_live(tx.now):
         return holder
@@ -175,10 +175,10 @@ def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:
 
 
 def require_key_and_pin(tx: Transaction, before: Memory, after: Memory) -> None:
-    """Conflict when a memory that is live again finds its key taken, or one pin too many."""
+    """Raise Conflict if the key of a memory live again is taken, or if there are too many pins."""
     if not after.is_live(tx.now):
         return
-    # The key of a live one may be beside it, too, when the clock went back.
+    # The key of a live memory may still be in `lifecycles`, if the clock went back.
     was_live = before.is_live(tx.now)
     is_moved = before.lifecycle.expires_at != after.lifecycle.expires_at
     if after.key and (is_moved or not was_live):
@@ -189,7 +189,7 @@ def require_key_and_pin(tx: Transaction, before: Memory, after: Memory) -> None:
 
 
 def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
-    """Conflict when there are as many pins already as a project may have."""
+    """Raise Conflict if a new pin would exceed the limit of the project."""
     is_pinned = before is not None and before.lifecycle.pinned_at is not None
     if is_pinned or after.lifecycle.pinned_at is None or not after.is_live(tx.now):
         return
@@ -201,7 +201,7 @@ def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
 def superseded(
     tx: Transaction, space: Space, references: Iterable[records.Reference]
 ) -> tuple[MemoryId, ...]:
-    """The memories that are named, which one of the space may supersede, in the order of ids."""
+    """Return the ids of the referenced memories, which memories of the space may supersede."""
     ids, is_global = set(), space.scope == GLOBAL_SCOPE
     for memory in map(tx[MemoryTable].get, references):
         if memory is None or memory.is_deleted or memory.space.project != space.project:
@@ -220,15 +220,15 @@ def with_links(tx: Transaction, memories: Sequence[Memory]) -> list[Memory]:
 
 
 def linked(tx: Transaction, memory: Memory) -> Memory:
-    """The memory with its links, as answers have it."""
+    """Return the memory with its links, as responses show it."""
     (with_its_links,) = with_links(tx, [memory])
     return with_its_links
 
 
-SOON = timedelta(days=7)  # before its end, in which a memory is due for review
+SOON = timedelta(days=7)  # how long before its expiry a memory is due for review
 
 ReviewPeriods = Mapping[str, timedelta]
-"""After how long a memory of a type is to be looked at again."""
+"""How long after its last change, sighting or confirmation a memory of a type needs a review."""
 
 
 class ReviewReason(StrEnum):
@@ -238,7 +238,7 @@ class ReviewReason(StrEnum):
 
 
 class ReviewPosition(NamedTuple):
-    """The position of a line in the list: newest first, then by reason and ids."""
+    """The position of an item in the list: newest first, then by reason and ids."""
 
     at: datetime
     reason: ReviewReason
@@ -248,7 +248,7 @@ class ReviewPosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReviewItem:
-    """A memory to be looked at, since when and why; one that looks like another has both."""
+    """A memory to review, since when and why; a similar pair has `other` and `score`."""
 
     position: ReviewPosition
     memory: Memory
@@ -257,7 +257,7 @@ class ReviewItem:
 
 
 @reads("memories")
-def _line(
+def _position(
     id_: int, at: int, reason: str, other: int, score: float | None
 ) -> tuple[ReviewPosition, float | None]:
     position = ReviewPosition(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other))
@@ -269,17 +269,17 @@ _NEVER = micros(datetime.max.replace(tzinfo=UTC))
 _NO_SCORE = "CAST(NULL AS DOUBLE PRECISION) AS score"
 
 
-def lines(
+def positions(
     tx: Transaction, filter_: Filter, reasons: Collection[ReviewReason], periods: ReviewPeriods,
     before: ReviewPosition | None, limit: int,
 ) -> list[tuple[ReviewPosition, float | None]]:  # fmt: skip
-    """The lines of live memories that nothing supersedes, newest first, after a position.
+    """Return the review positions of live, not superseded memories, newest first, with scores.
 
-    A pair is listed if the caller may read both, unless one supersedes the other or
-    either was confirmed since.
+    A similar pair is listed if the caller may read both memories, unless one supersedes the
+    other or either was confirmed since.
     """
     sql = tx[Sql]
-    listed = f"{sql.on_spaces(filter_)} AND {_to_look_at('m')}"
+    listed = f"{sql.on_spaces(filter_)} AND {_reviewable('m')}"
     parts = {
         ReviewReason.DUE: _due(sql.dialect, listed, len(periods)),
         ReviewReason.EXPIRES: f"""
@@ -304,11 +304,11 @@ def lines(
     if before is not None:
         values |= {"at": micros(before.at), "reason": before.reason.value}
         values |= {"id": before.memory, "other": before.other}
-    return sql.filled(limit, lambda most: sql.run(statement, limit=most, **values), _line)
+    return sql.filled(limit, lambda most: sql.run(statement, limit=most, **values), _position)
 
 
 def _due(dialect: Dialect, listed: str, periods: int) -> str:
-    """What has a date that has passed, or a type of which the period has."""
+    """Return a query for memories whose review date, or whose type's review period, has passed."""
     columns = "m.updated_at, m.last_seen_at, coalesce(l.confirmed_at, 0)"
     latest = f"{dialect.greatest}({columns})"
     cases = " ".join(f"WHEN :type_{at} THEN {latest} + :period_{at}" for at in range(periods))
@@ -322,14 +322,14 @@ def _due(dialect: Dialect, listed: str, periods: int) -> str:
                   FROM spaces s
                   JOIN memories m ON m.space_id = s.id
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
-                 WHERE {listed} AND (l.review_at <= :now{of_a_type})) looked_at
+                 WHERE {listed} AND (l.review_at <= :now{of_a_type})) reviewable
          WHERE at <= :now"""
 
 
 def _similar(sql: Sql, filter_: Filter) -> str:
     inside = f"SELECT s.id FROM spaces s WHERE {sql.on_spaces(filter_)}"
     readable = f"SELECT s.id FROM spaces s WHERE {sql.readable}"
-    sides = " AND ".join(f"{_to_look_at(it)} AND {it}.space_id IN ({readable})" for it in "mn")
+    sides = " AND ".join(f"{_reviewable(it)} AND {it}.space_id IN ({readable})" for it in "mn")
     return f"""
         SELECT p.at, 'similar' AS reason, m.id, n.id AS other, p.score
           FROM lookalikes p
@@ -347,7 +347,7 @@ def _similar(sql: Sql, filter_: Filter) -> str:
 _NOTHING = f"SELECT 0 AS at, '' AS reason, 0 AS id, 0 AS other, {_NO_SCORE} WHERE FALSE"
 
 
-def _to_look_at(alias: str) -> str:
+def _reviewable(alias: str) -> str:
     return f"{live(alias)} AND NOT {superseded_sql(alias + '.id')}"
 
 
@@ -355,12 +355,12 @@ def review(
     tx: Transaction, filter_: Filter, limit: int, reasons: Collection[ReviewReason],
     periods: ReviewPeriods, before: ReviewPosition | None,
 ) -> tuple[list[ReviewItem], ReviewPosition | None]:  # fmt: skip
-    """A page of lines, and the position after which more follow."""
-    rows = lines(tx, filter_, reasons, periods, before, limit + 1)
+    """Return a page of items, and the position after which more follow, or None."""
+    rows = positions(tx, filter_, reasons, periods, before, limit + 1)
     items = []
     for position, score in rows[:limit]:
         stored = [tx[MemoryTable].get(id_) for id_ in (position.memory, position.other) if id_]
-        # None is missing: the same snapshot has listed them.
+        # Both exist: the same snapshot has listed them.
         memory, *other = with_links(tx, cast(list[Memory], stored))
         items.append(ReviewItem(
             position=position, memory=memory, other=other[0] if other else None, score=score

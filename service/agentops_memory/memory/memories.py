@@ -1,4 +1,4 @@
-"""The tables of memories, their lists and spaces; what changes a row updates the index."""
+"""The tables of memories, their lists and spaces; each change of a row updates the index."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ from .space import (
 )
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
-AT_ONCE = 20  # memories of one statement, which sorts their texts: of 1,000 they can be 200 MB
+AT_ONCE = 20  # memories per statement, which sorts their texts: those of 1,000 can take 200 MB
 
 PUT_LIFECYCLE = f"""
     INSERT INTO lifecycles (memory_id, space_id, held_key, {", ".join(records.LIFECYCLE_FIELDS)})
@@ -42,7 +42,8 @@ PUT_LIFECYCLE = f"""
            {", ".join(f"{it} = :{it}" for it in records.LIFECYCLE_FIELDS)},
            is_swept = lifecycles.is_swept AND coalesce(:expires_at <= :now, FALSE)"""
 
-# One that lies beside the row comes back into it unless another has it: the clock went back.
+# A key held in `lifecycles` returns to the row, as the clock may have gone back, unless another
+# memory has the key now.
 KEY_IN_ROW = f"""CASE WHEN CAST(:key AS TEXT) IS NOT NULL
                            AND (key IS NOT NULL
                                 OR NOT EXISTS (SELECT 1
@@ -68,7 +69,7 @@ class MemoryLists(FilteredTable):
             condition += """ AND (n.created_at, n.id)
                                < (SELECT created_at, id FROM memories WHERE id = :before)"""
         statement = _newest_of_each(self._sql, spaces, condition)
-        if spaces == OF_A_PROJECT:  # all of them
+        if spaces == OF_A_PROJECT:  # the spaces of all projects
             statement = f"""SELECT n.id
                               FROM memories n {self._sql.hint("memories_in_time")}
                              WHERE {in_a_session("n")} AND {condition}
@@ -77,7 +78,7 @@ class MemoryLists(FilteredTable):
         return self._scalars(statement, limit=limit, before=before, **self._values(filter_))
 
     def at_keys(self, path: str, filter_: Filter, limit: int) -> Iterator[MemoryId]:
-        # The index of keys is read alone; few memories have one, and fewer this one.
+        # Only the index of keys is read: few memories have a key, and fewer have this one.
         rows = self._execute(
             f"""SELECT m.id
                   FROM spaces s
@@ -110,7 +111,7 @@ class MemoryLists(FilteredTable):
         return self.loaded(ids)
 
     def pins(self, space: Space) -> int:
-        """The count of live pinned memories of the space's project, or of all global ones."""
+        """Count the live pinned memories of the space's project, or all global ones."""
         of_project = f"s.project = :project AND NOT ({GLOBAL})"
         return self._number(
             f"""SELECT count(*)
@@ -124,16 +125,16 @@ class MemoryLists(FilteredTable):
         )
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
-        """The memories with these ids, in their order, as far as one answer can hold them."""
+        """Return the memories with these ids, in their order, up to the size limit of a list."""
         return listed(self._intact(self._by_ids(MEMORY, _SPACE, ids), memory_of))
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
-        """As `loaded`, without the fields that most answers omit."""
+        """Return the same as `loaded`, without the fields that most answers omit."""
         rows = self._by_ids(records.TEXT_COLUMNS, "", ids)
         return portion(self._intact(rows, records.memory_text), MAX_LIST, _size)
 
     def _by_ids(self, columns: str, joins: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
-        """The rows with these ids, in their order; those of many ids are read as they are taken."""
+        """Return the rows with these ids, in their order; many are read lazily, in batches."""
         statement = _by_ids(self._sql, columns, joins)
         every = list(ids)
         if len(every) <= AT_ONCE:
@@ -142,7 +143,6 @@ class MemoryLists(FilteredTable):
         return chain.from_iterable(self._execute(statement, ids=json.dumps(it)) for it in parts)
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
-        # The SQL of the timeline.
         spaces = f"s.project = :project AND {self._readable}"
 
         def side(sign: str, order: str, count: int) -> list[Memory]:
@@ -156,7 +156,7 @@ class MemoryLists(FilteredTable):
         return [*reversed(side("<", "DESC", before)), memory, *side(">", "ASC", after)]
 
     def page(self, project: Project | None, after: MemoryId, limit: int) -> list[Memory]:
-        """Live memories of projects, in the order of ids."""
+        """Return live memories of projects, in the order of ids."""
         of_project = "(CAST(:project AS TEXT) IS NULL OR s.project = :project)"
         which = f"{live('m')} AND {OF_A_PROJECT} AND {of_project}"
         return self._after(after, limit, which, project=project)
@@ -192,7 +192,7 @@ def _by_ids(sql: Dialect, columns: str, joins: str) -> str:
 
 
 def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DESC") -> str:
-    # Each space is read along its own index, and only its newest are sorted.
+    # Each space is read along its own index, and only its newest memories are sorted.
     newest = f"""SELECT n.id
                    FROM memories n {sql.hint("memories_by_time")}
                   WHERE n.space_id = s.id AND {condition}
@@ -207,7 +207,7 @@ def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DES
 
 
 def listed(memories: Iterable[Memory]) -> list[Memory]:
-    """The first of the memories, as many as one answer can hold."""
+    """Return the first memories, up to the size limit of a list."""
     return portion(memories, MAX_LIST, _size)
 
 
@@ -215,7 +215,7 @@ def _size(memory: Shown) -> int:
     return len(memory.text.content)
 
 
-# Live, and deleted as a range: so both are ends of the index of texts.
+# Undeleted, and deleted as a range, so that an index serves either condition.
 STATES = undeleted("m"), f"m.deleted_at >= {EARLIEST}"
 
 
@@ -229,7 +229,7 @@ class SpaceTable(Table):
     _placed: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def find(self, space: Space) -> tuple[int, int] | None:
-        """The space's id and its area of the index, unless it has none."""
+        """Return the space's id and its area of the index, or None if there is no such space."""
         known = self._known.spaces.get(space) or self._placed.get(space) or self._read.get(space)
         if known is not None:
             return known
@@ -245,7 +245,7 @@ class SpaceTable(Table):
         return row[:2]
 
     def placed(self, space: Space) -> tuple[int, int]:
-        """The space's id and its area of the index; made with a project's first memory."""
+        """Return the space's id and its area of the index; create a missing space."""
         row = self._known.spaces.get(space) or self._placed.get(space)
         if row is None:
             row = self.find(space) or self.add(space)
@@ -255,15 +255,15 @@ class SpaceTable(Table):
         return row
 
     def is_new(self, fingerprint: int) -> bool:
-        """Whether it is known that no memory has it."""
+        """Whether it is known that no memory has this fingerprint."""
         return fingerprint in self._known.new
 
     def named(
-        self, kind: SpaceKind, table: str, names: Mapping[str, str], beside: Sequence[str] = ()
+        self, kind: SpaceKind, table: str, names: Mapping[str, str], shared: Sequence[str] = ()
     ) -> Space:
-        """The space that a row of a table names, made with that row if there is none.
+        """Return the space of the row of a table with these names; create both if missing.
 
-        A new one shares the area of those which have the names `beside` in common with it.
+        A new space shares the area of spaces that have the same names in the columns `shared`.
         """
         name = kind, *names.values()
         if (known := self._known.named.get(name)) is not None:
@@ -278,8 +278,8 @@ class SpaceTable(Table):
         )
         if row is None:
             space = Space(project=NO_PROJECT, scope=self._uids.make(self._now), kind=kind)
-            near = f"SELECT space_id FROM {table} WHERE {_equal(beside)} LIMIT 1"
-            id_, _ = self.add(space, *(self._scalars(near, **names) if beside else ()))
+            other = f"SELECT space_id FROM {table} WHERE {_equal(shared)} LIMIT 1"
+            id_, _ = self.add(space, *(self._scalars(other, **names) if shared else ()))
             self._insert(table, space_id=id_, **names)
             return space
         id_, scope, area, partition = row
@@ -289,12 +289,12 @@ class SpaceTable(Table):
         self._known.spaces[space] = id_, area
         return space
 
-    def add(self, space: Space, beside: int | None = None) -> tuple[int, int]:
-        """Make a space, in the area of another one or its own; its id and its area."""
-        shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=beside)
+    def add(self, space: Space, other: int | None = None) -> tuple[int, int]:
+        """Create a space, in the area of another space if named; return its id and area."""
+        shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=other)
         area, partition = shared.fetchone() or self._index.place(space)
-        if beside is not None:
-            require_place(beside, area, partition, space.project)
+        if other is not None:
+            require_place(other, area, partition, space.project)
         row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
         return self._inserted("spaces", **row), area
 
@@ -317,7 +317,7 @@ def _match(memory: Memory | None, *_: object) -> Attributes:
 
 @dataclass(eq=False)
 class MemoryTable(MemoryLists):
-    """Memories. Methods that do not say "live" include soft-deleted and expired ones.
+    """Memories; methods include soft-deleted and expired ones unless they say "live".
 
     Entries of stores are visible only to methods that take a store or its space, and to `every`.
     """
@@ -326,7 +326,7 @@ class MemoryTable(MemoryLists):
     _spaces: SpaceTable
 
     def get(self, memory: records.Reference) -> Memory | None:
-        """The memory with this id, or stable id, if the caller may know of it."""
+        """Return the memory with this id or stable id, if the caller may read it."""
         column = "m.uid" if isinstance(memory, str) else "m.id"
         return self._one(f"{column} = :id AND {self._readable}", id=memory)
 
@@ -336,35 +336,35 @@ class MemoryTable(MemoryLists):
 
     @step("store.dedup.topic_key", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
-        """The memory at the key that is not deleted; a space holds at most one."""
+        """Return the undeleted memory at the key; a space has at most one."""
         which = f"{named(space)} AND m.key = :key AND {undeleted('m')}"
         return self._one(which, key=key, **names_of(space))
 
     @step("store.dedup.hash", _match)
-    def twin(self, memory: Memory, since: datetime) -> Memory | None:
-        rows = self._saying(memory, _NEWEST, since=micros(since))
+    def recent_duplicate(self, memory: Memory, since: datetime) -> Memory | None:
+        rows = self._duplicates(memory, _NEWEST, since=micros(since))
         return next(rows, None)
 
-    def twin_of(self, memory: Memory) -> Memory | None:
-        """The memory that an imported one without a uid duplicates, a live one first.
+    def imported_duplicate(self, memory: Memory) -> Memory | None:
+        """Return the memory that an imported one without a uid duplicates, a live one first.
 
-        They are equal in space, session, type, key, title, content and second of creation.
+        The two are equal in space, session, type, key, title, content and second of creation.
         """
         hashed = replace(memory, content_hash=content_hash(memory.text.content))
         at, second = micros(memory.created_at), micros(memory.created_at.replace(microsecond=0))
         within = "m.created_at >= :second AND m.created_at < :second + 1000000"
-        # Of one instant, the index tells those of a session apart.
-        looks = (undeleted("m"), "m.created_at = :at"), *((state, within) for state in STATES)
-        twins = (
-            self._saying(
+        # For a single instant, the index also finds the session.
+        lookups = (undeleted("m"), "m.created_at = :at"), *((state, within) for state in STATES)
+        duplicates = (
+            self._duplicates(
                 hashed,
                 f"""{state} AND {when} AND m.session_id = :session AND m.content = :content
                     ORDER BY m.deleted_at, m.created_at""",
                 session=memory.session, at=at, second=second, content=memory.text.content,
             )
-            for state, when in looks
+            for state, when in lookups
         )  # fmt: skip
-        return next(chain.from_iterable(twins), None)
+        return next(chain.from_iterable(duplicates), None)
 
     def by_uid(self, uid: str) -> Memory | None:
         return self._one("m.uid = :uid", uid=uid)
@@ -380,7 +380,7 @@ class MemoryTable(MemoryLists):
         return stored
 
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
-        """The same of many, by few statements; their ids."""
+        """Insert many memories with few statements; return their ids."""
         placed = [(it, *self._spaces.placed(it.space)) for it in memories]
         rows = [{"space_id": at, **self._row(it)} for it, at, _ in placed]
         ids = [MemoryId(it) for it in self._inserted_all("memories", rows)]
@@ -392,8 +392,8 @@ class MemoryTable(MemoryLists):
 
     def replace(self, before: Memory, memory: Memory) -> None:
         """Update all fields of the memory and its index entry."""
-        # An index is rewritten for each column that is set, changed or not: without an end a
-        # memory has its key in its row, and nothing beside it.
+        # An UPDATE rewrites the index of each column that it sets, even to the same value. So an
+        # unchanged key is not set, unless the row of `lifecycles` may hold it.
         stays = before.lifecycle == memory.lifecycle == records.NO_LIFECYCLE and (
             (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
         )
@@ -410,7 +410,7 @@ class MemoryTable(MemoryLists):
             self._put_lifecycle(memory)
 
     def release_key(self, memory: Memory) -> None:
-        """Let others take the key of an expired memory, which still shows it."""
+        """Free the key of an expired memory for others; the memory itself still shows it."""
         keeping = "UPDATE lifecycles SET held_key = :key WHERE memory_id = :id"
         self._execute(keeping, id=memory.id, key=memory.key)
         self._execute("UPDATE memories SET key = NULL WHERE id = :id", id=memory.id)
@@ -425,9 +425,9 @@ class MemoryTable(MemoryLists):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def must_scrub(self, memory: MemoryId) -> None:
-        """Schedule a scrub of text that left this memory; `erase` does so by itself.
+        """Schedule a scrub of text that this memory no longer has; `erase` schedules its own.
 
-        It leaves the answers to repeated requests, too.
+        The stored answers to repeated requests lose the text, too.
         """
         self._index.mark_for_purge(memory)
         self._execute(
@@ -438,7 +438,7 @@ class MemoryTable(MemoryLists):
         )
 
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
-        """Remove memories from which no other borrows context; returns the count of revisions."""
+        """Remove memories from which no other borrows context; return the number of revisions."""
         ids, listed = json.dumps(memories), self._sql.ids("listed")
         self._index.remove(sorted(memories))
         revisions_of = records.REVISIONS_OF.format(self._sql.greatest, "listed.value")
@@ -453,7 +453,7 @@ class MemoryTable(MemoryLists):
     def count(self, project: Project | None) -> int:
         of_project = Filter(project=project)
         within = f"space_id IN (SELECT s.id FROM spaces s WHERE {self._on_spaces(of_project)})"
-        return self._number(  # along an index, without the few that have expired
+        return self._number(  # counts along an index, and subtracts the few expired memories
             f"""SELECT (SELECT count(*)
                           FROM memories {self._sql.hint("memories_by_time")}
                          WHERE {undeleted("memories")} AND {within})
@@ -478,15 +478,15 @@ class MemoryTable(MemoryLists):
         return {**records.memory_row(memory), "key": self._key(memory)}
 
     def _key(self, memory: Memory) -> str | None:
-        """The key for its row: that of an expired memory lies beside it."""
+        """Return the key for the memory's row; the key of an expired one is in `lifecycles`."""
         return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
 
     def _put_lifecycle(self, memory: Memory) -> None:
         if memory.lifecycle == records.NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
-        ends = ((it, getattr(memory.lifecycle, it)) for it in records.LIFECYCLE_FIELDS)
-        instants = {name: optional_micros(at) for name, at in ends}
+        fields = ((it, getattr(memory.lifecycle, it)) for it in records.LIFECYCLE_FIELDS)
+        instants = {name: optional_micros(at) for name, at in fields}
         self._execute(PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants)
 
     def _one(self, condition: str, **values: object) -> Memory | None:
@@ -501,15 +501,15 @@ class MemoryTable(MemoryLists):
             **values,
         )
 
-    def _saying(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
-        """Memories of its space with its key, type, title and hash: which, in the index's order."""
+    def _duplicates(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
+        """Yield memories of its space with its key, type, title and hash that meet `which`."""
         space = self._spaces.find(memory.space)
         key, text, hash_ = memory.key, memory.text, memory.content_hash
         searched = fingerprint(key, text.type, text.title, hash_)
         if space is None or self._spaces.is_new(searched):
             return iter(())
         rows = self._execute(
-            _saying(self._sql, which, has_key=key is not None), space=space[0],
+            _duplicates(self._sql, which, has_key=key is not None), space=space[0],
             fingerprint=searched, hash=hash_, key=key, type=text.type, title=text.title,
             **values,
         )  # fmt: skip
@@ -518,7 +518,7 @@ class MemoryTable(MemoryLists):
 
 @cache
 def _updating(columns: tuple[str, ...], *, stays: bool) -> str:
-    """The statement that changes all of a row which can change; its key and end may stay."""
+    """Return the UPDATE of all columns that can change; `stays` leaves key and deletion as is."""
     kept = {"uid", "session_id", "key", "created_at"} | ({"deleted_at"} if stays else set())
     values = [f"{it} = :{it}" for it in columns if it not in kept]
     changes = values if stays else [f"key = {KEY_IN_ROW}", *values]
@@ -530,7 +530,7 @@ _NEWEST = f"{live('m')} AND m.created_at >= :since ORDER BY m.created_at DESC, m
 
 
 @cache
-def _saying(sql: Dialect, which: str, *, has_key: bool) -> str:
+def _duplicates(sql: Dialect, which: str, *, has_key: bool) -> str:
     return f"""SELECT {MEMORY}
                  FROM memories m {sql.hint("memories_by_hash")}
                 {sql.leads} spaces s ON s.id = m.space_id

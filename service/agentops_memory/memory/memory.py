@@ -1,7 +1,7 @@
-"""Memories with their lifecycles and revisions, and sessions: frozen; and the rows of memories.
+"""Memories with lifecycles and revisions, and sessions, as frozen records; the rows of memories.
 
-Each is a condition on a memory under an alias, or under the name of its table; `expired` and
-`superseded` ask for its id alone, which may be all that is known of a row.
+The SQL functions return a condition on a memory, by table alias or name. `expired` and
+`superseded` need only the SQL of its id, as a statement may have no other column.
 """
 
 from collections.abc import Mapping
@@ -31,24 +31,24 @@ from .rows import (
 )
 from .space import NO_PROJECT, Project, Space, SpaceKind
 
-# Of a lifecycle: at or past its end; and that the index still holds it, or not yet again. Only an
-# end that can be one counts: reading a memory with another one refuses it, and nothing
-# removes it.
+# Conditions on a lifecycle: expired; expired but still indexed; not expired but not indexed again.
+# An expiry out of range does not count: reads refuse the memory as damaged, and nothing removes
+# it.
 ENDED = f"expires_at BETWEEN {EARLIEST} AND :now"
 UNSWEPT = f"expires_at IS NOT NULL AND NOT is_swept AND {ENDED}"
-RETURNED = f"is_swept AND NOT {ENDED}"
+UNRESTORED = f"is_swept AND NOT {ENDED}"
 
-# Of a permission on an intent: before its end, if it has one. An end out of range permits nothing.
+# Condition on a permission for an intent: not expired. An expiry out of range permits nothing.
 IN_FORCE = f"(expires_at IS NULL OR (expires_at > :now AND expires_at <= {LAST}))"
 
 
 def undeleted(alias: str) -> str:
-    """Live or expired; first in a condition, as in those of the partial indexes of memories."""
+    """Live or expired; goes first in a condition, as in the partial indexes of memories."""
     return f"{alias}.deleted_at IS NULL"
 
 
 def deleted(alias: str) -> str:
-    """Deleted, and kept for as long as its retention says."""
+    """Deleted, and kept until its retention ends."""
     return f"{alias}.deleted_at IS NOT NULL"
 
 
@@ -58,7 +58,7 @@ def live(alias: str) -> str:
 
 
 def expired(id_: str) -> str:
-    """At or past its end."""
+    """At or past its expiry."""
     return f"""EXISTS (SELECT 1
                          FROM lifecycles
                         WHERE lifecycles.memory_id = {id_}
@@ -66,7 +66,7 @@ def expired(id_: str) -> str:
 
 
 def indexed(alias: str) -> str:
-    """In the full-text index: not deleted, and not taken out by the sweep of expired ones."""
+    """In the full-text index: not deleted, and not removed by the sweep of expired memories."""
     return f"""{undeleted(alias)}
                AND NOT EXISTS (SELECT 1
                                  FROM lifecycles
@@ -75,12 +75,12 @@ def indexed(alias: str) -> str:
 
 
 def superseded(id_: str) -> str:
-    """Listed by a live memory that supersedes it."""
+    """Superseded by a live memory."""
     return _superseded("supersessions", id_)
 
 
 def superseded_in_ref(id_: str) -> str:
-    """The same, of entries of refs."""
+    """The same for entries of refs."""
     return _superseded("ref_supersessions", id_, "AND link.ended_after IS NULL")
 
 
@@ -92,7 +92,7 @@ def _superseded(links: str, id_: str, which: str = "") -> str:
 
 
 def seen_by_a_run(memories: str) -> str:
-    """That an open run has memories in its snapshot, though they were deleted since."""
+    """Deleted, but still in the snapshot of an open run."""
     return f"""EXISTS (SELECT 1
                          FROM ref_entries e
                          JOIN runs r ON r.log_offset <= e.deleted_after AND r.high >= e.memory_id
@@ -103,15 +103,15 @@ def seen_by_a_run(memories: str) -> str:
 
 
 class Facts(NamedTuple):
-    """Whether there are any: what there is none of, a reader need not ask for."""
+    """Whether there are any such rows: if there are none, a reader can skip the query."""
 
     pins: bool
-    unswept: bool  # that have expired, and that the index still holds
+    unswept: bool  # expired memories that are still in the index
     superseded: bool
 
 
 class Moment:
-    """The instant of a transaction, and what a reader has to ask for then."""
+    """The instant of a transaction, and which queries a reader needs at that instant."""
 
     def __init__(self, connection: Any, now: datetime) -> None:
         self.now = now
@@ -136,7 +136,7 @@ UNSAVED = MemoryId(0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Text:
-    """The text of a memory: what changes, and what revisions keep."""
+    """The text of a memory: the part that changes and that revisions store."""
 
     type: str
     title: str
@@ -145,15 +145,15 @@ class Text:
 
 
 Reference = MemoryId | str
-"""A memory as a caller names it: by its id, or by its stable id."""
+"""A memory as a caller names it: by its id or its stable id."""
 
-MAX_PINNED = 20  # live memories of a project, and as many global ones
-MAX_TTL = 315_360_000  # seconds: ten years
-MAX_SUPERSEDED = 20  # memories that one request names
+MAX_PINNED = 20  # most pinned memories of a project, and most global ones
+MAX_TTL = 315_360_000  # seconds; ten years
+MAX_SUPERSEDED = 20  # most superseded memories that one request names
 
 
 class Unset(Enum):
-    """The value of a field that a request does not name; None takes the field's value away."""
+    """The value of a field that a request omits; None removes the field's stored value."""
 
     UNSET = "unset"
 
@@ -164,7 +164,7 @@ InstantOrUnset = datetime | Literal[Unset.UNSET] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
-    """What a memory has beside its text. At `expires_at`, and after it, it is expired."""
+    """The state of a memory in addition to its text; it is expired from `expires_at` on."""
 
     expires_at: datetime | None = None
     pinned_at: datetime | None = None
@@ -177,7 +177,7 @@ class Lifecycle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleChange:
-    """What a save or a change sets; an absent field stays. `ttl` counts from the transaction."""
+    """The fields that a save or change sets; absent ones stay. `ttl` counts from `tx.now`."""
 
     expires_at: InstantOrUnset = UNSET
     ttl: timedelta | None = None
@@ -185,20 +185,20 @@ class LifecycleChange:
     supersedes: tuple[Reference, ...] | None = None
     review_at: InstantOrUnset = UNSET
 
-    def end(self, now: datetime) -> InstantOrUnset:
+    def expiry(self, now: datetime) -> InstantOrUnset:
         return self.expires_at if self.ttl is None else now + self.ttl
 
 
-LIFECYCLE_FIELDS = tuple(it.name for it in fields(Lifecycle))  # each has a column of its name
+LIFECYCLE_FIELDS = tuple(it.name for it in fields(Lifecycle))  # also the names of the columns
 NO_LIFECYCLE = Lifecycle()
 NO_CHANGE = LifecycleChange()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Links:
-    """What a memory supersedes, and the live ones that supersede it; each in the order of ids.
+    """The memories that a memory supersedes, and the live ones that supersede it, ordered by id.
 
-    `uids` name what it supersedes in an export and an import, which know no ids.
+    `uids` are the stable ids of superseded memories, for exports and imports, which have no ids.
     """
 
     supersedes: tuple[MemoryId, ...] = ()
@@ -238,7 +238,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """What an answer shows of a found memory; `links` are read only where it shows them."""
+    """The fields of a memory that a result shows; `links` are read only if they are shown."""
 
     id: MemoryId = UNSAVED
     key: str | None
@@ -250,8 +250,8 @@ class Shown:
 class Memory(Shown):
     """One memory in its space. Instants are aware, in UTC.
 
-    An entry of a store has no session. `extras` belong to an API: no rule reads them.
-    The instant `as_of` which `links` hold is known where they are.
+    An entry of a store has no session. `extras` belong to an API: no rule reads them. `as_of` is
+    the instant at which `links` were read, or None without links.
     """
 
     uid: str
@@ -276,7 +276,7 @@ class Memory(Shown):
 
     @property
     def age(self) -> timedelta:
-        """How long ago it was changed, seen or confirmed when it was read; not negative."""
+        """The time from its last change, sighting or confirmation to its read; not negative."""
         known = self.updated_at, self.last_seen_at, self.lifecycle.confirmed_at
         latest = max(filter(None, known))
         return max((self.as_of or latest) - latest, timedelta())
@@ -291,7 +291,7 @@ class Memory(Shown):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedMemory(Memory):
-    """One whose words were prepared before its transaction."""
+    """A memory whose words were prepared before its transaction."""
 
     prepared: Prepared
 
@@ -319,8 +319,8 @@ class ChangeKind(StrEnum):
     DELETED = "deleted"
 
 
-# How many revisions a memory has: one that was never changed has no row here, and one revision.
-# Formatted with the SQL function for the greatest of two numbers, and the memory's id.
+# The number of revisions of a memory; an unchanged memory has no row there, and one revision. To be
+# formatted with the SQL function for the greatest of two numbers, and the memory's id.
 REVISIONS_OF = "{}((SELECT count(*) FROM revisions WHERE memory_id = {}), 1)"
 
 
@@ -329,7 +329,7 @@ class Revision:
     """One change of a memory. A deletion has no text."""
 
     number: int
-    deed: ChangeKind
+    kind: ChangeKind
     at: datetime
     text: Text | None
 
@@ -346,24 +346,24 @@ class Session:
     message_count: int = 0
 
 
-# The columns that `memory_of` reads: of `memories m`, and of what LIFECYCLE joins to `spaces s`.
+# The columns that `memory_of` reads, from `memories m`, `spaces s` and the join LIFECYCLE.
 MEMORY = f"""m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.key, l.held_key),
             m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
             m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
             l.memory_id, {", ".join(f"l.{it}" for it in LIFECYCLE_FIELDS)}"""
 TEXT_COLUMNS = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
-           l.expires_at"""  # of `memory_text`
+           l.expires_at"""  # the columns that `memory_text` reads
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 
 
-# The two that lists are made of check by hand what `reads` checks, which takes half a microsecond.
+# The readers for lists do the checks of `reads` by hand, which saves half a microsecond a row.
 
 
 def memory_of(row: Any) -> Memory:
     try:
         (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
          duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
-         extras, has_lifecycle, *ends) = row  # fmt: skip
+         extras, has_lifecycle, *instants) = row  # fmt: skip
         if not type(uid) is type(hash_) is type(type_) is type(title) is type(content) is str:
             raise Unreadable
         created = instant(created_at)
@@ -377,14 +377,14 @@ def memory_of(row: Any) -> Memory:
             content_hash=hash_,
             revision=count(revision),
             duplicates=count(duplicates),
-            # Most memories are as they were made.
+            # Most memories were never changed.
             last_seen_at=created if last_seen_at == created_at else instant(last_seen_at),
             promoted_to=None if promoted_to is None else _text(promoted_to),
             created_at=created,
             updated_at=created if updated_at == created_at else instant(updated_at),
             deleted_at=optional_instant(deleted_at),
             extras=pairs_of(extras),
-            lifecycle=_lifecycle(id_, *ends) if has_lifecycle else NO_LIFECYCLE,
+            lifecycle=_lifecycle(id_, *instants) if has_lifecycle else NO_LIFECYCLE,
         )
     except UNREADABLE as error:
         raise damaged_row("memories", row, error) from error
@@ -396,7 +396,7 @@ def memory_text(row: Any) -> Shown:
         if not type(type_) is type(title) is type(content) is type(key or "") is str:
             raise Unreadable
         if expires_at is not None:
-            end_of(id_, expires_at)
+            expiry_of(id_, expires_at)
         text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
         return Shown(id=MemoryId(count(id_)), key=key, text=text)
     except UNREADABLE as error:
@@ -410,7 +410,7 @@ def _text(text: str) -> str:
 
 
 def memory_row(memory: Memory) -> dict[str, object]:
-    """The columns of a memory, but for its id and its space."""
+    """Return the columns of a memory, except its id and space."""
     hash_ = memory.content_hash or content_hash(memory.text.content)
     return {
         "uid": memory.uid, "session_id": memory.session, "key": memory.key,
@@ -437,8 +437,8 @@ def _space(kind: str, project: str | None, scope: str) -> Space:
 EXPIRES_AT = Column("l.expires_at", beside=("lifecycles", "m.id"))
 
 
-def end_of(memory: int, expires_at: int | None) -> datetime | None:
-    """When a memory expires, in its row of `lifecycles`."""
+def expiry_of(memory: int, expires_at: int | None) -> datetime | None:
+    """Return when a memory expires; DamagedRow, of `lifecycles`, if that is out of range."""
     try:
         return optional_instant(expires_at)
     except Unreadable as error:

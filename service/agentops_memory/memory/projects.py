@@ -1,4 +1,4 @@
-"""Whole projects: listed, renamed, merged into others, erased."""
+"""Operations on whole projects: list, rename, merge and erase."""
 
 from collections.abc import Callable
 from datetime import datetime
@@ -22,7 +22,7 @@ from .table import GLOBAL, Sql
 
 
 class Listed(NamedTuple):
-    """A project in the list of all; `memories` are the live ones."""
+    """A project in the list of projects; `memories` counts live ones only."""
 
     project: Project
     memories: int
@@ -31,10 +31,10 @@ class Listed(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """All that a project holds. Deleted memories are counted among the memories, too.
+    """The numbers of rows of a project; `memories` includes the deleted ones.
 
-    Its shared sessions are those of its own in which memories of other projects lie; `same_keys`
-    are the pairs of memories with one key that a merge would have.
+    `shared_sessions` counts sessions of the project that contain memories of other projects.
+    `same_keys` counts the pairs of memories that have the same key in both merged projects.
     """
 
     memories: int
@@ -48,19 +48,18 @@ class Extent(NamedTuple):
         return bool(self.memories or self.sessions)
 
 
-# The spaces of a project.
 SPACES = "(SELECT id FROM spaces WHERE project = :project)"
-# Spaces of two projects that have the same scope.
-TWINS = """SELECT s.id AS source, t.id AS target
+# Pairs of spaces of two projects with the same scope.
+SAME_SCOPES = """SELECT s.id AS source, t.id AS target
              FROM spaces s
              JOIN spaces t ON t.project = :into AND t.scope = s.scope
             WHERE s.project = :project"""
-BATCH = 200  # memories erased in one transaction; saves wait for it
+BATCH = 200  # memories erased in one transaction, during which saves wait
 HAS_MEMORIES = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"  # live or deleted
 
 
 def names(tx: Transaction) -> list[Project]:
-    """The non-empty projects that the caller has access to, by name."""
+    """Return the non-empty projects that the caller has access to, by name."""
     sql = tx[Sql]
     return sql.texts(
         f"""SELECT project
@@ -75,17 +74,17 @@ def names(tx: Transaction) -> list[Project]:
 
 
 def row_counts(tx: Transaction) -> RowCounts:
-    """Of all projects, and of all else."""
+    """Count the rows of the whole tenant, by noun."""
     return RowCounts(*tx[Sql].run(_ROWS).fetchall()[0])
 
 
-def _some(tx: Transaction, project: Project) -> list[MemoryId]:
-    """A batch of memories to erase: the newest live ones, then deleted ones.
+def _next_batch(tx: Transaction, project: Project) -> list[MemoryId]:
+    """Return a batch of memories to erase: the newest live ones first, deleted ones last.
 
-    No other memory borrows context from them. Fewer than a batch if they are long.
+    No remaining memory borrows context from them. Long memories make the batch smaller.
     """
     sql, dialect = tx[Sql], tx[Sql].dialect
-    # Nothing that stays borrows from the newest: those that would come after them.
+    # Memories borrow context from earlier ones only, so no remaining memory borrows from these.
     newest = f"""SELECT n.id
                    FROM memories n {dialect.hint("memories_in_space")}
                   WHERE n.space_id = s.id AND {undeleted("n")}
@@ -106,13 +105,13 @@ def _some(tx: Transaction, project: Project) -> list[MemoryId]:
 
 
 def _erase_sessions(tx: Transaction, project: Project) -> int:
-    """Remove the sessions and the spaces of a project without memories; how many sessions.
+    """Remove the sessions and the spaces of an emptied project; return the number of sessions.
 
-    One in which other projects have memories stays, without its summary: it goes
-    to the project of the oldest of them.
+    A session with memories of other projects stays without its summary, and moves to the
+    project of the oldest of these memories.
     """
     sql = tx[Sql]
-    sql.run(  # also of a session that stays
+    sql.run(  # also for a session that stays
         """DELETE FROM transcripts
             WHERE session IN (SELECT number FROM sessions WHERE project = :project)""",
         project=project,
@@ -136,11 +135,11 @@ def _erase_sessions(tx: Transaction, project: Project) -> int:
 
 
 def _same_keys(tx: Transaction, project: Project, into: Project) -> list[tuple[MemoryId, MemoryId]]:
-    """Pairs of live memories of the two projects that share a scope and key."""
+    """Return pairs of live memories of the two projects that share a scope and key."""
     at_key = tx[Sql].dialect.hint("memories_at_key")
     rows = tx[Sql].run(
         f"""SELECT m.id, n.id
-              FROM ({TWINS}) twins
+              FROM ({SAME_SCOPES}) pairs
               JOIN memories m {at_key} ON m.space_id = source
               JOIN memories n {at_key} ON n.space_id = target AND n.key = m.key
              WHERE m.key IS NOT NULL AND {live("m")}
@@ -152,7 +151,7 @@ def _same_keys(tx: Transaction, project: Project, into: Project) -> list[tuple[M
 
 
 def _move(tx: Transaction, project: Project, into: Project) -> None:
-    """Let what a project holds lie in another one; no key is left that both have."""
+    """Move all rows of a project into another one; the two must not share a key any more."""
     sql = tx[Sql]
     source, target = (sql.place_of(it) for it in (project, into))
     affected = _in_shared_sessions(tx, project, into)
@@ -168,12 +167,12 @@ def _move(tx: Transaction, project: Project, into: Project) -> None:
             )
         )
     with tx.index.moving(sorted(affected)):
-        for from_, to in sql.run(TWINS, project=project, into=into).fetchall():
+        for from_, to in sql.run(SAME_SCOPES, project=project, into=into).fetchall():
             for table in ("memories", "lifecycles"):
                 move = f"UPDATE {table} SET space_id = :target WHERE space_id = :source"
                 sql.run(move, source=from_, target=to)
             sql.run("DELETE FROM spaces WHERE id = :source", source=from_)
-        if target is not None:  # what has no twin there takes its area
+        if target is not None:  # the remaining spaces, whose scopes are new there, join its area
             sql.run(
                 f"""UPDATE spaces
                        SET area = :area, partition = :partition
@@ -186,13 +185,13 @@ def _move(tx: Transaction, project: Project, into: Project) -> None:
 
 
 def _in_shared_sessions(tx: Transaction, project: Project, into: Project) -> set[MemoryId]:
-    """The memories of both that lie in a session and a scope with some of the other."""
+    """Return memories of both projects that share session and scope with the other project."""
     sql, in_session = tx[Sql], tx[Sql].dialect.hint("memories_in_session")
     ids = sql.column(
-        f"""  WITH twins AS ({TWINS}),
+        f"""  WITH pairs AS ({SAME_SCOPES}),
                    shared AS (
                        SELECT DISTINCT m.session_id, source, target
-                         FROM twins
+                         FROM pairs
                          JOIN memories m {sql.dialect.hint("memories_in_space")}
                            ON m.space_id = source
                         WHERE {indexed("m")}
@@ -217,15 +216,15 @@ def _rename(sql: Sql, project: Project, new: Project) -> None:
         sql.run(statement, project=project, new=new)
 
 
-_BESIDE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
+_LIVE = f"SELECT count(*) FROM lifecycles JOIN memories m ON m.id = memory_id WHERE {live('m')}"
 _ROWS = f"""
     SELECT (SELECT count(*) FROM memories),
            (SELECT count(*) FROM memories) + (SELECT count(*) FROM revisions)
              - (SELECT count(*) FROM (SELECT 1 FROM revisions GROUP BY memory_id) changed),
            (SELECT count(*) FROM sessions),
            (SELECT count(*) FROM sessions WHERE ended_at IS NULL),
-           ({_BESIDE} AND pinned_at IS NOT NULL),
-           ({_BESIDE} AND review_at <= :now),
+           ({_LIVE} AND pinned_at IS NOT NULL),
+           ({_LIVE} AND review_at <= :now),
            (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.WORKING}'),
            (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.EPISODIC}'),
            (SELECT count(*) FROM agent_memories WHERE tier = '{Tier.SEMANTIC}'),
@@ -238,9 +237,9 @@ _ROWS = f"""
 class Projects:
     """The projects of one service.
 
-    A change needs the role admin, and a caller with access to every project it names, or
-    to all projects if one of these holds global memories; else it raises Denied. An empty
-    project raises NotFound. A change is audited first, and not made if that fails.
+    A change needs the role admin and access to every named project, or to all projects if a
+    named one has global memories; it raises Denied otherwise, and NotFound for an empty
+    project. A change is audited first, and is not made if the audit fails.
     """
 
     engine: Engine
@@ -248,7 +247,7 @@ class Projects:
     on_erased: Callable[[Caller], None] = noop
 
     async def list(self, caller: Caller) -> list[Listed]:
-        """The non-empty projects that the caller has access to, by name."""
+        """Return the non-empty projects that the caller has access to, by name."""
         every = await self.engine.read(caller, names)
         return [await self.engine.read(caller, listed, name) for name in every]
 
@@ -268,8 +267,8 @@ class Projects:
     async def merge(self, caller: Caller, project: Project, into: Project) -> Extent:
         """Move everything of a project into another, non-empty one.
 
-        Where both have a live memory at one key, the target's memory takes the text that
-        was updated later; the other is soft-deleted, with its revisions.
+        If both have a live memory at the same key, the target's memory keeps or takes the text
+        that was updated later; the other memory is soft-deleted with its revisions.
         """
         plan = await self.plan_merge(caller, project, into)
         about = {"into": into, "same_keys": plan.same_keys}
@@ -277,24 +276,24 @@ class Projects:
         return await self.engine.write(caller, merge, project, into)
 
     async def plan_erasure(self, caller: Caller, project: Project) -> Extent:
-        """A dry run of `erase`, with its errors: empty for a project that was erased before."""
+        """Plan `erase`, with the same errors; empty for a project that was erased before."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, planned_erasure, project)
 
     async def erase(
         self, caller: Caller, project: Project, progress: Callable[[Erasure], None] = noop
     ) -> Erasure:
-        """Erase a project in short transactions, with what is saved into it meanwhile.
+        """Erase a project in short transactions, including memories saved concurrently.
 
-        An interrupted erasure is resumed. The answer is the receipt: for an empty project
-        that was erased before, the newest one.
+        Resumes an interrupted erasure. Returns the receipt; for an empty project that was
+        erased before, the newest receipt.
         """
         if extent := await self.plan_erasure(caller, project):
             await self._record(caller, "project.erased", project, extent)
         begun = await self.engine.write(caller, begin_erasure, project)
-        if not begun.goes_on:
+        if not begun.is_in_progress:
             return begun
-        while (erasure := await self.engine.write(caller, erase_some, begun.id)).goes_on:
+        while (erasure := await self.engine.write(caller, erase_some, begun.id)).is_in_progress:
             progress(erasure)
         self.on_erased(caller)
         return erasure
@@ -347,9 +346,9 @@ def extent_of(tx: Transaction, project: Project) -> Extent:
 
 
 def planned_rename(tx: Transaction, project: Project, new: Project) -> Extent:
-    extent = _extent(tx, project, new)
+    extent = _checked_extent(tx, project, new)
     if len(new) > MAX_PROJECT:
-        raise Invalid(f"A project's name has at most {MAX_PROJECT} characters.")
+        raise Invalid(f"A project's name must have at most {MAX_PROJECT} characters.")
     if is_known_project(tx, new):
         raise Conflict("A project with the new name exists; merge the two instead.")
     refuse(faults_of({"project": new}))
@@ -358,14 +357,14 @@ def planned_rename(tx: Transaction, project: Project, new: Project) -> Extent:
 
 def rename(tx: Transaction, project: Project, new: Project) -> Extent:
     plan = planned_rename(tx, project, new)
-    # What the new name still has are spaces without memories.
+    # Only spaces without memories can be left under the new name.
     tx[Sql].run("DELETE FROM spaces WHERE project = :new", new=new)
     _rename(tx[Sql], project, new)
     return plan
 
 
 def planned_merge(tx: Transaction, project: Project, into: Project) -> Extent:
-    extent = _extent(tx, project, into)
+    extent = _checked_extent(tx, project, into)
     if not extent_of(tx, into):
         raise NotFound("No such project.")
     return extent._replace(same_keys=len(_same_keys(tx, project, into)))
@@ -379,7 +378,7 @@ def merge(tx: Transaction, project: Project, into: Project) -> Extent:
         assert holder is not None
         merge_at_key(tx, holder, memory)
         revised(tx, memory, replace(memory, deleted_at=tx.now), ChangeKind.DELETED)
-    # Others may take the keys that expired memories of both still hold.
+    # Release the keys that expired memories of both projects still hold.
     spaces = "(SELECT id FROM spaces WHERE project IN (:project, :into))"
     both: dict[str, object] = {"project": project, "into": into}
     tx[Sql].run(
@@ -411,13 +410,13 @@ def planned_erasure(tx: Transaction, project: Project) -> Extent:
 
 
 def begin_erasure(tx: Transaction, project: Project) -> Erasure:
-    """A new receipt, or that of an unfinished erasure, or the last one of an empty project."""
+    """Return the receipt of an unfinished erasure, of an empty project's last one, or a new one."""
     extent, newest = planned_erasure(tx, project), tx[ReceiptTable].newest_of(project)
-    if newest is not None and (newest.goes_on or not extent):
+    if newest is not None and (newest.is_in_progress or not extent):
         return newest
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.PROJECT, project=project,
-        erased_at=tx.now, goes_on=True,
+        erased_at=tx.now, is_in_progress=True,
     )  # fmt: skip
     tx[ReceiptTable].add(erasure)
     return erasure
@@ -427,10 +426,10 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     receipt = tx[ReceiptTable].get(erasure)
     if receipt is None:  # the tenant was erased meanwhile
         raise NotFound("No such project.")
-    if not receipt.goes_on:  # a concurrent request has completed it
+    if not receipt.is_in_progress:  # a concurrent request has completed the erasure
         return receipt
     _require_access(tx, receipt.project)
-    if memories := _some(tx, receipt.project):
+    if memories := _next_batch(tx, receipt.project):
         tx[ReceiptTable].extend(erasure, memories, tx[MemoryTable].erase_some(memories))
     else:
         tx[ReceiptTable].complete(erasure, _erase_sessions(tx, receipt.project))
@@ -440,8 +439,8 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     return now
 
 
-def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
-    """What a project holds that is renamed to or merged into the other; or the refusal."""
+def _checked_extent(tx: Transaction, project: Project, other: Project) -> Extent:
+    """Return the extent of a project to rename or merge, after all checks of the request."""
     _require_access(tx, project, other)
     if project == other:
         raise Invalid("The two projects are the same.")
@@ -449,7 +448,7 @@ def _extent(tx: Transaction, project: Project, other: Project) -> Extent:
     if not extent:
         raise NotFound("No such project.")
     erasures = map(tx[ReceiptTable].newest_of, (project, other))
-    if any(erasure is not None and erasure.goes_on for erasure in erasures):
+    if any(erasure is not None and erasure.is_in_progress for erasure in erasures):
         raise Conflict("The project is being erased; finish erasing it first.")
     return extent
 

@@ -1,4 +1,4 @@
-"""What may be stored: within which limits, and redacted on the way in."""
+"""Checks before storing: limits and quotas, allowed names, and redaction of secrets."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from .space import Project, StoreId
 from .table import Sql
 
 NO_STORE = "No such memory store."
-QUOTA_MARGIN = 16 * 1024 * 1024  # bytes past the quota, for what is small and must continue
+QUOTA_MARGIN = 16 * 1024 * 1024  # bytes beyond the quota, for small writes that must not fail
 
 
 def require_room(tx: Transaction, size: int = 0) -> None:
@@ -33,7 +33,7 @@ def require_room(tx: Transaction, size: int = 0) -> None:
 
 
 def require_margin(tx: Transaction) -> None:
-    """The same for a session or an idempotency record, which may exceed the quota a little.
+    """Refuse a session or an idempotency record beyond the quota and a margin.
 
     Without a session an agent's messages are lost, and a request that frees space needs its record.
     """
@@ -41,12 +41,12 @@ def require_margin(tx: Transaction) -> None:
 
 
 def faults_of(names: Mapping[str, str]) -> dict[str, str]:
-    """Why the text of a field cannot be a new name, by field.
+    """Return why the texts of fields are not allowed as new names, by field.
 
-    A project whose name is a pattern could be taken for all that match it.
+    A project named like a pattern could be mistaken for all projects that match it.
     """
-    signs = ((field, invisible(name)) for field, name in names.items())
-    faults = {field: f"has the invisible character {sign}" for field, sign in signs if sign}
+    chars = ((field, invisible(name)) for field, name in names.items())
+    faults = {field: f"has the invisible character {char}" for field, char in chars if char}
     if ANY in names.get("project", ""):
         faults["project"] = f"has a {ANY}, as key patterns have"
     return faults
@@ -57,7 +57,7 @@ def named_tags(tags: Collection[str]) -> dict[str, str]:
 
 
 def refuse(faults: Mapping[str, str], known: Collection[str] = ()) -> None:
-    """Raise InvalidFields for the faults, except those of names that are already in use."""
+    """Raise InvalidFields for the faults, except for names that are already in use."""
     named = [f"{field} {fault}" for field, fault in faults.items() if field not in known]
     if named:
         raise InvalidFields(f"validation failed: {'; '.join(named)}")
@@ -78,14 +78,14 @@ def is_known_project(tx: Transaction, project: Project) -> bool:
 
 
 def require_store(tx: Transaction, store: StoreId) -> None:
-    """Refuse callers who may not read stores with Denied, and an unknown one with NotFound."""
+    """Denied if the caller may not access stores; NotFound if the store is unknown."""
     tx.caller.require_stores()
     known = "SELECT 1 FROM stores WHERE uid = :uid AND erasure_id IS NULL"
     if not tx[Sql].exists(known, uid=store):
         raise NotFound(NO_STORE)
 
 
-# Characters, by the contract of AgentOps REST. Text that placeholders make longer is cut.
+# In characters, by the contract of AgentOps REST. Text that placeholders make longer is cut.
 MAX_SESSION_ID = 500
 MAX_TYPE = MAX_SCOPE = 50
 MAX_TITLE = 500
@@ -96,39 +96,39 @@ MAX_TAGS = 20
 MAX_PROJECT = 200
 MAX_SUMMARY = 50_000
 
-APART = "\n\0\n"  # no text that is stored has a NUL
-TOGETHER = 20  # memories of one pass
-BRIEF = 4096  # characters below which another thread would take longer
+SEPARATOR = "\n\0\n"  # separates joined texts, as no stored text has a NUL
+BATCH = 20  # memories checked in one pass
+INLINE_LIMIT = 4096  # characters below which another thread takes longer
 
 LONGEST_ID = 256  # characters of a registered value's id
-MOST_VALUES = 256  # of a run
-MOST_RUNS = 1000  # of a tenant
-MOST_BYTES = 64 * 1024 * 1024  # of a tenant, unless a setting says otherwise
+MOST_VALUES = 256  # most registered values of a run
+MOST_RUNS = 1000  # most runs of a tenant with registered values
+MOST_BYTES = 64 * 1024 * 1024  # default limit for the registered values of a tenant
 
-# Bytes that are held beside the strings themselves, measured by tracemalloc on 64-bit CPython:
-# of a value its pair, its place in dictionaries and the name in its placeholder (165 to 590), of a
-# run with values its key and its dictionary (up to 850). Rounded up.
+# Bytes in addition to the strings, measured by tracemalloc on 64-bit CPython: for a value its pair,
+# its slot in dictionaries and the name in its placeholder (165 to 590), for a run with values its
+# key and its dictionary (up to 850). Rounded up.
 VALUE_OVERHEAD, RUN_OVERHEAD = 640, 1024
 
-# Seconds after which a refused registration may be repeated. When a run ends is not known; the
-# clients' three attempts of ten seconds leave room for two pauses of this length.
+# Seconds until a refused registration may be retried. The end of a run cannot be predicted; clients
+# make three attempts of ten seconds, which leaves room for two pauses of this length.
 RETRY_AFTER = 5
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 RulesOf = Callable[[Caller], Rules]
-"""The redaction rules for what a caller writes."""
+"""Returns the redaction rules for the texts of a caller."""
 
 
 def default_rules(_: Caller) -> Rules:
-    """The well-known shapes and private parts, for everybody."""
+    """Return the default rules, which apply to every caller."""
     return DEFAULT_RULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunKey:
-    """A run, by its tenant's name for it."""
+    """The key of a run: its tenant, and its name there."""
 
     tenant: str
     run: str
@@ -137,26 +137,28 @@ class RunKey:
 class Registry:
     """The values registered for runs, in memory only. Thread-safe.
 
-    Those of one tenant take at most `most` bytes, overheads included.
+    The values of one tenant take at most `most` bytes, including overhead.
     """
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._lock = Lock()
         self._most = most
-        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], int]]] = {}  # with their sizes
+        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], int]]] = {}  # with sizes
         self._sizes: Counter[str] = Counter()
-        self._rules: dict[str, tuple[Rules, Rules]] = {}  # without and with the values
+        self._rules: dict[str, tuple[Rules, Rules]] = {}  # the base, and with the values added
 
     def register(self, run: RunKey, value_id: str, value: str) -> None:
         """Register a value for redaction from now on; idempotent.
 
         Invalid for a value that is too short, too long or contains a placeholder; OverQuota
-        when the run has too many values or the tenant too many runs; TooMany when the values
-        of the tenant would take more memory than they may.
+        if the run has too many values or the tenant too many runs; TooMany if the values of
+        the tenant would exceed their memory limit.
         """
         require_registrable(value)
         if len(value_id) > LONGEST_ID:
-            raise Invalid(f"The id of a registered value has at most {LONGEST_ID} characters.")
+            raise Invalid(
+                f"The id of a registered value must have at most {LONGEST_ID} characters."
+            )
         size = getsizeof(value_id) + getsizeof(value) + VALUE_OVERHEAD
         if size + RUN_OVERHEAD > self._most:
             raise Invalid("A registered value must fit into the limit for all values of a tenant.")
@@ -197,7 +199,7 @@ class Registry:
             return tuple(self._tenants.get(tenant, ()))
 
     def values(self, run: RunKey) -> tuple[tuple[str, str], ...]:
-        """The (id, value) pairs of a run, in order of registration."""
+        """Return the (id, value) pairs of a run, in the order of registration."""
         with self._lock:
             return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
 
@@ -205,15 +207,15 @@ class Registry:
         return Counter(value_id for value_id, _ in self.values(run))
 
     def occurs_in(self, tenant: str, text: str) -> bool:
-        """Whether a value of a tenant's runs occurs in the text."""
+        """Whether the text contains a value of a tenant's runs."""
         with self._lock:
             pairs = chain.from_iterable(self._tenants.get(tenant, {}).values())
             return any(value in text for _, value in pairs)
 
     def rules(self, tenant: str, base: Rules) -> Rules:
-        """The base rules with the values of a tenant's runs; the same object until one changes.
+        """Return the base rules with the values of a tenant's runs; cached until one changes.
 
-        They are cached here alone, so that a forgotten value leaves memory.
+        Nothing else caches them, so that a forgotten value leaves memory.
         """
         with self._lock:
             if tenant not in self._tenants:
@@ -228,21 +230,21 @@ class Registry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redaction:
-    """What is taken out of texts, in one service.
+    """The redaction of texts in one service.
 
-    A value registered for a run is a secret in all that its tenant writes: it may
-    turn up in another run, and its writer there must not learn that it is one.
+    A value registered for a run is a secret in all texts of the tenant: it may occur in
+    another run, whose writer must not learn that it is a secret.
     """
 
     exceptions: Callable[[TenantId], Rules]
     registry: Registry = field(default_factory=Registry)
 
     def rules(self, caller: Caller) -> Rules:
-        """The rules for what a caller writes, and for logs and spans of its requests."""
+        """Return the rules for a caller's texts, and for the logs and spans of its requests."""
         return self.registry.rules(caller.tenant, self.exceptions(caller.tenant))
 
     def echo(self, caller: Caller, text: str) -> str:
-        """A text of a request as its answer may repeat it: without registered values."""
+        """Return a text of a request without registered values, as a response may repeat it."""
         if not self.registry.occurs_in(caller.tenant, text):
             return text
         return self.rules(caller).redacted(text).text
@@ -250,17 +252,17 @@ class Redaction:
 
 @dataclass(slots=True)
 class Redactor:
-    """Removes secrets from what one request writes, before it is stored."""
+    """Removes secrets from the texts of one request, before they are stored."""
 
     rules: Rules
-    kinds: Counter[str] = field(default_factory=Counter)  # of what was taken out
+    kinds: Counter[str] = field(default_factory=Counter)  # the kinds of removed secrets
 
     @property
     def count(self) -> int:
         return self.kinds.total()
 
     def whole(self, text: str) -> str:
-        """The text without secrets; it may be longer than it was."""
+        """Return the text without secrets; placeholders may make it longer."""
         clean = self.rules.redacted(text)
         if not clean.count:
             return text
@@ -268,12 +270,12 @@ class Redactor:
         return clean.text
 
     def text(self, text: str, most: int) -> str:
-        """The text without secrets, at most so long."""
+        """Return the text without secrets, cut to `most` characters."""
         clean = self.whole(text)
         return text if clean is text else clean[:most]
 
     def text_of_bytes(self, text: str, most: int) -> str:
-        """The text without secrets, at most so many bytes of UTF-8."""
+        """Return the text without secrets, cut to `most` bytes of UTF-8."""
         clean = self.whole(text)
         return text if clean is text else clean.encode()[:most].decode(errors="ignore")
 
@@ -299,12 +301,12 @@ class Redactor:
         return replace(self.summary(session), id=self.session_id(session.id))
 
     def summary(self, session: Session) -> Session:
-        """The session with its summary redacted; a generated summary keeps its form."""
+        """Return the session with its summary redacted; a generated summary keeps its form."""
         clean = self.text(session.summary, MAX_SUMMARY)
-        if clean != session.summary:  # both messages are cleaned, then cut, unless one is left
+        if clean != session.summary:  # redact its two messages, and use that if it is enough
             digest = Redactor(self.rules).transcript(parsed_summary(session.summary))
-            again = summary(digest)
-            clean = clean if self.rules.redacted(again).count else again or clean
+            rebuilt = summary(digest)
+            clean = clean if self.rules.redacted(rebuilt).count else rebuilt or clean
         return replace(session, summary=clean)
 
     def transcript(self, digest: Transcript) -> Transcript:
@@ -313,9 +315,9 @@ class Redactor:
         return replace(digest, first=first, last=last)
 
     def memories(self, memories: Sequence[Memory]) -> Iterator[Memory]:
-        """The memories without secrets. Most have none, so TOGETHER of them are checked at once."""
-        for start in range(0, len(memories), TOGETHER):
-            some = memories[start : start + TOGETHER]
+        """Yield the memories without secrets; most have none, so BATCH are checked at once."""
+        for start in range(0, len(memories), BATCH):
+            some = memories[start : start + BATCH]
             texts = chain.from_iterable(map(_texts_of, some))
             yield from some if self.are_clean(texts) else map(self.memory, some)
 
@@ -326,21 +328,21 @@ class Redactor:
         return memory if is_clean else replace(memory, **fields, promoted_to=promoted_to)
 
     def are_clean(self, texts: Iterable[str | None]) -> bool:
-        """Whether no text has a secret, checked in one pass over all of them joined.
+        """Whether no text has a secret, checked in one pass over the joined texts.
 
-        No pattern matches across the separator, which counts as the end of a line. False means
-        only that each text must be checked alone: the joined text may match where none of them
-        does, and a private key's headers are told from its remains by the end of a line.
+        No pattern matches across the separator, which counts as the end of a line. False only
+        means that each text must be checked alone: the joined text may match where no single text
+        does, and the end of a line distinguishes a private key's headers from its remains.
         """
-        every = APART.join(filter(None, texts))
-        return "PRIVATE KEY" not in every and not self.rules.redacted(every).count
+        joined = SEPARATOR.join(filter(None, texts))
+        return "PRIVATE KEY" not in joined and not self.rules.redacted(joined).count
 
-    def _clean(self, of: Draft | Memory) -> dict[str, Any]:
+    def _clean(self, record: Draft | Memory) -> dict[str, Any]:
         return {
-            "session": of.session and self.session_id(of.session),
-            "space": replace(of.space, scope=self.text(of.space.scope, MAX_SCOPE)),
-            "text": self.words(of.text),
-            "key": None if of.key is None else self.text(of.key, MAX_KEY),
+            "session": record.session and self.session_id(record.session),
+            "space": replace(record.space, scope=self.text(record.space.scope, MAX_SCOPE)),
+            "text": self.words(record.text),
+            "key": None if record.key is None else self.text(record.key, MAX_KEY),
         }
 
     def _tags(self, tags: Iterable[str]) -> tuple[str, ...]:
@@ -348,35 +350,35 @@ class Redactor:
 
 
 async def aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run work on texts of this size, in a thread unless they are short."""
-    if size < BRIEF:
+    """Run work on texts of this size, in a thread unless the texts are short."""
+    if size < INLINE_LIMIT:
         return work(*args, **kwargs)
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-def _texts_of(of: Memory | Draft) -> tuple[str | None, ...]:
-    text, promoted_to = of.text, of.promoted_to if isinstance(of, Memory) else None
+def _texts_of(record: Memory | Draft) -> tuple[str | None, ...]:
+    text, promoted_to = record.text, record.promoted_to if isinstance(record, Memory) else None
     return (
-        of.session, of.space.scope, text.type, text.title, text.content, *text.tags, of.key,
-        promoted_to,
+        record.session, record.space.scope, text.type, text.title, text.content, *text.tags,
+        record.key, promoted_to,
     )  # fmt: skip
 
 
 WITHHELD = "[REDACTED:labelled-secret]"
-"""What replaces a string in which the secret cannot be located."""
+"""Replaces a string in which the secret cannot be located."""
 
 
 @dataclass(frozen=True, slots=True)
 class JsonRedactor:
-    """Takes secrets out of values of JSON; the names of members are texts as all others are."""
+    """Removes secrets from JSON values, including the names of members."""
 
     redactor: Redactor
-    whole: Callable[[str], str]  # a text without secrets; what it counts, the redactor has counted
+    whole: Callable[[str], str]  # returns a text without secrets, and counts in `redactor`
 
     def document(self, value: dict[str, Any]) -> dict[str, Any]:
-        """An object without secrets, also those that its text tells of several strings.
+        """Return an object without secrets, including those that span several of its strings.
 
-        Such are a variable beside its name, an option before its argument, a key of JSON.
+        Examples are a variable next to its name, an option before its argument, a JSON member.
         """
         clean = self._members(value)
         redacted = self.redactor.rules.redacted(written(clean))
@@ -384,7 +386,7 @@ class JsonRedactor:
             return clean
         try:
             members = json.loads(redacted.text)
-        except ValueError:  # it went beyond the quotes
+        except ValueError:  # the redaction has removed a quote
             return clean
         if not isinstance(members, dict):
             return clean
@@ -399,7 +401,7 @@ class JsonRedactor:
         return self.whole(value) if isinstance(value, str) else value
 
     def _members(self, value: Mapping[str, Any]) -> dict[str, Any]:
-        """The members; a name that is the same as one before without its secret has a number."""
+        """Return the redacted members; names that become equal get a number."""
         clean: dict[str, Any] = {}
         for name, item in value.items():
             new, redacted = self._member(name, item)
@@ -412,30 +414,30 @@ class JsonRedactor:
             return self.whole(name), self.value(value)
         clean = self.whole(value)
         if clean == value:
-            beside = self.redactor.rules.redacted(written({name: value}))
-            self.redactor.kinds.update(beside.kinds)
-            if beside.count:
+            member = self.redactor.rules.redacted(written({name: value}))
+            self.redactor.kinds.update(member.kinds)
+            if member.count:
                 try:
-                    ((name, clean),) = json.loads(beside.text).items()
-                except (ValueError, AttributeError):  # it went beyond the quotes: none is kept
+                    ((name, clean),) = json.loads(member.text).items()
+                except (ValueError, AttributeError):  # the redaction has removed a quote
                     clean = WITHHELD
         return self.whole(name), clean
 
 
 def is_plain(text: str, value: object, are_clean: Callable[[Sequence[str]], bool]) -> bool:
-    """Whether no string of JSON has a secret, judged by its text and its value as a whole.
+    """Whether no string of a JSON value has a secret, by its text and all strings at once.
 
-    The text tells of names and what stands beside them, unless escapes may hide it. In a line
-    each, strings begin and end as they do by themselves, which some secrets are known by.
+    The text shows names next to their values, if it has no escapes. Strings are checked on a line
+    each, as some secrets are recognized by the start or end of a line.
     """
     return "\\" not in text and are_clean([text, "\n".join(texts(value))])
 
 
 def texts(value: object) -> Iterator[str]:
-    """Every string in a value of JSON, and every name."""
+    """Yield every string in a JSON value, and every name of a member."""
     return (it for it in leaves(value) if isinstance(it, str))
 
 
 def written(value: object) -> str:
-    """Compact JSON; a ValueError for a number that JSON has not."""
+    """Return compact JSON; ValueError for a number that JSON does not have."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

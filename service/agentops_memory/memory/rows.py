@@ -1,9 +1,9 @@
-"""Values as text and in columns: instants in RFC 3339, stable ids, and what columns hold, as the
-domain has it and back.
+"""Values as texts and columns: instants in RFC 3339, stable ids, and conversions between columns
+and the values of the domain.
 
 Stable ids are UUIDv7, which sort by the instant of their creation. In a damaged file a column may
-hold what nobody has stored. Such a row is never read as something weaker: the conversions here
-raise, and `reads` makes a DamagedRow of that.
+have a value that was never stored. Such a row is never read as a weaker one: the conversions here
+raise, and `reads` turns that into a DamagedRow.
 """
 
 import json
@@ -24,25 +24,25 @@ from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, fields, is_dataclass
 from ..recall.text import clean, object_of
 
-LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; some room is left
+LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; leaves a day
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
-INSTANTS_CACHED = 256  # texts; a row of an import repeats its instant
+INSTANTS_CACHED = 256  # parsed texts; a row of an import repeats its instant
 
 _RFC_3339 = re.compile(
     r"\d{4}-\d\d-\d\d[Tt ]([01]\d|2[0-3]):[0-5]\d:[0-5]\d(\.\d+)?"
     r"(?P<offset>[Zz]|[+-]([01]\d|2[0-3]):[0-5]\d)?",
     re.ASCII,
 )
-_FINER = re.compile(r"\.\d{6}\d*[1-9]", re.ASCII)  # than a microsecond
+_SUBMICROSECOND = re.compile(r"\.\d{6}\d*[1-9]", re.ASCII)
 
 
 @lru_cache(INSTANTS_CACHED)
 def parsed(text: str, *, needs_zone: bool = False) -> datetime | None:
-    """The instant of an RFC 3339 text, in UTC; None if invalid.
+    """Parse an RFC 3339 text to an instant in UTC; return None if it is invalid.
 
-    Unless it needs a zone, `YYYY-MM-DD HH:MM:SS` is one, too, in UTC.
+    Unless `needs_zone`, a text without a zone, such as `YYYY-MM-DD HH:MM:SS`, is in UTC.
     """
     try:
         at = datetime.fromisoformat(text.strip().upper())  # RFC 3339 allows t and z
@@ -54,16 +54,16 @@ def parsed(text: str, *, needs_zone: bool = False) -> datetime | None:
 
 
 def exact(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> datetime | None:
-    """The instant in RFC 3339 text, in UTC; None if there is none, or outside of the years 1-9999.
+    """Parse strict RFC 3339 to an instant in UTC; None if invalid or outside the years 1-9999.
 
-    Without an offset it is UTC, unless it needs one. What is finer than a microsecond
-    is rounded down, or up.
+    Unless `needs_offset`, a text without an offset is in UTC. Fractions of a microsecond are
+    rounded down, or up with `rounds_up`.
     """
     read = _RFC_3339.fullmatch(text)
     if read is None or (needs_offset and read["offset"] is None):
         return None
     at = parsed(text)
-    if at is None or not (rounds_up and _FINER.search(text)):
+    if at is None or not (rounds_up and _SUBMICROSECOND.search(text)):
         return at
     return None if at == datetime.max.replace(tzinfo=at.tzinfo) else at + MICROSECOND
 
@@ -73,17 +73,17 @@ def whole_milliseconds(at: datetime) -> datetime:
 
 
 def rendered(at: datetime) -> str:
-    """The instant in RFC 3339, in UTC, in whole seconds: `2026-04-12T10:00:00Z`."""
+    """Format the instant in RFC 3339, in UTC, in whole seconds: `2026-04-12T10:00:00Z`."""
     return at.isoformat(timespec="seconds")[:19] + "Z"
 
 
-ENTROPY = 74  # bits
-DIGITS = 32  # hexadecimal, of an id
+ENTROPY = 74  # random bits of an id
+DIGITS = 32  # hexadecimal digits of an id
 STEP = 32  # bits of the random increment within one millisecond
 
 
 class Uids:
-    """A monotonic UUIDv7 generator: each id sorts after the one before, whatever the clock does."""
+    """A monotonic UUIDv7 generator: each id sorts after the previous one, whatever the clock."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -91,7 +91,7 @@ class Uids:
         self._tail = 0
 
     def make(self, at: datetime) -> str:
-        """A new UUIDv7 of the instant, or of the latest one so far if that is later.
+        """Return a new UUIDv7 of the instant, or of the latest instant so far if that is later.
 
         RFC 9562 §5.7; the random part is a monotonic counter (§6.2, method 2). Thread-safe.
         """
@@ -100,29 +100,29 @@ class Uids:
             if milliseconds == self._milliseconds:
                 self._tail += 1 + secrets.randbits(STEP)
             else:
-                # One bit is left for the increments that follow.
+                # One bit is left for later increments.
                 self._milliseconds, self._tail = milliseconds, secrets.randbits(ENTROPY - 1)
             tail = self._tail
         return _uuid7(milliseconds, tail)
 
 
 def uid_of(at: datetime) -> str:
-    """A new UUIDv7 of an instant, independent of those made before."""
+    """Return a new UUIDv7 of an instant, independent of earlier ids."""
     return _uuid7(_milliseconds(at), secrets.randbits(ENTROPY))
 
 
 def dashed(digits: str) -> str:
-    """The id of 32 hexadecimal digits; a `UUID`, which checks them, takes four times as long."""
+    """Return the id of 32 hexadecimal digits; a `UUID` checks them and takes four times as long."""
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def first_uid(at: datetime) -> str:
-    """The lower bound of the UUIDv7s of the instant's millisecond."""
+    """Return the lower bound of the UUIDv7s of the instant's millisecond."""
     return _uuid7(_milliseconds(at), 0)
 
 
 def uid_after(uid: str) -> str:
-    """A new UUIDv7 that sorts just after another one; what is no digit of a corrupt one is 0."""
+    """Return a new UUIDv7 that sorts just after `uid`; corrupt digits of `uid` count as 0."""
     digits = re.sub("[^0-9a-f]", "0", uid.replace("-", ""))[:DIGITS].ljust(DIGITS, "0")
     return str(UUID(int=int(digits, 16) + 1 + secrets.randbits(STEP)))
 
@@ -138,23 +138,20 @@ def _uuid7(milliseconds: int, tail: int) -> str:
 
 T = TypeVar("T")
 
-TAGS_CACHED, LONGEST_CACHED = (
-    1024,
-    128,
-)  # tags of memories that are remembered, and their characters
-EARLIEST = -62_135_596_800_000_000  # the year 1 in microseconds; SQL compares with it
-LAST = 253_402_300_799_999_999  # and with the last microsecond of the year 9999
-MOST = 2**53 - 1  # that every reader of JSON can tell from its neighbours: RFC 8259 §6
+TAGS_CACHED, LONGEST_CACHED = 1024, 128  # parsed tag arrays in the cache, and their characters
+EARLIEST = -62_135_596_800_000_000  # the start of the year 1 in microseconds, for SQL
+LAST = 253_402_300_799_999_999  # the end of the year 9999 in microseconds, for SQL
+MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact: RFC 8259 §6
 
 UNREADABLE = ValueError, TypeError, ArithmeticError, RecursionError, Unreadable
-"""What a conversion raises of a value that its column cannot hold."""
+"""The exceptions of a conversion for a value that its column must not have."""
 
 
 def reads(table: str) -> Callable[[Callable[..., T]], Callable[[Any], T]]:
-    """Make a record of the columns of a row, whose first one names it in this table.
+    """Decorate a function that makes a record of a row, whose first column is its key in `table`.
 
-    The types of the arguments are what SQLite may have lost; of values, the function itself
-    raises what is wrong. DamagedRow in either case.
+    The types of the columns are checked by the function's annotations; the function itself raises
+    for wrong values. Either fault becomes a DamagedRow.
     """
 
     def decorated(made: Callable[..., T]) -> Callable[[Any], T]:
@@ -176,7 +173,7 @@ def reads(table: str) -> Callable[[Callable[..., T]], Callable[[Any], T]]:
 
 
 def damaged_row(table: str, row: Any, error: Exception) -> DamagedRow:
-    """What is wrong with a row, unless a conversion has said it of one that belongs to it."""
+    """Return the DamagedRow for an error: the error itself if it names a related row."""
     if isinstance(error, DamagedRow):
         return error
     key = tuple.__getitem__(row, 0)
@@ -191,20 +188,20 @@ def _require_types(made: Callable[..., object], types: tuple[type, ...]) -> None
             raise TypeError
 
 
-# SQLite has no type of its own for yes and no.
+# SQLite has no Boolean type.
 _TYPES: Mapping[Any, tuple[type, ...]] = {
-    **{of: (of,) for of in (int, str, float, bytes, NoneType)},
+    **{type_: (type_,) for type_ in (int, str, float, bytes, NoneType)},
     bool: (bool, int),
 }
 
 
 def micros(at: datetime) -> int:
-    """An aware instant as whole microseconds since 1970."""
+    """Return an aware instant as whole microseconds since 1970."""
     return (at - EPOCH) // MICROSECOND
 
 
 def instant(at: int) -> datetime:
-    """The inverse of `micros`; Unreadable if there is none."""
+    """Return the instant of whole microseconds since 1970; Unreadable if out of range."""
     if type(at) is not int:
         raise Unreadable
     try:
@@ -222,10 +219,10 @@ def optional_instant(at: int | None) -> datetime | None:
 
 
 def count(number: int) -> int:
-    """A number of things; Unreadable for one that nothing counts to."""
+    """Check and return a count; Unreadable if it is negative or impossibly large."""
     if type(number) is not int or not 0 <= number <= 2 * MOST:
         raise Unreadable
-    return min(number, MOST)  # one at the limit may be counted further
+    return min(number, MOST)  # a stored count may have been increased beyond the limit
 
 
 def flag(value: int) -> bool:
@@ -235,7 +232,7 @@ def flag(value: int) -> bool:
 
 
 def tag_array(tags: Iterable[str]) -> str:
-    """Tags as the JSON array that a row holds."""
+    """Return tags as the JSON array in a row."""
     return _encoded(every) if (every := list(tags)) else "[]"
 
 
@@ -243,7 +240,7 @@ _encoded = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def texts_of(array: str) -> tuple[str, ...]:
-    """The texts of a JSON array, as `tag_array` writes it; ValueError if it is none."""
+    """Parse a JSON array as written by `tag_array`; ValueError or Unreadable if it is invalid."""
     if array == "[]":
         return ()
     return (_texts if len(array) <= LONGEST_CACHED else _parsed_texts)(array)
@@ -251,18 +248,18 @@ def texts_of(array: str) -> tuple[str, ...]:
 
 def _parsed_texts(array: str) -> tuple[str, ...]:
     texts = json.loads(array)
-    # Only what is escaped can be what no text may hold.
+    # Only an escape can produce characters that must not be in a text.
     are_texts = isinstance(texts, list) and all(isinstance(it, str) for it in texts)
     if not are_texts or ("\\" in array and any(clean(it) != it for it in texts)):
         raise Unreadable
     return tuple(texts)
 
 
-_texts = lru_cache(TAGS_CACHED)(_parsed_texts)  # memories of a project share them
+_texts = lru_cache(TAGS_CACHED)(_parsed_texts)  # memories of a project share tags
 
 
 def tag_tuple(array: str) -> tuple[str, ...]:
-    """The tags that words are looked for in; of a damaged row none."""
+    """Return the tags to index or search; none if the row is damaged."""
     try:
         return texts_of(array)
     except UNREADABLE:
@@ -270,7 +267,7 @@ def tag_tuple(array: str) -> tuple[str, ...]:
 
 
 def counts_of(text: str) -> Mapping[str, int]:
-    """The positive counts in a JSON object; Unreadable if it is none."""
+    """Parse a JSON object of positive counts; Unreadable if it is none."""
     counts = object_of(text)
     if not all(type(it) is int and it > 0 for it in counts.values()):
         raise Unreadable
@@ -278,12 +275,12 @@ def counts_of(text: str) -> Mapping[str, int]:
 
 
 def json_of(pairs: Mapping[str, str]) -> str:
-    """Pairs of texts as the JSON object that a row holds."""
+    """Return pairs of texts as the JSON object in a row."""
     return json.dumps(dict(pairs), ensure_ascii=False) if pairs else "{}"
 
 
 def pairs_of(text: str) -> dict[str, str]:
-    """The inverse of `json_of`; ValueError if it is none."""
+    """Parse a JSON object as written by `json_of`; ValueError or Unreadable if it is invalid."""
     if text == "{}":
         return {}
     pairs = json.loads(text)
@@ -301,29 +298,29 @@ Conversion = Callable[..., object]
 class Column:
     """Where a field of a record is stored, if not in a column of its own name; `sql` selects it.
 
-    Of a part, which is a record itself, `sql` is the alias of its columns. What `read` makes of
-    a text, and `write` of a field, stands in place of what the field's type says; `read` may
-    take a second text, or None.
+    If the field is itself a record, `sql` is the alias of its columns. `read` converts the stored
+    text and `write` the field, in place of the conversions of the field's type; `read` may
+    take the column `second` too, a text or None.
     """
 
     sql: str
     read: Conversion | None = None
     write: Conversion = str
     second: str = ""
-    beside: tuple[str, str] | None = None  # the table of the row that has it, and that row's key
+    beside: tuple[str, str] | None = None  # another table with the column, and the key there
 
 
 UNSTORED = Column("")
-"""Of a field that no row has: it is what it is by default."""
+"""Marks a field that is not stored: it always has its default."""
 
 
 class RowMapper(Generic[T]):
-    """A record as rows: what is selected, what is made of that, and what is written.
+    """Maps a record to rows: the columns to select, the reader of a row, the columns to write.
 
-    The fields of the record declare it: their names, their types, and a `Column` where one says
-    otherwise. A row begins with the column that names it in its table: the key, or what leads
-    the columns in the statement. DamagedRow for what a field cannot be, or `check` refuses, or
-    another column (`also`) cannot be.
+    The mapping follows the names and types of the record's fields, except where a `Column`
+    overrides it. A row begins with the column that identifies it: the key, or the first column of
+    the statement. DamagedRow for a value that its field or another column (`also`) must not have,
+    or that `check` refuses.
     """
 
     def __init__(
@@ -336,13 +333,13 @@ class RowMapper(Generic[T]):
         return self._reading.selected
 
     def selecting(self, row: str) -> str:
-        """A SELECT of its own table up to a condition; without a key `row` names each row."""
+        """Return a SELECT up to its condition; without a key, `row` selects the row's name."""
         _, key, alias, *_ = self._declared
         leading = "" if key else f"{alias}{row}, "
         return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} WHERE "
 
     def but(self, *names: str) -> str:
-        """The columns as a SELECT lists them, with NULL for the fields of some names."""
+        """Return the columns of a SELECT, with NULL for the fields of these names."""
         columns = self._reading.columns
         return ", ".join("NULL" if it and it in names else sql for it, sql in columns if sql)
 
@@ -353,27 +350,27 @@ class RowMapper(Generic[T]):
             raise damaged_row(self._table, row, error) from error
 
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
-        """What the columns under an alias hold of the record; with a state before, what changed."""
+        """Return the values of the columns under an alias; with `before`, only changed ones."""
         return {
             column.removeprefix(alias): None if it is None else write(it)
-            for column, of, write in self._reading.written
+            for column, get, write in self._reading.written
             if column.startswith(alias)
-            for it in [of(record)]
-            if before is None or it != of(before)
+            for it in [get(record)]
+            if before is None or it != get(before)
         }
 
-    # Made as a whole, at first use: two threads may do so at once, from Python 3.12 on.
+    # Built at first use, complete when assigned: since Python 3.12 two threads may do so at once.
     @cached_property
     def _reading(self) -> "_Reading":
         return _Reading(*self._declared)
 
 
-Values = Sequence[Any]  # of a row
+Values = Sequence[Any]  # the values of a row
 Reader = Callable[[Values], Any]
 
 
 class _Reading:
-    """How a record is read and written: what is selected, and a reader of it all."""
+    """How a record is read and written: the selected columns, and the reader of a row."""
 
     def __init__(
         self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[str, type]
@@ -381,7 +378,7 @@ class _Reading:
         self.columns = [("", key)]
         self.written: list[tuple[str, Conversion, Conversion]] = []
         self._made = self._part(record, alias, "")
-        self._others = [self._field("", of, Column(column)) for column, of in also.items()]
+        self._others = [self._field("", type_, Column(column)) for column, type_ in also.items()]
         self._check = check
         self.selected = ", ".join(sql for _, sql in self.columns if sql)
 
@@ -432,7 +429,7 @@ class _Reading:
                 raise Unreadable
             if other is None:
                 return value if convert is None else convert(value)
-            assert convert is not None  # of a field that takes another column
+            assert convert is not None  # a conversion of two columns
             if is_text and not isinstance(values[other], str | None):
                 raise Unreadable
             return convert(value, values[other])
@@ -447,10 +444,10 @@ class _Reading:
 
 
 def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
-    """The fields of a record, with their types and what is noted of them."""
-    if hasattr(record, "whole"):  # pydantic has taken its annotations apart
+    """Yield the fields of a record, with their types and annotations."""
+    if hasattr(record, "whole"):  # pydantic stores its annotations apart
         for name, it in record.__pydantic_fields__.items():
-            if name not in getattr(record, "members", ()):  # which are in its details
+            if name not in getattr(record, "members", ()):  # members are stored in the details
                 yield name, it.annotation, it.metadata
         return
     hints = get_type_hints(record, include_extras=True)
@@ -460,7 +457,7 @@ def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
 
 
 def _required(hint: Any) -> tuple[Any, bool]:
-    """The type without what is noted of it and without None, and whether it may be None."""
+    """Return the type without annotations and None, and whether None is allowed."""
     if hasattr(hint, "__metadata__"):
         hint = hint.__origin__
     if NoneType in get_args(hint):
@@ -470,7 +467,7 @@ def _required(hint: Any) -> tuple[Any, bool]:
 
 
 def _conversion(hint: Any) -> tuple[type | None, Conversion | None, Conversion]:
-    """Of what type a column is, unless reading it tells; how it is read, and written."""
+    """Return a column's stored type, unless its reader checks it; its reader and its writer."""
     if isinstance(hint, type) and issubclass(hint, Enum):
         return (int if issubclass(hint, int) else None), hint, attrgetter("value")
     if get_origin(hint) in (Mapping, dict):
@@ -479,7 +476,7 @@ def _conversion(hint: Any) -> tuple[type | None, Conversion | None, Conversion]:
 
 
 def _beside(read: Conversion, table: str, field: str) -> Callable[[Any, Any], object]:
-    """Conversion what lies in another table's row, which is the damaged one then."""
+    """Return a conversion of a column of another table, whose row is reported if damaged."""
 
     def made(value: Any, key: object) -> object:
         try:
@@ -491,7 +488,7 @@ def _beside(read: Conversion, table: str, field: str) -> Callable[[Any, Any], ob
 
 
 _CONVERSIONS: Mapping[Any, tuple[type | None, Conversion | None, Conversion]] = {
-    **{of: (of, None, of) for of in (str, bytes, float)},
+    **{type_: (type_, None, type_) for type_ in (str, bytes, float)},
     int: (None, count, int),
     bool: (None, flag, bool),
     datetime: (None, instant, micros),
@@ -503,7 +500,7 @@ _OBJECTS: Mapping[Any, tuple[Conversion, Conversion]] = {
 
 
 def portion(items: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
-    """The first of the items, until their sizes pass the room; always one, if there is one."""
+    """Return the first items, including the one that exceeds `room`, so at least one if any."""
     some: list[T] = []
     for item in items:
         some.append(item)
@@ -513,5 +510,5 @@ def portion(items: Iterable[T], room: int, size: Callable[[T], int]) -> list[T]:
     return some
 
 
-MAX_LIST = 4 * 1024 * 1024  # characters of content in one list, whatever its limit
-MAX_PAGE = 256 * 1024  # the same of a page of an export, which is kept while nobody reads it
+MAX_LIST = 4 * 1024 * 1024  # most characters of content in one list, whatever its limit
+MAX_PAGE = 256 * 1024  # the same for a page of an export, which stays in memory until it is read

@@ -1,6 +1,6 @@
-"""Memories: saved, read, changed, deleted and restored, and who has the answer again.
+"""Memories: save, read, change, delete and restore; and who may repeat such a request.
 
-Each change of a memory is a revision, written with the memory in one transaction.
+Each change of a memory adds a revision in the same transaction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -43,20 +43,20 @@ REVISION = "id, number, deed, at, type, title, content, tags"
 
 
 class RevisionTable(Table):
-    """The revisions of memories; the newest one is the current state.
+    """The revisions of memories; the newest revision is the current state.
 
-    Until its first change a memory has no row here: its one revision is what its own row says.
+    A memory that was never changed has no row here: its own row is its only revision.
     """
 
     def add(self, memory: Memory, kind: ChangeKind) -> None:
-        """Record a change; its text stays with the memory until the next one."""
+        """Record a change; its text is only in the memory until the next change."""
         self._insert(
             "revisions", memory_id=memory.id, number=memory.revision, deed=kind.value,
             at=_instant_of(memory),
         )  # fmt: skip
 
     def put_text(self, memory: MemoryId, number: int, text: Text, *, is_own: bool) -> None:
-        """Replace a revision's own copy of the text, or give one to what is no deletion."""
+        """Set the text of a revision that has a copy (`is_own`) or has none; not of a deletion."""
         self._execute(
             f"""UPDATE revisions
                    SET type = :type, title = :title, content = :content, tags = :tags
@@ -66,10 +66,10 @@ class RevisionTable(Table):
         )  # fmt: skip
 
     def keep(self, memory: Memory, *, has_text: bool = True) -> None:
-        """Give the newest revision a copy of the memory's text before a change.
+        """Copy the memory's text into its newest revision, before a change.
 
-        One that was redacted keeps its own. Before the first change the row is made. Without a
-        text it reads as the next revision that has its own.
+        Inserts the missing row before the first change. A redacted revision keeps its copy. A
+        revision without a copy has the text of the next revision with one.
         """
         text = text_row(memory.text) if has_text else dict.fromkeys(text_row(memory.text))
         self._execute(
@@ -84,10 +84,10 @@ class RevisionTable(Table):
         )  # fmt: skip
 
     def absorb(self, memory: Memory, state: Memory) -> None:
-        """Insert an older state before the newest revision, whose number grows by one."""
+        """Insert an older state before the newest revision, whose number increases by one."""
         number, text = memory.revision, text_row(state.text)
         self.keep(memory, has_text=False)
-        # The one before may have no text of its own.
+        # The previous revision may have no copy of its text.
         self.put_text(memory.id, number - 1, memory.text, is_own=False)
         self._execute(
             "UPDATE revisions SET number = number + 1 WHERE memory_id = :id AND number = :number",
@@ -100,7 +100,7 @@ class RevisionTable(Table):
         )  # fmt: skip
 
     def holds(self, memory: Memory, state: Memory) -> bool:
-        """Whether a revision equals the state in text and second."""
+        """Whether a revision has the text of the state and was made in the same second."""
         at = "coalesce(r.at, m.updated_at)"
         return self._exists(
             f"""SELECT 1
@@ -128,7 +128,7 @@ class RevisionTable(Table):
         return self._number(f"SELECT {revisions}", id=memory.id)
 
     def newest(self, memory: Memory) -> list[Revision]:
-        """The kept revisions, newest first, each with its text."""
+        """Return the kept revisions with their texts, newest first."""
         rows = self._execute(
             f"SELECT {REVISION} FROM revisions WHERE memory_id = :id ORDER BY number DESC",
             id=memory.id,
@@ -136,11 +136,11 @@ class RevisionTable(Table):
         if not rows:
             at = memory.deleted_at or memory.updated_at
             kind = ChangeKind.CREATED
-            return [Revision(number=memory.revision, deed=kind, at=at, text=memory.text)]
+            return [Revision(number=memory.revision, kind=kind, at=at, text=memory.text)]
         revisions, text = [], memory.text
-        for it in map(_revision, rows):  # none is left out: older ones would get a wrong text
+        for it in map(_revision, rows):  # fails if any is damaged: older ones need its text
             text = it.text or text
-            revisions.append(replace(it, text=None if it.deed is ChangeKind.DELETED else text))
+            revisions.append(replace(it, text=None if it.kind is ChangeKind.DELETED else text))
         return revisions
 
     def erase(self, revisions: Iterable[tuple[MemoryId, int]]) -> int:
@@ -166,7 +166,7 @@ class RevisionTable(Table):
         )
 
     def trim(self, memories: Sequence[MemoryId], keep: int) -> int:
-        """Remove a step of what is beyond the newest `keep`, oldest first; how many."""
+        """Remove one step of the revisions older than the newest `keep`; return the number."""
         statement = f"""SELECT memory_id, number, coalesce(length(content), 0)
                           FROM revisions
                          WHERE memory_id = :memory
@@ -183,14 +183,14 @@ class RevisionTable(Table):
 
 
 @reads("revisions")
-def _revision(  # noqa: PLR0917 - its columns
+def _revision(  # noqa: PLR0917 - one per column
     _: int, number: int, deed: str, at: int, type_: str | None, title: str | None,
     content: str | None, tags: str | None,
 ) -> Revision:  # fmt: skip
     text = None
     if not (type_ is None or title is None or content is None or tags is None):
         text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
-    return Revision(number=count(number), deed=ChangeKind(deed), at=instant(at), text=text)
+    return Revision(number=count(number), kind=ChangeKind(deed), at=instant(at), text=text)
 
 
 SECOND = timedelta(seconds=1)
@@ -200,42 +200,42 @@ def created(tx: Transaction, memory: Memory) -> Memory:
     if not memory.content_hash:
         memory = replace(memory, content_hash=content_hash(memory.text.content))
     stored = tx[MemoryTable].insert(memory)
-    if memory.space.traits.has_entries:  # whose versions name their revisions
+    if memory.space.traits.has_entries:  # versions of an entry refer to its revisions
         tx[RevisionTable].add(stored, ChangeKind.CREATED)
     return stored
 
 
 def revised(
-    tx: Transaction, before: Memory, after: Memory, deed: ChangeKind = ChangeKind.UPDATED, *,
+    tx: Transaction, before: Memory, after: Memory, kind: ChangeKind = ChangeKind.UPDATED, *,
     has_new_text: bool = True,
 ) -> Memory:  # fmt: skip
-    """Replace a memory by its next state; the history keeps the one before.
+    """Replace a memory by its next state; the history keeps the previous one.
 
-    Without a new text it keeps no copy: the revision reads as the next one that has its own.
+    Without a new text, the previous revision gets no copy, but has the text of the next copy.
     """
     hash_ = content_hash(after.text.content)
     after = replace(after, revision=before.revision + 1, content_hash=hash_)
     history = before.space.traits.history
     if history is not History.NONE:
         tx[RevisionTable].keep(before, has_text=has_new_text)
-        tx[RevisionTable].add(after, deed)
+        tx[RevisionTable].add(after, kind)
     tx[MemoryTable].replace(before, after)
-    if history is History.NEWEST and tx.retention.oldest(after.revision) > 1:
+    if history is History.NEWEST and tx.retention.oldest_kept(after.revision) > 1:
         tx[RevisionTable].trim([after.id], tx.retention.revisions)
     return after
 
 
 def changed_at(tx: Transaction, last: datetime) -> datetime:
-    """The instant of a change: now, or a second after the last one if the clock went back.
+    """Return the instant of a change: now, or a second after the last if the clock went back.
 
-    Exports have whole seconds, and states are compared by them. A damaged instant at the
-    end of time has no successor: then it is now.
+    A second, because states are compared by the whole seconds of exports. Now is also used
+    after an instant at the end of time, which is damage and has no successor.
     """
     return last + SECOND if tx.now < last < LATEST else tx.now
 
 
 def _instant_of(memory: Memory) -> int:
-    """When its newest revision was made, in microseconds."""
+    """Return when the newest revision of the memory was made, in microseconds."""
     return micros(memory.deleted_at or memory.updated_at)
 
 
@@ -244,13 +244,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written(Generic[T]):
-    """The outcome of a write: what is stored now, and how many secrets were removed."""
+    """The outcome of a write: the stored value, and how many secrets were removed."""
 
     value: T
     redacted: int = 0
-    archived: int = 0  # those of a task that has ended
-    fired: int = 0  # commitments to whose conditions it came
-    is_new: bool = False  # whether a write that makes or changes has made it
+    archived: int = 0  # archived entries of a task that has ended
+    fired: int = 0  # commitments whose conditions the write met
+    is_new: bool = False  # whether a write that creates or changes has created the value
 
 
 def recent(tx: Transaction, filter_: Filter, limit: int, before: MemoryId | None) -> list[Memory]:
@@ -268,7 +268,7 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
 
 
 def live(tx: Transaction, memory: MemoryId) -> Memory:
-    """The memory, unless it is deleted or expired."""
+    """Return the memory; NotFound if it is deleted or expired."""
     stored = known(tx, memory)
     if not stored.is_live(tx.now):
         raise NotFound("No such observation.")
@@ -283,13 +283,13 @@ def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
 
 
 def known(tx: Transaction, memory: MemoryId) -> Memory:
-    """The memory, also when it is deleted."""
+    """Return the memory, even if it is deleted."""
     return required(tx[MemoryTable].get(memory), "No such observation.")
 
 
 @within_one_project()
 def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | None = None) -> Memory:
-    """The memory as it is now. Conflict if it is not at the revision that the change is of."""
+    """Change a memory and return it; Conflict if `revision` is not its current one."""
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
     if revision not in (None, before.revision):
@@ -324,7 +324,7 @@ def confirm(tx: Transaction, memory: MemoryId) -> Memory:
 
 
 def _require_writable(tx: Transaction, memory: MemoryId, *_: object) -> None:
-    """Refuse who may not change the memory, whatever was changed; NotFound if it is gone."""
+    """Denied if the caller may not change the memory; NotFound if it is gone."""
     tx.caller.require_space(known(tx, memory).space)
 
 
@@ -339,7 +339,7 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
 
 
 def _require_writable_if_any(tx: Transaction, memory: MemoryId) -> None:
-    """The same of a memory that may be gone."""
+    """Denied if the memory still exists and the caller may not change it."""
     if (stored := tx[MemoryTable].get(memory)) is not None:
         tx.caller.require_space(stored.space)
 
@@ -347,7 +347,7 @@ def _require_writable_if_any(tx: Transaction, memory: MemoryId) -> None:
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     before = tx[MemoryTable].get(memory)
     if before is None:
-        return _visible(tx, tx[ReceiptTable].of(memory))  # the caller may have lost the answer
+        return _visible(tx, tx[ReceiptTable].of(memory))  # a retry whose response was lost
     tx.caller.require_space(before.space)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.OBSERVATION,
@@ -365,7 +365,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Wri
     require_room(tx)
     text = next((r.text for r in tx[RevisionTable].newest(before) if r.number == number), None)
     kept = required(text, "No such revision.")
-    redactor = Redactor(rules)  # there are more rules, perhaps, than when it was saved
+    redactor = Redactor(rules)  # rules may have been added since the revision was saved
     after = replace(
         before, text=redactor.words(kept), updated_at=changed_at(tx, before.updated_at),
         deleted_at=None, lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
@@ -376,7 +376,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Wri
 
 
 def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
-    """The receipt's id, unless its project is none of the caller's."""
+    """Return the receipt's id, unless the caller cannot access its project."""
     return receipt.id if receipt and tx.caller.projects.match(receipt.project) else None
 
 
@@ -391,7 +391,7 @@ RESTORE = once(restore, check=_require_writable, about=lambda it: [it.value.id])
 
 
 class Action(StrEnum):
-    """What a save did, in the order of the dedup tiers."""
+    """The result of a save, in the order of the deduplication tiers."""
 
     UPDATED = "updated"
     DEDUPLICATED = "deduplicated"
@@ -400,7 +400,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lookalike:
-    """A memory that says nearly the same as another; 1.0 is the same."""
+    """A memory with nearly the same text as another; a score of 1.0 means the same."""
 
     memory: Memory
     score: float
@@ -408,15 +408,15 @@ class Lookalike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """The outcome of a save: the memory that now holds the text, and the tier that decided."""
+    """The outcome of a save: the memory that now has the text, and the tier that decided."""
 
     memory: Memory
     action: Action
-    superseded: int = 0  # links that are new
-    warning: str | None = None  # the session belongs to another project
+    superseded: int = 0  # new links to superseded memories
+    warning: str | None = None  # set if the session belongs to another project
 
 
-@within_one_project(  # unless more is touched: a global memory is of all projects
+@within_one_project(  # except saves of global memories, which belong to all projects, or of links
     lambda draft, _: (
         None
         if draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
@@ -424,7 +424,7 @@ class Saved:
     )
 )
 def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
-    """The three dedup tiers: same topic key, same text within the window, a new memory."""
+    """Save by the deduplication tiers: same topic key, same text within the window, new memory."""
     tx.caller.require_space(draft.space)
     _require_names(tx, draft)
     require_room(tx)
@@ -446,8 +446,8 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             created_at=tx.now, updated_at=tx.now,
             lifecycle=lifecycles.changed(records.NO_LIFECYCLE, change, tx.now),
         )  # fmt: skip
-        if window and (twin := tx[MemoryTable].twin(new, tx.now - window)):
-            memory, action = _counted(tx, twin, change), Action.DEDUPLICATED
+        if window and (stored := tx[MemoryTable].recent_duplicate(new, tx.now - window)):
+            memory, action = _counted(tx, stored, change), Action.DEDUPLICATED
         else:
             lifecycles.require_pin(tx, None, new)
             memory, action = created(tx, new), Action.CREATED
@@ -459,7 +459,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
 
 
 def _require_names(tx: Transaction, draft: Draft) -> None:
-    """Refuse with InvalidFields the names of a draft that nothing has yet and that cannot be."""
+    """Refuse with InvalidFields the new names of a draft that are not allowed as names."""
     project, tags, key = draft.space.project, named_tags(draft.text.tags), draft.key
     names = {"session_id": draft.session, "project": project, **tags, "topic_key": key or ""}
     if not (faults := faults_of(names)):
@@ -474,7 +474,7 @@ def _require_names(tx: Transaction, draft: Draft) -> None:
 
 
 def _saved_again(tx: Transaction, saved: Saved, *_: object) -> Saved:
-    """What was saved; a warning names the session's project, which may be hidden by now."""
+    """Return the saved outcome, without a warning that names a now inaccessible project."""
     tx.caller.require_space(saved.memory.space)
     session = tx[SessionTable].get(saved.memory.session) if saved.memory.session else None
     is_visible = session is not None and tx.caller.projects.match(session.project)
@@ -486,45 +486,45 @@ def _without_text(saved: Saved) -> Saved:
     return replace(saved, memory=replace(saved.memory, text=text, key=None))
 
 
-# Of a save an answer has numbers alone.
+# The response to a save has only numbers, so the stored outcome needs no text.
 SAVE = once(save, on_repeat=_saved_again, kept=_without_text, about=lambda it: [it.memory.id])
 
 
-def _counted(tx: Transaction, twin: Memory, change: records.LifecycleChange) -> Memory:
+def _counted(tx: Transaction, stored: Memory, change: records.LifecycleChange) -> Memory:
     counted = replace(
-        twin, duplicates=twin.duplicates + 1, last_seen_at=tx.now,
-        lifecycle=lifecycles.counted(twin.lifecycle, change, tx.now),
+        stored, duplicates=stored.duplicates + 1, last_seen_at=tx.now,
+        lifecycle=lifecycles.counted(stored.lifecycle, change, tx.now),
     )  # fmt: skip
     tx[MemoryTable].count_duplicate(counted)
-    if counted.lifecycle != twin.lifecycle:
-        lifecycles.require_key_and_pin(tx, twin, counted)
+    if counted.lifecycle != stored.lifecycle:
+        lifecycles.require_key_and_pin(tx, stored, counted)
         tx[MemoryTable].set_lifecycle(counted)
     return counted
 
 
-LONGEST_WORDS = 16  # the longest words of a memory: long words are rare ones
-CANDIDATES = 20  # the best by BM25, of which the most similar are returned
-LEAST = 0.35  # of a look-alike's score
-MAX_SIMILAR = 10  # look-alikes of one memory
+LONGEST_WORDS = 16  # how many of a memory's longest words are searched: long words are rare
+CANDIDATES = 20  # how many of the best hits by BM25 are compared
+MIN_SCORE = 0.35  # the lowest score of a look-alike
+MAX_SIMILAR = 10  # most look-alikes of one memory
 
 
 def lookalikes(
     tx: Transaction, memory: MemoryId, most: int, features: Features, timeout: timedelta
 ) -> tuple[Lookalike, ...]:
-    """The memories most like this one, best first, ties by id; TimedOut."""
+    """Return the memories most like this one, best first, ties by id; may raise TimedOut."""
     saved = tx[MemoryTable].get(memory)
     if saved is None or not saved.is_live(tx.now):
         return ()
     terms = parse_query(_words(saved), features - {Feature.SENTENCES}).terms
     longest = sorted(terms, key=lambda it: (-len(it.text), it))[:LONGEST_WORDS]
-    # What a context of the project sees.
+    # The memories that a context of the project considers.
     filter_ = Filter(project=saved.space.project, global_too=True, is_current=True)
     with tx.search.within(timeout):
         hits = tx.search.similar(longest, filter_, CANDIDATES + 1) if longest else []
         candidates = [it for it in hits if it.id != memory][:CANDIDATES]
         scores = tx.search.similarities(_words(saved), list(map(_words, candidates)))
     scored = zip(candidates, scores, strict=True)
-    similar = [Lookalike(memory=it, score=score) for it, score in scored if score >= LEAST]
+    similar = [Lookalike(memory=it, score=score) for it, score in scored if score >= MIN_SCORE]
     return tuple(sorted(similar, key=lambda it: (-it.score, it.memory.id))[:most])
 
 
@@ -533,7 +533,7 @@ def _words(memory: Memory) -> str:
 
 
 def keep_lookalikes(tx: Transaction, memory: MemoryId, similar: Iterable[Lookalike]) -> None:
-    """Replace the pairs of a memory that was just saved; those that are gone are left out."""
+    """Replace the stored pairs of a memory that was just saved; skip erased look-alikes."""
     sql, now = tx[Sql], micros(tx.now)
     sql.run("DELETE FROM lookalikes WHERE later_id = :later", later=memory)
     rows = [
@@ -551,7 +551,7 @@ def keep_lookalikes(tx: Transaction, memory: MemoryId, similar: Iterable[Lookali
 
 
 def kept_lookalikes(tx: Transaction, memory: MemoryId, most: int) -> tuple[Lookalike, ...]:
-    """Those of when the memory was saved, best first, unless they are gone."""
+    """Return the look-alikes stored when the memory was saved, best first, without erased ones."""
     pairs = tx[Sql].run(
         """SELECT earlier_id, score
              FROM lookalikes

@@ -1,9 +1,9 @@
 """Search: filters, hits, tiers, contexts and explanations.
 
-The rules of ranking: what a field, a sentence, a key and what follows a memory are worth.
+The rules of ranking: the weights of fields, sentences, keys and following memories.
 
-BM25 is computed as SQLite's FTS5 does, operation by operation: equal scores to the last bit.
-https://sqlite.org/fts5.html#the_bm25_function; a score is below zero, the lower the better.
+BM25 is computed in the same operations as in SQLite's FTS5, so that scores are equal to the last
+bit: https://sqlite.org/fts5.html#the_bm25_function. A score is negative; lower is better.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from .explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 
 
-SHOWN = 300  # code points of a memory's content in a context
-MOST_SHOWN = 50_000  # the length limit of a content
+SHOWN = 300  # default code points of a memory's content in a context
+MOST_SHOWN = 50_000  # most code points of a memory's content
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The size limits of a context; None is no limit. `content_chars` are code points."""
+    """The size limits of a context; None means no limit. `content_chars` counts code points."""
 
     max_tokens: int | None = None
     max_chars: int | None = None
@@ -46,7 +46,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """The size of a packed context, and what did not fit; `places` are among all candidates."""
+    """The size of a packed context, and what did not fit; `places` count all candidates."""
 
     tokens: int
     chars: int
@@ -80,9 +80,9 @@ class TermScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Follower:
-    """One of the best that follows another of them in its session, to whose score it adds.
+    """A top hit that follows another top hit in its session, to whose score it adds.
 
-    `weight` times `score`, which is what it has without its own followers.
+    It adds `weight` times `score`, its score without its own followers.
     """
 
     memory: MemoryId
@@ -94,9 +94,9 @@ class Follower:
 class Parts:
     """A memory's score in parts, as the index computes them.
 
-    `sentences` are the scores that count, before the weights of sentences; None where
-    the memory was not among the best of a sentence. A search for every word has one
-    for the whole.
+    `sentences` has the counted score of each sentence, before the sentence's weight; None where
+    the memory was not among the best of a sentence. A search for every word has one score
+    for the whole text.
     """
 
     sentences: tuple[float | None, ...]
@@ -116,9 +116,9 @@ class Matched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
-    """A score explained; the shares of fields sum to one, as do those of sentences and followers.
+    """An explained score; shares of fields sum to one, as do those of sentences and followers.
 
-    Fields share what the memory's own words and its context add.
+    The fields share the part of the score from the memory's own words and its context.
     """
 
     score: float
@@ -144,10 +144,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why an answer is as it is: `items` by the ids of its memories, those found by words alone.
+    """The explanation of a result: `items` has the memories found by their words, by id.
 
-    `dropped` are the words that were not looked for; `queried` are the terms without corrections.
-    `links` are those of the memories of the answer that have any.
+    `dropped` are the words that were not searched; `queried` are the terms without corrections.
+    `links` has the memories of the result that have links.
     """
 
     dropped: tuple[str, ...] = ()
@@ -162,11 +162,11 @@ class Explanation:
 class Filter:
     """Which memories a read considers.
 
-    With `global_too`, the global memories of every project join those of the project. The
-    scope `global` means those of every project, whatever the project; any other scope the
-    project's own. A store, or a ref, means its memories alone, an agent its episodic ones, a
-    namespace those that agents share there; without one, none of these are seen. `is_current`
-    leaves out what a live memory supersedes, and `excluded_types` memories of these types.
+    `global_too` adds the global memories of every project to those of the project. The scope
+    `global` selects the global memories of every project; any other scope selects the project's
+    own. A store or a ref selects its memories only, an agent its episodic ones, a namespace the
+    ones that agents share there; otherwise none of these are considered. `is_current` excludes
+    memories superseded by a live one, and `excluded_types` memories of these types.
     """
 
     project: Project | None = None
@@ -182,18 +182,18 @@ class Filter:
     is_current: bool = False
 
     @property
-    def is_elsewhere(self) -> bool:
-        """Whether it is of what belongs to no project."""
+    def is_outside_projects(self) -> bool:
+        """Whether it selects memories that belong to no project."""
         return self.store is not None or self.ref is not None or self.is_of_agents
 
     @property
     def is_of_agents(self) -> bool:
-        """Words are then weighed by those memories alone, so that nothing of others leaks."""
+        """Whether words are weighed among these memories alone, which leaks nothing of others."""
         return self.agent is not None or self.namespace is not None
 
     @property
     def in_context(self) -> "Filter":
-        """The filter of a context: without a project, global memories alone."""
+        """The filter of a context: without a project, only global memories."""
         return replace(self, scope=GLOBAL_SCOPE) if self.project is None else self
 
 
@@ -206,10 +206,10 @@ class Method(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hit:
-    """A memory in an answer; a lower rank is better.
+    """A memory in a result; a lower rank is better.
 
-    `place` is the one that it had in the list of its project or store, before
-    several lists were merged. The memory is whole where the answer has more of it.
+    `place` is its position in the list of its project or store, before several lists
+    were merged. `memory` is a whole `Memory` if the result shows more fields.
     """
 
     memory: Shown
@@ -230,7 +230,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Include:
-    """What a caller asks for beside memories; it is true if something is to be explained."""
+    """What a caller requests in addition to memories; true if it includes an explanation."""
 
     explain: bool = False
     why_not: MemoryId | None = None
@@ -242,9 +242,9 @@ class Include:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchResult:
-    """The answer to a query, best first.
+    """The result of a query, best first.
 
-    Degraded: the full-text search timed out or failed, and the newest memories stand in.
+    Degraded: the full-text search timed out or failed, and the newest memories replace it.
     `sources` are the lists that were merged.
     """
 
@@ -256,14 +256,14 @@ class SearchResult:
 
     @property
     def method(self) -> Method:
-        """Full text if any memory was found by its words, else recency."""
+        """Full text if any memory was found by its words, otherwise recency."""
         by_words = any(hit.method in (Method.TOPIC_KEY, Method.FULL_TEXT) for hit in self.hits)
         return Method.FULL_TEXT if by_words else Method.RECENCY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """What is injected before an agent's turn."""
+    """The memories and summaries injected before an agent's turn."""
 
     summaries: tuple[str, ...] = ()
     found: SearchResult = SearchResult()
@@ -271,11 +271,11 @@ class Context:
 
 
 Scored = tuple[float, MemoryId]
-"""A score and whose it is: the lower, the better; ties by id."""
+"""A score and the memory that has it: lower is better, ties by id."""
 
 
 class Candidate(NamedTuple):
-    """A memory with its score, its session, and the second one after it there, if there is one."""
+    """A memory with its score, its session, and the second memory after it there, if any."""
 
     score: float
     id: MemoryId
@@ -283,16 +283,16 @@ class Candidate(NamedTuple):
     second: MemoryId | None = None
 
 
-PRIOR_MEMORIES, PRIOR_WORDS = 1_500, 100  # of the prior: how many, and how long each is
-OTHER_SENTENCES = 0.4  # the weight of all sentences but a memory's best
-SENTENCE_DEPTH = 10  # memories that one of several sentences contributes at most
-WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # of the fields, in their order
+PRIOR_MEMORIES, PRIOR_WORDS = 1_500, 100  # the prior: number of memories, and words of each
+OTHER_SENTENCES = 0.4  # the weight of the sentences other than a memory's best one
+SENTENCE_DEPTH = 10  # least depth of the hits that each of several sentences contributes
+WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # weights of the fields, in the order of Field
 EVEN_WEIGHTS = (1.0, 1.0, 0.4, 1.0)
-FOLLOWING = (0.1, 0.05)  # of the scores of the next two in the session of a memory
-GAINING = 20  # memories: the best, which gain by those of them that follow them
-KEYED_RANK = -1000.0  # of a memory that is found by its key; the lower, the better
-SCORED = 100  # rows at most that the rare words of a text bring, whose look-alikes are looked for
-PLACES = 10_000  # of a tier, counted to place a memory that is not in the answer
+FOLLOWING = (0.1, 0.05)  # weights of the scores of the next two memories of the session
+GAINING = 20  # how many of the best memories gain from followers among them
+KEYED_RANK = -1000.0  # the rank of a memory that is found by its key; lower is better
+SCORED = 100  # most rows with a text's rare words that are scored as look-alikes
+PLACES = 10_000  # most memories of a tier counted to place one that is not in the result
 
 
 def weights_of(features: Features) -> tuple[float, ...]:
@@ -300,17 +300,17 @@ def weights_of(features: Features) -> tuple[float, ...]:
 
 
 def sentence_weights(tier: Tier, query: Query) -> tuple[float, ...]:
-    """What each sentence weighs in a tier; for every word the whole text is one."""
+    """Return the weight of each sentence; the tier EVERY has the whole text as one sentence."""
     return (1.0,) if tier is Tier.EVERY else tuple(it.weight for it in query.sentences)
 
 
 def gaining(tier: Tier, query: Query) -> int:
-    """How many of the best gain by those of them that follow them in their session."""
+    """Return how many of the best memories gain from followers among them; 0 if none do."""
     return GAINING if tier is Tier.ANY and Feature.FOLLOWING in query.features else 0
 
 
 def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
-    """For those of the best that gain, the others of them that follow in their session."""
+    """Return the followers of each memory of `best`: the next ones of its session among `best`."""
     sessions: dict[object, list[Candidate]] = {}
     for it in best:
         sessions.setdefault(it.session, []).append(it)
@@ -327,22 +327,22 @@ def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
 
 
 def with_gains(best: Sequence[Candidate]) -> list[Scored]:
-    """The best again, each with what those that follow it add."""
+    """Return the scores of `best` with the gains from followers, best first."""
     scores = {it.id: it.score for it in best}
     for id_, added in followers(best).items():
         scores[id_] += sum(it.weight * it.score for it in added)
     return sorted((score, id_) for id_, score in scores.items())
 
 
-# Of a word that is weighed among its own area: in title or tags, and in content; each counts once.
+# Weights of a word in title or tags, and in content, if it is weighed within its area; each once.
 NAMED, SAID = 2.0, 1.0
 
 
 def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) -> list[Scored]:
-    """The scores of memories that some of the sentences contribute, each by its weight, best first.
+    """Combine the weighted scores of sentences into one score per memory, best first.
 
-    A score is that of the best sentence, and a part of the sum of the others, added up in
-    the order of the sentences.
+    A memory has the score of its best sentence, plus a part of the sum of the others, added
+    in the order of the sentences.
     """
     lowest: dict[MemoryId, float] = {}
     totals: dict[MemoryId, float] = {}
@@ -359,70 +359,70 @@ def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) ->
 
 
 def sentence_depth(query: Query, limit: int) -> int | None:
-    """How many memories each of several sentences contributes to the best `limit`; None: all."""
+    """Return how many memories each of several sentences contributes; None means all."""
     return max(limit, SENTENCE_DEPTH) if Feature.SENTENCE_DEPTH in query.features else None
 
 
 K1, B = 1.2, 0.75
-MOST = K1 + 1.0  # of a stem's worth, which a row without end of it would have
-LEAST_IDF = 1e-6  # of a word that more than half of the rows have
+MOST = K1 + 1.0  # the limit of a term's factor as its frequency grows
+MIN_IDF = 1e-6  # the IDF of a word that more than half of the rows have
 
 Counts = tuple[int, ...]
-"""How often a stem stands in each field of a memory."""
+"""The number of occurrences of a stem in each field of a memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Of a group of projects whose words are weighed together, with its prior."""
+    """The totals of projects whose words are weighed together, including the prior."""
 
     rows: int
     words: int
 
     @classmethod
     def alone(cls, rows: int) -> "Totals":
-        """Of rows whose words are weighed among themselves, whatever lengths others have."""
+        """Return the totals of rows that are weighed among themselves, of the prior's length."""
         rows += PRIOR_MEMORIES
         return cls(rows, rows * PRIOR_WORDS)
 
     @classmethod
     def of(cls, rows: int, words: int) -> "Totals":
-        """Of so many rows of a group, with its prior."""
+        """Return the totals of the rows and words of a group, with the prior added."""
         return cls(rows + PRIOR_MEMORIES, words + PRIOR_MEMORIES * PRIOR_WORDS)
 
     def idf(self, having: int) -> float:
-        """What a stem is worth that so many of the rows have."""
+        """Return the inverse document frequency of a stem that occurs in `having` rows."""
         idf = log((self.rows - having + 0.5) / (having + 0.5))
-        return idf if idf > 0 else LEAST_IDF
+        return idf if idf > 0 else MIN_IDF
 
     def norms(self, lengths: Iterable[int]) -> list[float]:
-        """What each of some rows adds to a frequency below the line, by their lengths in words."""
-        mean = self.words / self.rows if self.words else 1  # without words nothing is found
+        """Return the BM25 length norm of each row, by its length in words."""
+        mean = self.words / self.rows if self.words else 1  # without words there are no hits
         return [K1 * (1 - B + B * length / mean) for length in lengths]
 
 
 Position = int
-"""Where a memory lies among those whose scores are added up."""
+"""The index of a memory among those that are scored together."""
 
 
 class Postings(NamedTuple):
-    """What one stem is worth, the memories that have it, and how often it is in each."""
+    """The IDF of one stem, the memories that have it, and its frequency in each."""
 
     idf: float
     places: Sequence[Position]
-    often: Iterable[float]
+    frequencies: Iterable[float]
 
 
 NOTHING = Postings(0.0, (), ())
 
 PiecePostings = tuple[Sequence[Postings], Sequence[Postings]]
-"""Of a piece of a query: of its parts, and of its joined forms."""
+"""The postings of the parts of a piece of a query, and of its joined forms."""
 
 Sums = tuple[Mapping[Position, float], Sequence[MemoryId]]
-"""What stems add to the scores of memories, and which of them lies at each place."""
+"""The sums of scores by position, and the memory at each position."""
 
 
 def frequency(counts: Counts, weights: Sequence[float]) -> float:
-    """How often a stem stands in a memory, each time by the weight of its field."""
+    """Return the number of occurrences of a stem in a memory, weighted by field."""
     total = 0.0
     for count, weight in zip(counts, weights, strict=True):
         for _ in range(count):  # a product could differ in the last bit
@@ -431,12 +431,12 @@ def frequency(counts: Counts, weights: Sequence[float]) -> float:
 
 
 def scored(idf: float, often: float, norm: float) -> float:
-    """What one stem adds to the score of a memory that has it so often."""
+    """Return the part of a stem of this frequency in a memory's score."""
     return -1.0 * (idf * ((often * MOST) / (often + norm)))
 
 
 def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Position, float]:
-    """The sums for memories that have any of the stems, in their order; `norms` are by place."""
+    """Return the score sums of memories with any of the stems; `norms` are by position."""
     sums: dict[Position, float] = {}
     get = sums.get
     for idf, places, frequencies in stems:
@@ -447,9 +447,9 @@ def of_any(stems: Iterable[Postings], norms: Sequence[float]) -> dict[Position, 
 
 
 def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Position, float]:
-    """The sums for memories in which every piece is: all its parts, or one of its joined forms.
+    """Return the score sums of memories that contain every piece: all parts or a joined form.
 
-    Where not all parts of a piece are, none counts.
+    The parts of a piece count only in memories that contain all of them.
     """
     return of_pieces([
         ([of_any([it], norms) for it in parts], [of_any([it], norms) for it in joined])
@@ -460,7 +460,7 @@ def of_every(pieces: Sequence[PiecePostings], norms: Sequence[float]) -> dict[Po
 def of_pieces(
     pieces: Sequence[tuple[Sequence[Mapping[Position, float]], Sequence[Mapping[Position, float]]]],
 ) -> dict[Position, float]:
-    """The same, of what each part and each joined form adds, by place."""
+    """Compute the same from the sums of each part and each joined form, by position."""
     wholes = [_having_all(parts) for parts, _ in pieces]
     matched = [whole.union(*joined) for whole, (_, joined) in zip(wholes, pieces, strict=True)]
     sums: dict[Position, float] = {}
@@ -474,7 +474,7 @@ def of_pieces(
 
 
 def lowest(parts: Sequence[Sums], depth: int | None) -> list[Scored]:
-    """The scores of these sums, best first, ties by id; the first `depth` of them."""
+    """Return the scores of these sums, best first, ties by id; at most `depth`."""
     least = 0.0
     if depth is not None:
         totals = sorted((it for sums, _ in parts for it in sums.values()), reverse=True)

@@ -1,4 +1,4 @@
-"""Sessions: opened, extended with messages, closed with a summary, ended when idle."""
+"""Sessions: open, extend with messages, close with a summary, end when idle."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 
 @dataclass(eq=False)
 class SessionTable(FilteredTable):
-    """Sessions, known by their id alone."""
+    """Sessions; lookups by id are not limited to the caller's projects."""
 
     _known: Known
 
@@ -33,7 +33,7 @@ class SessionTable(FilteredTable):
         return self._fetch(SESSION, "id = :id", id=session)
 
     def project_of(self, session: SessionId, project: Project, now: datetime) -> Project:
-        """The project of the session, which is stored as one of `project` unless its id exists."""
+        """Return the project of the session, which is created in `project` if it is new."""
         owner = self._known.sessions.get(session)
         if owner is None:
             new = Session(id=session, project=project, started_at=now)
@@ -41,7 +41,7 @@ class SessionTable(FilteredTable):
         return owner
 
     def open(self, session: Session) -> Session:
-        """Store the session unless its id exists; returns the stored one."""
+        """Store the session unless its id exists; return the stored session."""
         known = self.get(session.id)
         if known is not None:
             return known
@@ -53,7 +53,7 @@ class SessionTable(FilteredTable):
         self._connection.executemany(inserting("sessions", tuple(rows[0])), rows)
 
     def projects_of(self, sessions: Iterable[SessionId]) -> dict[SessionId, Project]:
-        """The projects of those sessions that are stored."""
+        """Return the projects of the sessions, without unknown sessions."""
         chosen = f"(SELECT value FROM {self._sql.texts('listed')})"
         rows = self._execute(
             f"SELECT id, project FROM sessions WHERE id IN {chosen}",
@@ -77,7 +77,7 @@ class SessionTable(FilteredTable):
     def newest(
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:
-        """Sessions, newest first by start, ties by insertion; only those older than `before`."""
+        """Return sessions, newest start first, ties by insertion; only those before `before`."""
         conditions = [self._acts_on("project")]
         if project is not None:
             conditions.append("project = :project")
@@ -138,7 +138,7 @@ class SessionTable(FilteredTable):
 
 @dataclass(eq=False)
 class TranscriptTable(Table):
-    """The digests of messages that sessions received since they last ended."""
+    """The digests of the messages that sessions received since their last end."""
 
     _now: datetime
 
@@ -165,7 +165,7 @@ class TranscriptTable(Table):
         )  # fmt: skip
 
     def rewrite(self, session: SessionId, transcript: Transcript) -> None:
-        """Replace the texts of the digest; the time of receipt stays."""
+        """Replace the texts of the digest, but keep the time of its last message."""
         self._execute(
             f"UPDATE transcripts SET first = :first, last = :last WHERE session = {NUMBER}",
             session=session, first=transcript.first, last=transcript.last,
@@ -175,11 +175,11 @@ class TranscriptTable(Table):
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
-        """Sessions idle since `until`, each with its last receipt; the longest idle first.
+        """Return sessions idle since `until` with their last receipt, the longest idle first.
 
-        Includes those whose last receipt is as far in the future, from a wrong clock.
+        Includes sessions whose last receipt is as far in the future, due to a wrong clock.
         """
-        now, at_the_latest = micros(self._now), micros(until)
+        now, latest = micros(self._now), micros(until)
         rows = self._execute(
             """SELECT t.session, s.id, t.heard_at
                  FROM (SELECT session, heard_at
@@ -193,7 +193,7 @@ class TranscriptTable(Table):
                         LIMIT :limit) t
                  JOIN sessions s ON s.number = t.session
              ORDER BY t.heard_at, t.session""",
-            until=at_the_latest, ahead=now + (now - at_the_latest), limit=limit,
+            until=latest, ahead=now + (now - latest), limit=limit,
         )  # fmt: skip
         return list(self._intact(rows, _idle))
 
@@ -217,19 +217,19 @@ def _idle(_: int, id_: str, last_receipt: int) -> tuple[SessionId, datetime]:
     return SessionId(id_), instant(last_receipt)
 
 
-AT_ONCE = 100  # idle sessions that are ended in one transaction; saves wait for it
-WARNED_NAME = 100  # code points of a name in a warning: two of them escaped fit any proxy's limit
+AT_ONCE = 100  # idle sessions ended in one transaction, during which saves wait
+WARNED_NAME = 100  # code points of a name in a warning: two escaped names fit any header limit
 
 
 async def digest_of(rules: Rules, messages: Iterable[Message]) -> Transcript:
-    """Digest messages, outside any transaction, as that may take long."""
+    """Digest messages outside any transaction, as this may take long."""
     redactor = Redactor(rules)
     digest = await asyncio.to_thread(transcript, messages, redactor.whole)
     return replace(digest, redacted=redactor.count)
 
 
 async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
-    """End the sessions idle for so long, each at its last message; how many. With 0 none ends."""
+    """End the sessions idle for at least `idle` at their last message; return their number."""
     ended = 0
     while bool(idle) and await engine.read(
         caller, lambda tx: bool(tx[TranscriptTable].idle(tx.now - idle, 1))
@@ -241,10 +241,10 @@ async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
 
 
 def project_warning(session: SessionId, owner: Project, project: Project | None) -> str | None:
-    """The warning for a write that names a session and another project than the session's.
+    """Return the warning for a write that names a session and another project than its own.
 
     Printable ASCII, so that it is safe in a header, a log and a terminal. It names the session's
-    project: for callers with access to that project only.
+    project, so it is only for callers with access to that project.
     """
     if project is None or owner == project:
         return None
@@ -255,13 +255,13 @@ def project_warning(session: SessionId, owner: Project, project: Project | None)
 @within_one_project(lambda session, project: WriteTarget(project, session))
 def open_session(tx: Transaction, session: SessionId, project: Project) -> Session:
     tx.caller.require_project(project)
-    return _entered(tx, session, project)
+    return _stored_or_new(tx, session, project)
 
 
-def _entered(tx: Transaction, session: SessionId, project: Project) -> Session:
-    """The stored session, created if it is new; Denied outside the caller's projects.
+def _stored_or_new(tx: Transaction, session: SessionId, project: Project) -> Session:
+    """Return the stored session, created if it is new; Denied outside the caller's projects.
 
-    InvalidFields for a new one by a name that cannot be.
+    InvalidFields for a new session with a name that is not allowed.
     """
     faults = faults_of({"id": session, "project": project})
     if faults and tx[SessionTable].get(session) is None:
@@ -276,8 +276,8 @@ def _entered(tx: Transaction, session: SessionId, project: Project) -> Session:
 def append_messages(
     tx: Transaction, session: SessionId, added: Transcript, project: Project | None
 ) -> Session:
-    """Append messages; an unknown session is created in `project` or `unknown`, so none is lost."""
-    opened = _entered(tx, session, project or UNKNOWN_PROJECT)
+    """Append messages; an unknown session is created in `project`, or else in `unknown`."""
+    opened = _stored_or_new(tx, session, project or UNKNOWN_PROJECT)
     if not added.messages:
         return opened
     digest = continued(tx[TranscriptTable].get(session) or parsed_summary(opened.summary), added)
@@ -293,20 +293,20 @@ def close_session(
 ) -> Session:
     """Close a session with the summary of its transcript; the last transcript wins.
 
-    Without messages, those appended since the last close are summarized; without any, the summary
-    stays. An unknown session is created as above.
+    Without messages, the messages appended since the last close are summarized. If there are none,
+    the summary stays. An unknown session is created as by `append_messages`.
     """
-    opened = _entered(tx, session, project or UNKNOWN_PROJECT)
+    opened = _stored_or_new(tx, session, project or UNKNOWN_PROJECT)
     digest = added if added.messages else tx[TranscriptTable].get(session)
     return _ended(tx, opened, digest, tx.now)
 
 
 def _end_idle(tx: Transaction, idle: timedelta) -> int:
-    """How many sessions were ended; 0 only if there was none to end."""
+    """End one batch of idle sessions; return their number, 0 only if no session was idle."""
     ended = 0
     for id_, last_receipt in tx[TranscriptTable].idle(tx.now - idle, AT_ONCE):
         session, digest = tx[SessionTable].get(id_), tx[TranscriptTable].get(id_)
-        if session and digest:  # else the file is damaged, and this would come again and again
+        if session and digest:  # otherwise the file is damaged: counting it would loop forever
             _ended(tx, session, digest, min(last_receipt, tx.now))
             ended += 1
     return ended
@@ -337,7 +337,7 @@ def _require_enterable(tx: Transaction, session: SessionId, project: Project) ->
 
 
 def _require_known(tx: Transaction, session: SessionId, *_: object) -> None:
-    """Refuse a session that is gone, or of a project that is none of the caller's any more."""
+    """Refuse a session that is gone, or whose project the caller can no longer access."""
     stored = tx[SessionTable].get(session)
     if stored is None:
         raise NotFound("No such session.")

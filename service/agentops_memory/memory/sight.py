@@ -1,6 +1,6 @@
-"""Agents' memory for all who ask it, OpenIntent and recall: tiers, permissions, intents, tasks and
-their events (RFC-0015, RFC-0001); SQL for which entries there are, and what an agent may read (§2,
-§8, §9.1); what bounds the memory of an intent and of a task (§6).
+"""Agents' memory, shared by OpenIntent and recall: tiers, permissions, intents, tasks and their
+events (RFC-0015, RFC-0001); SQL for the entries that exist and that an agent may read (§2, §8,
+§9.1); the limits for the memory of an intent and of a task (§6).
 """
 
 from collections.abc import Mapping
@@ -21,11 +21,11 @@ AgentEntryId = NewType("AgentEntryId", str)
 
 
 class Tier(StrEnum):
-    """How long an entry lives, and whose it is (§2)."""
+    """The lifetime and the owner of an entry (§2)."""
 
     WORKING = "working"
     EPISODIC = "episodic"
-    SEMANTIC = "semantic"  # a namespace's; of the others each entry belongs to one agent
+    SEMANTIC = "semantic"  # belongs to a namespace; entries of other tiers belong to one agent
 
 
 class Priority(IntEnum):
@@ -46,11 +46,11 @@ class Sensitivity(StrEnum):
 
 
 SEALED = frozenset({Sensitivity.CONFIDENTIAL, Sensitivity.RESTRICTED})
-"""Whose values are stored encrypted, and never put into a prompt."""
+"""The sensitivities whose values are stored encrypted, and never put into a prompt."""
 
 
 class Access(IntEnum):
-    """What an agent may do in a namespace; each level includes those before it (§2.3)."""
+    """What an agent may do in a namespace; each level includes the lower ones (§2.3)."""
 
     NONE = 0
     READ = 1
@@ -59,11 +59,11 @@ class Access(IntEnum):
 
 
 class Binding(IntEnum):
-    """What an entry is bound to of what it names; the rest are labels, without effect (§2.1)."""
+    """Which of its named intent and task an entry is bound to; others are just labels (§2.1)."""
 
     NONE = 0
     INTENT = 1
-    TASK = 2  # and its intent
+    TASK = 2  # the task and its intent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,12 +73,12 @@ class Labels:
     task: str | None = None
     intent: str | None = None
     binding: Binding = Binding.NONE
-    attempt: int | None = None  # at the task that it is bound to
+    attempt: int | None = None  # the attempt at the task, if the entry is bound to one
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Permissions:
-    """Who may do what in a namespace; named agents have an access of their own (§2.3)."""
+    """The default access in a namespace, and the access of specific agents (§2.3)."""
 
     default: Access = Access.READ
     allow: Mapping[AgentId, Access] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Permissions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """The agent that a request acts as; an administrator has every access in every namespace."""
+    """The agent that a request acts as; an administrator has full access to every namespace."""
 
     agent: AgentId
     is_admin: bool = False
@@ -102,7 +102,7 @@ GrantId = NewType("GrantId", str)
 
 
 class TaskStatus(StrEnum):
-    """Where a task stands (RFC-0012)."""
+    """The status of a task (RFC-0012)."""
 
     PENDING = "pending"
     READY = "ready"
@@ -116,7 +116,7 @@ class TaskStatus(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether its working memory ends with it (§2.1)."""
+        """Whether this status ends the task, and its working memory with it (§2.1)."""
         return self in FINAL
 
 
@@ -124,7 +124,7 @@ FINAL = frozenset(map(TaskStatus, ("completed", "failed", "cancelled", "skipped"
 
 
 class Permission(StrEnum):
-    """What a grant says (RFC-0011); each opens reading, and nothing else."""
+    """The permission of a grant (RFC-0011); each allows reading, and nothing else."""
 
     READ = "read"
     WRITE = "write"
@@ -135,33 +135,33 @@ class Permission(StrEnum):
 class Standing:
     is_creator: bool = False
     is_coordinator: bool = False
-    is_assigned: bool = False  # to one of its tasks, finished or not
+    is_assigned: bool = False  # assigned to a task of the intent, finished or not
     is_grantee: bool = False
     is_admin: bool = False
 
     @property
     def sees(self) -> bool:
-        """Whether it may see the intent, its tasks, its log and its coordinators."""
+        """Whether the agent may see the intent, its tasks, its log and its coordinators."""
         return self.directs or self.is_assigned or self.is_grantee
 
     @property
     def takes_part(self) -> bool:
-        """Whether it is more than an administrator to it."""
+        """Whether the agent is involved in the intent, not just an administrator."""
         return self.is_creator or self.is_coordinator or self.is_assigned or self.is_grantee
 
     @property
     def directs(self) -> bool:
-        """Whether it may make tasks, assign them and set their policies."""
+        """Whether the agent may create tasks, assign them and set their policies."""
         return self.governs or self.is_coordinator
 
     @property
     def governs(self) -> bool:
-        """Whether it may make and end coordinators and grants."""
+        """Whether the agent may create and end coordinators and grants."""
         return self.is_creator or self.is_admin
 
 
 class EventType(StrEnum):
-    """What the service tells of itself, and no client may (§5.1; RFC-0012)."""
+    """The types of events that only the service logs, no client (§5.1; RFC-0012)."""
 
     CREATED = "memory.created"
     UPDATED = "memory.updated"
@@ -170,7 +170,7 @@ class EventType(StrEnum):
     EXPIRED = "memory.expired"
     ARCHIVED = "memory.archived"
     TASK_CREATED = "task.created"
-    TASK_PROGRESS = "task.progress"  # of one that is pending again
+    TASK_PROGRESS = "task.progress"  # logged when a task is pending again
     TASK_READY = "task.ready"
     TASK_CLAIMED = "task.claimed"
     TASK_STARTED = "task.started"
@@ -186,7 +186,7 @@ class EventType(StrEnum):
 _VERBS = {TaskStatus.PENDING: "progress", TaskStatus.RUNNING: "started"}
 OF_STATUS = {it: EventType(f"task.{_VERBS.get(it, it)}") for it in TaskStatus}
 
-# What the package's clients can read of an event's type, but for what the service tells.
+# The event types that the package's clients can read, except those that only the service logs.
 LOGGED = frozenset(
     """
     intent_created state_patched status_changed agent_unassigned constraint_added
@@ -216,28 +216,28 @@ LOGGED = frozenset(
     portfolio.member_suspended portfolio.member_resumed
     """.split()
 )
-"""The types that clients log; another one would break every reader of the log."""
+"""The types that clients log; any other type would break every reader of the log."""
 
-# Of tasks, coordinators and grants.
+# Conditions on tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
 OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
-# Of a coordinator, as a permission; the first part is what an index says.
+# The condition of a coordinator as a permission; it begins with the condition of an index.
 ACTIVE = f"NOT is_ended AND is_ended = FALSE AND {IN_FORCE}"
-IS_OVER = f"(is_ended = TRUE OR {ENDED})"  # of a coordinator, as what restricts others
+IS_OVER = f"(is_ended = TRUE OR {ENDED})"  # a coordinator that no longer restricts others
 GRANTED = f"permission IN ({', '.join(repr(it.value) for it in Permission)}) AND {IN_FORCE}"
 
-# Of events, as the partial indexes say it: what is kept for the time of events, and the log of
-# intents.
+# Conditions on events, as in the partial indexes: events with the retention of events, and the log
+# of intents.
 OF_MEMORY = f"type >= 'memory.' AND type < 'memory/' AND type <> '{EventType.ARCHIVED}'"
 OF_LOG = f"NOT ({OF_MEMORY})"
 
 
 def unfinished(alias: str) -> str:
-    """Of a task that is known not to be finished; the first part is what an index says."""
+    """Return the condition of an unfinished task; it begins with the condition of an index."""
     return f"NOT {alias}.{FINISHED} AND {alias}.{OPEN}"
 
 
-# Working memory ends with the attempt at the task that it is bound to, before its row goes.
+# Working memory ends with the attempt at its task, before its row is removed.
 HAS_ENDED = f"""(a.binding = {Binding.TASK:d} AND a.tier = '{Tier.WORKING}'
                  AND EXISTS (SELECT 1
                                FROM tasks
@@ -245,7 +245,7 @@ HAS_ENDED = f"""(a.binding = {Binding.TASK:d} AND a.tier = '{Tier.WORKING}'
                                     AND (tasks.attempt <> a.attempt OR NOT tasks.{OPEN})))"""
 HERE = f"{live('m')} AND NOT {HAS_ENDED}"
 
-# There is a namespace while it has live entries, or permissions.
+# A namespace exists while it has live entries or permissions.
 NAMESPACES = f"""(SELECT p.namespace AS name
                     FROM agent_spaces p
                    WHERE p.agent = ''
@@ -257,7 +257,7 @@ NAMESPACES = f"""(SELECT p.namespace AS name
 
 
 def access_in(namespace: str) -> str:
-    """The access of the asking agent, `:viewer`, in the namespace that a column names."""
+    """Return SQL for the access of the agent `:viewer` in the namespace named by a column."""
     return f"""CASE WHEN :is_admin THEN {Access.ADMIN:d}
                     ELSE coalesce((SELECT {_level("n.access")}
                                      FROM namespace_access n
@@ -270,7 +270,7 @@ def access_in(namespace: str) -> str:
 
 
 def _level(column: str) -> str:
-    """The access that a column holds; none where it holds no access."""
+    """Return SQL for the access in a column; no access if its value is invalid."""
     return f"""CASE WHEN {column} BETWEEN {Access.NONE:d} AND {Access.ADMIN:d} THEN {column}
                     ELSE {Access.NONE:d} END"""
 
@@ -279,11 +279,11 @@ def _own_or_shared(least: Access) -> str:
     return f"p.agent = :viewer OR (p.agent = '' AND {access_in('p.namespace')} >= {least:d})"
 
 
-OWN = f"({_own_or_shared(Access.READ)})"  # or of a namespace that may be read
+OWN = f"({_own_or_shared(Access.READ)})"  # own entries, and those of readable namespaces
 WRITABLE = f"({_own_or_shared(Access.WRITE)})"
 
-# Others' working memory is read with the unfinished task that it is bound to: by who coordinates
-# it or was granted its intent, by its agent now, by that of a sub-task which inherits it.
+# The unfinished tasks whose working memory `:viewer` may read, also of other agents: as the task's
+# agent, as a coordinator or grantee of its intent, or as the agent of a sub-task that inherits it.
 _TASKS = f"""
     SELECT t.id FROM tasks t WHERE t.agent = :viewer AND {unfinished("t")}
      UNION
@@ -299,7 +299,7 @@ _TASKS = f"""
       JOIN tasks t ON t.id = s.parent
      WHERE s.agent = :viewer AND s.inherits = TRUE AND {unfinished("s")} AND {unfinished("t")}"""
 
-# Others' episodic memory is read by who coordinates an unfinished task of theirs.
+# The agents whose episodic memory `:viewer` may read, as the coordinator of an unfinished task.
 _OWNERS = f"""
     SELECT DISTINCT t.agent
       FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {ACTIVE}) c
@@ -313,25 +313,25 @@ _SHARED = f"""({_own_or_shared(Access.READ)}
                          WHERE task IN ({_TASKS}) AND binding = {Binding.TASK:d}))
     OR (p.tier = '{Tier.EPISODIC}' AND p.agent IN ({_OWNERS})))"""
 
-OPENS = f"SELECT EXISTS ({_TASKS}), EXISTS ({_OWNERS})"
+HAS_SHARED = f"SELECT EXISTS ({_TASKS}), EXISTS ({_OWNERS})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility:
-    """What an agent may read, or change: a condition on entries, and what it names."""
+    """What an agent may read or change: a condition on entries, and its parameters."""
 
     condition: str
     values: dict[str, Any]
 
 
 def own(viewer: Viewer) -> Visibility:
-    """What it may read without a task, which is what most reads need."""
+    """Return what the agent may read without tasks, which is enough for most reads."""
     return Visibility(condition=OWN, values=seen(viewer))
 
 
 def readable(tx: Transaction, viewer: Viewer) -> Visibility:
     values = seen(viewer)
-    (row,) = tx[Sql].run(OPENS, **values)
+    (row,) = tx[Sql].run(HAS_SHARED, **values)
     return Visibility(condition=_SHARED if any(row) else OWN, values=values)
 
 
@@ -340,12 +340,12 @@ def writable(viewer: Viewer) -> Visibility:
 
 
 def seen(viewer: Viewer) -> dict[str, Any]:
-    """What the access in a namespace depends on."""
+    """Return the parameters of access in a namespace."""
     return {"viewer": viewer.agent, "is_admin": viewer.is_admin}
 
 
 def permissions(tx: Transaction, namespace: str) -> Permissions:
-    """Who may do what in a namespace; what holds for all where nothing was said of it."""
+    """Return the permissions of a namespace; the default ones if none are stored."""
     sql = tx[Sql]
     default = sql.first(
         _default,
@@ -374,24 +374,24 @@ def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
 
 
 def reads_namespace(tx: Transaction, viewer: Viewer, name: str) -> bool:
-    """Whether there is something of a namespace that the viewer may read."""
-    intact = [*tx[Sql].intact([name], lambda it: permissions(tx, it))]  # damaged, it opens nothing
+    """Whether a namespace exists that the viewer may read; not if its permissions are damaged."""
+    intact = [*tx[Sql].intact([name], lambda it: permissions(tx, it))]
     return bool(intact) and tx[Sql].exists(
         f"SELECT 1 FROM {NAMESPACES} WHERE k.name = :name AND {access_in('k.name')} >= 1",
         name=name, **seen(viewer),
     )  # fmt: skip
 
 
-LARGEST = 2**32  # bytes; no value is as long
+LARGEST = 2**32  # bytes; every stored value is shorter
 
 
 def sum_of(size: str) -> str:
-    """The sum of sizes, 0 of none; a damaged one counts for nothing, and so overflows nothing."""
+    """Return SQL for a sum of sizes, 0 without rows; a damaged size counts 0 to avoid overflow."""
     return f"coalesce(sum(CASE WHEN {size} BETWEEN 0 AND {LARGEST} THEN {size} ELSE 0 END), 0)"
 
 
-# What is said of an intent, a task and a coordinator in the JSON of its row, each by what holds
-# of one that does not say it: as the package's clients take it to be.
+# The members in the JSON of an intent's, a task's and a coordinator's row, with their defaults,
+# which are the same as in the clients of the OpenIntent package.
 DETAILS_OF_INTENT: Mapping[str, Any] = {
     "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
     "depends_on": [], "governance_policy": None,
@@ -408,12 +408,12 @@ DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
 }  # fmt: skip
 
 
-def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
-    """What details say, and what holds otherwise; Unreadable for a member of another kind."""
+def details_of(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Parse details, with defaults for missing members; Unreadable for a member of a wrong type."""
     members = object_of(text)
     details = {name: value if members.get(name) is None else members[name]
-               for name, value in otherwise.items()}  # fmt: skip
-    for name, value in otherwise.items():
+               for name, value in defaults.items()}  # fmt: skip
+    for name, value in defaults.items():
         if value is not None and not isinstance(details[name], type(value)):
             raise Unreadable
     if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
@@ -422,7 +422,7 @@ def details_of(text: str, otherwise: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def require_value(value: str, sensitivity: str | None) -> None:
-    """ValueError unless it is what is stored of a value of this sensitivity: JSON, or a mark."""
+    """Raise ValueError unless a stored value fits its sensitivity: JSON, or a mark if sealed."""
     if sensitivity not in SEALED:
         object_of(value)
     elif value.startswith("{"):
@@ -430,11 +430,11 @@ def require_value(value: str, sensitivity: str | None) -> None:
 
 
 class Guardrails(NamedTuple):
-    """What bounds the memory that is bound to a coordinator's intent (§6.6)."""
+    """The limits for memory that is bound to a coordinator's intent (§6.6)."""
 
     max_working_memory_per_task: int | None = None
     max_episodic_memory_per_agent: int | None = None
-    allowed_semantic_namespaces: list[str] | None = None  # None is all
+    allowed_semantic_namespaces: list[str] | None = None  # None allows all
     denied_semantic_namespaces: list[str] | None = None
     memory_archive_required: bool = False
 
@@ -446,7 +446,7 @@ class Guardrails(NamedTuple):
 
 
 class Policy(NamedTuple):
-    """The memory policy of a task, as its row says it."""
+    """The memory policy of a task, as stored in its row."""
 
     archives: bool
     inherits: bool
@@ -455,7 +455,7 @@ class Policy(NamedTuple):
 
 
 def guardrails_of(details: str) -> Guardrails:
-    """What a coordinator's details say of memory; Unreadable if they are damaged."""
+    """Parse the guardrails in a coordinator's details; Unreadable if they are damaged."""
     stated = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
     if not isinstance(stated, dict | None):
         raise Unreadable
@@ -471,7 +471,7 @@ def guardrails_of(details: str) -> Guardrails:
 
 
 def policy_of(text: str) -> Policy:
-    """The policy in a row; Unreadable if it is damaged, for without a limit more is allowed."""
+    """Parse a policy; Unreadable if it is damaged, as a missing limit would allow more."""
     archives, inherits, *limits = policy = Policy(**object_of(text))
     if not (type(archives) is type(inherits) is bool and _are_limits(*limits)):
         raise Unreadable

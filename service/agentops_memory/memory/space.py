@@ -1,5 +1,5 @@
-"""What memory lies in, and how long it is kept: projects, stores and other spaces, the traits of
-their kinds, in SQL too; and the retention of each kind of data.
+"""Spaces, which contain memories: projects, stores and others; the traits of their kinds, also in
+SQL; and the retention of each kind of data.
 """
 
 import unicodedata
@@ -25,44 +25,44 @@ class ErasureKind(StrEnum):
     STORE = "store"
     AGENT = "agent"
     REF = "ref"
-    SUBJECT = "subject"  # of a host: all that was about it
+    SUBJECT = "subject"  # all data about a subject of a host
 
 
 class SpaceKind(StrEnum):
-    PROJECT = "project"  # a scope of one
+    PROJECT = "project"  # a scope of a project
     STORE = "store"
-    WORKING = "working"  # of an agent, in a namespace
-    EPISODIC = "episodic"  # the same
-    SEMANTIC = "semantic"  # a namespace, of all agents
-    REF = "ref"  # a reference of a host
+    WORKING = "working"  # an agent's working memory in a namespace
+    EPISODIC = "episodic"  # an agent's episodic memory in a namespace
+    SEMANTIC = "semantic"  # a namespace's memory, shared by all agents
+    REF = "ref"  # the memory under a reference of a host
 
 
 class IndexGroup(StrEnum):
-    """Spaces whose words lie together in the index: no group counts in the ranks of another."""
+    """Kinds of spaces that share partitions of the index; no group affects another's ranking."""
 
     PROJECTS = "projects"
-    STORES = "stores"  # and refs
-    AGENTS = "agents"  # each area by itself: nobody learns of others' words
+    STORES = "stores"  # stores and refs
+    AGENTS = "agents"  # ranked per area, so that ranks reveal nothing of others' words
 
 
 class History(Enum):
-    EVERY = "all of them"
-    NEWEST = "as many as the retention says"
-    NONE = "what it is now alone"
+    EVERY = "all revisions"
+    NEWEST = "as many revisions as the retention keeps"
+    NONE = "the current state only"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """What a kind of space has, and what is done with it. A new kind is a row of TRAITS."""
+    """The properties of a kind of space; a new kind is a new row of TRAITS."""
 
-    has_project: bool = False  # it is named within a project, and shares the project's area
-    has_sessions: bool = False  # each of its memories is an observation, of a session
-    has_entries: bool = False  # each of its memories is an entry of a store: at a path, versioned
+    has_project: bool = False  # the space belongs to a project, and shares the project's area
+    has_sessions: bool = False  # its memories are observations of sessions
+    has_entries: bool = False  # its memories are versioned entries of a store, each at a path
     history: History
-    index: IndexGroup | None = None  # none: nothing of it is in the index
-    is_json: bool = False  # its contents are JSON, whose words are indexed
-    is_of_hosts: bool = False  # what is written there has the forms that hosts have for secrets
-    erasure: ErasureKind  # what the receipt calls memories past their retention
+    index: IndexGroup | None = None  # None: its memories are not indexed
+    is_json: bool = False  # its contents are JSON, of which the words are indexed
+    is_of_hosts: bool = False  # its texts may contain the forms in which hosts write secrets
+    erasure: ErasureKind  # the kind of receipt for its memories past their retention
 
 
 _OF_AGENTS = Traits(history=History.NONE, is_json=True, erasure=ErasureKind.AGENT)
@@ -83,14 +83,14 @@ TRAITS: Mapping[SpaceKind, Traits] = {
     ),
 }  # fmt: skip
 
-# Groups of projects, or of stores, whose words are weighed together: a few share statistics. The
-# more memories, the better is known what a word is worth, and the more a search costs.
-MOST_PROJECTS = 8  # in a group, before a new one is begun
-MOST_MEMORIES = 4000  # live ones in a group, after which a new project begins the next
-OVERSIZED = 16_000  # live memories of several projects in one, after which the smallest moves
-MOVABLE = 20_000  # live memories of a project that moves; it takes about 0.1 ms for each
-FIRST = 0  # the partition that there always is
-# Of each group; each partition is a table, and opening a file reads the names of all.
+# The few projects, or stores, of one partition share term statistics. More memories make the
+# weight of a word more accurate, and a search more expensive.
+MOST_PROJECTS = 8  # most projects that are placed in one partition
+MOST_MEMORIES = 4000  # live memories from which on a partition gets no new project
+OVERSIZED = 16_000  # live memories above which a shared partition loses its smallest project
+MOVABLE = 20_000  # most live memories of a project that moves, which takes 0.1 ms per memory
+FIRST = 0  # the number of the partition that always exists
+# The partition numbers of each group. Few, as opening a file reads the names of all its tables.
 NUMBERS = {
     IndexGroup.PROJECTS: range(FIRST, 256),
     IndexGroup.STORES: range(1024, 1088),
@@ -107,21 +107,21 @@ def group_of(number: int) -> IndexGroup:
     return next((it for it, own in later_first if number >= own.start), IndexGroup.PROJECTS)
 
 
-MAX_NAME = 1000  # code points; no longer name is ever stored, so none needs folding
+MAX_NAME = 1000  # code points; longer names are never stored, so they need no normalization
 Project = NewType("Project", str)
 """A normalized project name; only `project_name` makes one."""
 StoreId = NewType("StoreId", str)
 MemoryRef = NewType("MemoryRef", str)
-"""How a host names a place; it is compared code point by code point."""
+"""A host's name for a space of entries; compared code point by code point."""
 PROJECT_SCOPE = "project"
 GLOBAL_SCOPE = "global"
 UNKNOWN_PROJECT = Project("unknown")
-NO_PROJECT = Project("")  # of the spaces whose kind has none
+NO_PROJECT = Project("")  # the project of spaces that belong to no project
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
-    """Where memories live: a scope of a project, or what belongs to no project."""
+    """A container of memories: a scope of a project, or a space that belongs to no project."""
 
     project: Project
     scope: str = PROJECT_SCOPE
@@ -136,9 +136,9 @@ class Space:
         return TRAITS[self.kind]
 
 
-@lru_cache(1024)  # an agent names few, over and over
+@lru_cache(1024)  # an agent uses few names, again and again
 def project_name(name: str) -> Project:
-    """The normalized name of a project: redacted, NFC, trimmed, lower case."""
+    """Normalize a project's name: redacted, NFC, trimmed, lower case."""
     if len(name) > MAX_NAME:
         return Project(name)
     name = redaction.redacted(name).text
@@ -148,29 +148,29 @@ def project_name(name: str) -> Project:
     return Project(folded.strip())
 
 
-GLOBAL_AREA = 0  # of the index: of the global memories of every project
-UNINDEXED_AREA = -1  # of spaces that are not in it
-LAST_AREA = (1 << 22) - 1  # above it, no row number of the index is left
+GLOBAL_AREA = 0  # the index area of the global memories of every project
+UNINDEXED_AREA = -1  # the area of spaces that are not indexed
+LAST_AREA = (1 << 22) - 1  # the last area that fits into the row numbers of the index
 
 _OF_PROJECTS = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if traits.has_sessions)
-OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # of `spaces s`
+OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # condition on `spaces s`
 
 
-# A memory has a session if the kind of its space has sessions. It is read from the memory, as the
-# partial indexes `memories_in_time` and `memories_in_store` do: SQLite reads along one of them only
-# for a statement that says the same.
+# A memory has a session if the kind of its space has sessions. The conditions test the memory, as
+# those of the partial indexes `memories_in_time` and `memories_in_store` do: SQLite uses such an
+# index only for a statement with the same condition.
 def in_a_session(memories: str) -> str:
-    """The condition that memories, under an alias or the name of their table, have a session."""
+    """Return the condition that a memory, by table alias or name, has a session."""
     return f"{memories}.session_id IS NOT NULL"
 
 
 def in_no_session(memories: str) -> str:
-    """The condition that memories, under an alias or the name of their table, have none."""
+    """Return the condition that a memory, by table alias or name, has no session."""
     return f"{memories}.session_id IS NULL"
 
 
 def kind_of(kind: str, project: str | None) -> SpaceKind:
-    """The kind by which a space is indexed; any for a damaged one, which is not served."""
+    """Return the kind of a space; if the column is damaged, a guess for a space not served."""
     return _KINDS.get(kind) or (SpaceKind.STORE if project is None else SpaceKind.PROJECT)
 
 
@@ -184,9 +184,9 @@ def project_or_this(project: str | None) -> str:
 def require_place(
     space: int, area: object, partition: object, project: str | None, *, is_global: bool = False
 ) -> None:
-    """DamagedRow unless a space's row says where in the index its words are.
+    """Raise DamagedRow unless a space's row has a valid area and partition of the index.
 
-    In another project's place they would be found by those who may not read them.
+    In another project's area its memories would be found by callers who may not read them.
     """
     what = project_or_this(project)
     is_area = type(area) is int and UNINDEXED_AREA <= area <= LAST_AREA
@@ -197,7 +197,7 @@ def require_place(
 
 
 def place_of(connection: Any, project: str) -> tuple[int, int] | None:
-    """The area and the partition of a project's own memories, if it ever had one."""
+    """Return the area and partition of a project's own memories, or None if it has no space."""
     row = connection.execute(
         f"""SELECT id, area, partition
               FROM spaces
@@ -222,7 +222,7 @@ def names_of(space: Space) -> dict[str, object]:
 
 
 FOR_EVER = timedelta()
-LARGEST_CAPACITY = 100_000  # episodic entries of an agent
+LARGEST_CAPACITY = 100_000  # most episodic entries that an agent's capacity can allow
 
 
 class Kind(StrEnum):
@@ -236,7 +236,7 @@ class Kind(StrEnum):
     LOG = "log"
 
 
-WHAT = {
+DESCRIPTIONS = {
     Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
     Kind.EXPIRED: "expired observations, with their revisions, and entries of agents",
     Kind.REVISIONS: "revisions of an observation",
@@ -246,16 +246,16 @@ WHAT = {
     Kind.EVENTS: "events of agents' memory, and of runs that have ended",
     Kind.LOG: "logs of intents, with their archives, and finished tasks",
 }
-BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # by age; revisions are kept by number
+BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # kept by age; revisions are kept by number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retentions:
-    """How long each kind is kept, and how many of the newest revisions; 0 is without limit."""
+    """How long each kind is kept, and how many of the newest revisions; 0 means no limit."""
 
     deleted: timedelta = FOR_EVER
     expired: timedelta = timedelta(days=30)
-    revisions: int = 100  # an audit hook upserts one key on every tool call
+    revisions: int = 100  # bounds keys that an audit hook updates on every tool call
     idempotency: timedelta = timedelta(hours=24)
     audit: timedelta = timedelta(days=400)
     receipts: timedelta = FOR_EVER
@@ -263,9 +263,9 @@ class Retentions:
     log: timedelta = FOR_EVER
 
     def time(self, kind: Kind) -> timedelta:
-        """The retention of a kind that is kept by age.
+        """Return the retention of a kind that is kept by age.
 
-        A receipt is kept at least as long as an idempotency record that may name it.
+        A receipt is kept at least as long as an idempotency record that may refer to it.
         """
         time: timedelta = getattr(self, kind.value)
         if kind is Kind.RECEIPTS:
@@ -273,21 +273,21 @@ class Retentions:
         return time
 
     def until(self, kind: Kind, now: datetime) -> datetime | None:
-        """The instant up to which data is past its retention; None if nothing expires."""
+        """Return the instant up to which data is past its retention; None if it is kept forever."""
         return now - self.time(kind) if self.time(kind) else None
 
-    def oldest(self, newest: int) -> int:
+    def oldest_kept(self, newest: int) -> int:
         return newest - self.revisions + 1 if self.revisions else 1
 
 
-USUAL = Retentions()
+DEFAULT_RETENTIONS = Retentions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
     """How much of a kind is stored, and how many rows the next sweep would remove.
 
-    The size is an estimate in bytes; that of the audit is exact.
+    The size is an estimate in bytes, except for the audit log, where it is exact.
     """
 
     kind: Kind
@@ -299,7 +299,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capacities:
-    """The most entries of an agent (RFC-0015 §9.4): working ones outside of tasks, and episodic."""
+    """The most entries of an agent (RFC-0015 §9.4): working ones outside tasks, and episodic."""
 
     working: int = 1_000
     episodic: int = 1_000
@@ -307,21 +307,21 @@ class Capacities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """How much a tenant's storage holds; its counts are unknown if it cannot be read."""
+    """How much a tenant's storage contains; the counts are None if it cannot be read."""
 
-    size: int  # bytes on the disk
-    memories: int | None = None  # live ones, of projects
+    size: int  # bytes on disk
+    memories: int | None = None  # live memories of projects
     sessions: int | None = None
     stores: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageStats:
-    """What it is made of, in bytes, and what it keeps for a time."""
+    """The size of each part of a storage in bytes, and the data subject to retention."""
 
-    database: int  # with what is free, and the index
-    free: int  # pages that hold nothing, for what comes
-    index: int  # the words of the memories
+    database: int  # including free pages and the index
+    free: int  # free pages, which later writes reuse
+    index: int  # the full-text index
     log: int
-    copies: int  # beside it
+    copies: int  # copies of the database file in its folder
     held: tuple[Held, ...]

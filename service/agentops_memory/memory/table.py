@@ -1,4 +1,4 @@
-"""What a table of a transaction builds on: connection, dialect, full-text index, filters, pages."""
+"""The base of a transaction's tables: connection, dialect, full-text index, filters, pages."""
 
 import json
 from collections import Counter
@@ -28,26 +28,26 @@ T = TypeVar("T")
 
 Attributes = Mapping[str, str | int | None]
 Tracing = Callable[[str], AbstractContextManager[Callable[[Attributes], None]]]
-"""A span of that name for a while; what it yields gives it attributes."""
+"""Opens a span of this name, and yields a function that sets its attributes."""
 
 
 class PastStep(NamedTuple):
-    """What a span tells of a step that is over."""
+    """A completed step, for a span."""
 
     name: str
-    began: int  # nanoseconds since 1970, as is its end
-    ended: int
+    began: int  # nanoseconds since 1970
+    ended: int  # the same
     attributes: Attributes
 
 
 TRACING: ContextVar[Tracing | None] = ContextVar("tracing", default=None)
-"""How the steps of the transaction that runs leave spans; None where nothing is traced."""
+"""Creates the spans of the current transaction's steps; None if nothing is traced."""
 
 
 def step(
     name: str, decided: Callable[..., Attributes]
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Let a method leave a span; `decided` makes its attributes of the answer and the arguments."""
+    """Trace a method as a span, whose attributes `decided` makes of result and arguments."""
 
     def traced(method: Callable[P, T]) -> Callable[P, T]:
         @wraps(method)
@@ -56,9 +56,9 @@ def step(
             if tracing is None:
                 return method(*args, **kwargs)
             with tracing(name) as annotate:
-                answer = method(*args, **kwargs)
-                annotate(decided(answer, *args[1:], **kwargs))
-                return answer
+                result = method(*args, **kwargs)
+                annotate(decided(result, *args[1:], **kwargs))
+                return result
 
         return run
 
@@ -76,11 +76,11 @@ GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
 Cursor: TypeAlias = "sqlite3.Cursor | psycopg.Cursor[Any]"
-"""What a statement answers: its rows, or how many it has changed."""
+"""The result of a statement: its rows, or the number of changed rows."""
 
 
 class Connection(Protocol):
-    """A connection on which a transaction has begun. Parameters are named, as in `:id`."""
+    """A connection with an open transaction; parameters are named, as in `:id`."""
 
     def execute(self, statement: str, parameters: Mapping[str, object], /) -> Cursor:
         """Run a statement."""
@@ -91,129 +91,129 @@ class Connection(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dialect:
-    """How one engine says what the engines say differently; everything else they share."""
+    """The SQL in which the engines differ, for one of them; they share everything else."""
 
     inserted: Callable[[Connection, str, Mapping[str, object]], int]
-    """Runs an INSERT, and answers the `id` of its row."""
+    """Run an INSERT, and return the `id` of its row."""
 
     inserted_all: Callable[
         [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
     ]
-    """Inserts rows of these columns into a table, of which there is one; the `id` of each."""
+    """Insert at least one row of these columns into a table, and return the `id` of each."""
 
     row: str
-    """The column that names a row whose key is a name of the user's."""
+    """The column that identifies a row whose key is chosen by a user."""
 
     read: Callable[[Connection, str, Mapping[str, object]], Iterable[Any]]
-    """The rows of a query, fetched in small batches as they are used."""
+    """Run a query, whose rows are fetched in small batches as they are used."""
 
     leads: str
     """A join after which the table on its left is read first."""
 
     hint: Callable[[str], str]
-    """What follows a table that is to be read along an index."""
+    """What follows the name of a table to make a query read it by an index."""
 
     each: Callable[[str], str]
-    """A join of the memories `m` whose ids a query answers for each row on the left."""
+    """A join with the memories `m` whose ids a subquery returns for each row on the left."""
 
     reordered: Callable[[str], str]
-    """What keeps the rows of a query in the order in which what it reads has them."""
+    """What makes a query return its rows in the order of this column, if it needs a clause."""
 
     greatest: str
-    """The function of the greatest of some values, none of which is NULL."""
+    """The function for the greatest of several values, none of them NULL."""
 
     least: str
-    """The function of the least of some values, none of which is NULL."""
+    """The function for the least of several values, none of them NULL."""
 
     ids: Callable[[str], str]
-    """A table of the JSON array `:ids`, by its alias: each id is a `value`, `key` its place."""
+    """The JSON array `:ids` as a table with this alias: `value` is an id, `key` its position."""
 
     texts: Callable[[str], str]
-    """The same of the JSON array of texts `:texts`."""
+    """The JSON array of texts `:texts` as such a table."""
 
     gathered: Callable[..., str]
-    """The JSON array of the values of all rows; of several values, each row an array."""
+    """An aggregate: the JSON array of a value of all rows, or of an array of several values."""
 
     tags_of: Callable[[str], str]
-    """A table of a memory's tags, each a `value`; empty if what is stored is no JSON."""
+    """The tags of a memory as a table, each a `value`; empty if the column is not JSON."""
 
     element: Callable[[str, int], str]
-    """An element of a JSON array, as text; NULL if what is stored is no JSON."""
+    """An element of a JSON array, as text; NULL if the column is not JSON."""
 
     bytes_of: Callable[[str], str]
-    """How many bytes a text takes."""
+    """The number of bytes of a text."""
 
     contains: Callable[[str, str], str]
-    """Whether a column holds a text literally."""
+    """A condition: the column contains a text literally."""
 
     acts_on: Callable[[str], str]
-    """Whether the JSON array of patterns `:patterns` matches the project in a column."""
+    """A condition: the JSON array of patterns `:patterns` matches the project in a column."""
 
 
 class Index(Protocol):
-    """The full-text index of one transaction, as the tables see it: live memories alone.
+    """The full-text index in one transaction, as tables use it; it has only live memories.
 
-    A project, and a store, has an area of its own in it. Areas lie in partitions.
+    Each project and each store has its own area of the index; partitions contain areas.
     """
 
     def place(self, space: Space) -> tuple[int, int | None]:
-        """The area and the partition for a new space: its project's, or new ones."""
+        """Return the area and partition for a new space: those of its project, or new ones."""
 
     def prepare(self, area: int) -> None:
-        """Make sure that an area can be written to, before there is anything to write."""
+        """Make sure that an area can be written to, before anything is written."""
 
     def add(self, memory: Memory, space: int, area: int) -> None:
-        """Index a memory that is new, the newest of all, with its space's id and area."""
+        """Index a new memory, whose id is the greatest so far, with its space's id and area."""
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
-        """The same of many, each with its id, its space's id and its area, in the order of ids."""
+        """Index many, each with its id, and its space's id and area, in the order of ids."""
 
     def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
-        """Bring the index in line with what is done to a memory inside."""
+        """Apply to the index what the body changes in a memory."""
 
     def moving(self, memories: Sequence[MemoryId]) -> AbstractContextManager[None]:
-        """Bring the index in line with memories that move inside, and keep their words."""
+        """Apply to the index that the body moves memories, whose words stay indexed."""
 
     def merge_area(self, area: int, partition: int) -> None:
-        """Drop what is left of an area whose memories another has by now."""
+        """Drop the remains of an area whose memories were moved to another area."""
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
-        """Take out memories that are about to be erased, and that no other borrows from."""
+        """Remove memories that are about to be erased, from which no other borrows context."""
 
     def mark_for_purge(self, memory: MemoryId) -> None:
-        """Note that words of a memory are to leave the storage of the index for good."""
+        """Schedule the permanent removal of a memory's words from the index's storage."""
 
     def relieve(self, coming: int) -> bool:
-        """Do some overdue work of the index before so many memories come; false if none is due."""
+        """Do some overdue index work before `coming` memories arrive; return whether it was due."""
 
 
-MOST_KNOWN = 4096  # of each kind; then all of it is forgotten
+MAX_CACHED = 4096  # most entries of a cache, which is cleared beyond that
 
 Waiting = tuple[int, Columns | None]
-"""The area of a memory that waits for the full-text index, and what that is to hold, if known."""
+"""The area of a memory to be indexed, and the columns of its index entry, if known."""
 
 
 @dataclass(slots=True, eq=False)
 class Known:
-    """What a writer need not ask, while nobody else can have changed it.
+    """Rows that a writer caches, as long as no other writer can have changed them.
 
-    Forgotten when a transaction is rolled back, or when a row may have changed otherwise.
+    Cleared when a transaction is rolled back, or when a row may have changed otherwise.
     """
 
     spaces: dict[Space, tuple[int, int]] = field(default_factory=dict)  # id and area
-    named: dict[tuple[str, ...], Space] = field(default_factory=dict)  # others, by another name
+    named: dict[tuple[str, ...], Space] = field(default_factory=dict)  # by names in other tables
     sessions: dict[SessionId, Project] = field(default_factory=dict)
     new: set[int] = field(default_factory=set)  # fingerprints that no memory has
     partitions: dict[int, list[int]] = field(default_factory=dict)  # by area of the index
-    # By area of the index, and by space and session: of the newest contents, oldest first.
+    # The ends of the newest contents, oldest first, by index area, and by space and session.
     ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
     features: Features | None = None
-    # For the full-text index, in the order of ids; and so many characters.
+    # The memories to be indexed, in the order of ids, and the number of their characters.
     waiting: dict[MemoryId, Waiting] = field(default_factory=dict)
-    has_all_waiting: bool = False  # what others made, too
+    has_all_waiting: bool = False  # whether `waiting` includes those of other writers
     waiting_size: int = 0
-    has_entries: bool = False  # whether some of it is of stores, agents or refs
-    # Segments that partitions of the full-text index have got since they were last looked at.
+    has_entries: bool = False  # whether some of them belong to stores, agents or refs
+    # New segments of partitions of the full-text index since the last look at each.
     segments: Counter[int] = field(default_factory=Counter)
 
     def forget(self) -> None:
@@ -226,7 +226,7 @@ class Known:
 
     def keep_small(self) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
-            if len(known) > MOST_KNOWN:
+            if len(known) > MAX_CACHED:
                 known.clear()
 
 
@@ -236,7 +236,7 @@ class Table:
     _sql: Dialect
 
     def _named(self, parameters: dict[str, object]) -> dict[str, object]:
-        """The parameters of a statement, with those that it may name without being given them."""
+        """Return the parameters of a statement, including those that every statement may name."""
         return parameters
 
     def _execute(self, statement: str, **parameters: object) -> Cursor:
@@ -246,14 +246,14 @@ class Table:
         row = self._connection.execute(statement, self._named(parameters)).fetchone()
         return None if row is None else read(row)
 
-    def _fetch(self, of: RowMapper[T], which: str, /, **parameters: object) -> T | None:
-        """The first row of a record's own table that a condition holds of."""
-        return self._first(of, of.selecting(self._sql.row) + which, **parameters)
+    def _fetch(self, record: RowMapper[T], condition: str, /, **parameters: object) -> T | None:
+        """Return the first row of a record's own table that meets the condition, or None."""
+        return self._first(record, record.selecting(self._sql.row) + condition, **parameters)
 
-    def _fetch_all(self, of: RowMapper[T], which: str, /, **parameters: object) -> list[T]:
-        """All such rows, but for damaged ones."""
-        rows = self._execute(of.selecting(self._sql.row) + which, **parameters)
-        return list(self._intact(rows, of))
+    def _fetch_all(self, record: RowMapper[T], condition: str, /, **parameters: object) -> list[T]:
+        """Return all rows of a record's own table that meet the condition, but no damaged ones."""
+        rows = self._execute(record.selecting(self._sql.row) + condition, **parameters)
+        return list(self._intact(rows, record))
 
     def _exists(self, statement: str, **parameters: object) -> bool:
         return self._connection.execute(statement, self._named(parameters)).fetchone() is not None
@@ -266,12 +266,12 @@ class Table:
         return [row[0] for row in self._connection.execute(statement, self._named(parameters))]
 
     def _texts(self, statement: str, **parameters: object) -> list[Any]:
-        """The first column of every row in which it is a text, as it is of all but damaged ones."""
+        """Return the first column of each row, if it is a text, as in all undamaged rows."""
         first = (tuple.__getitem__(row, 0) for row in self._execute(statement, **parameters))
         return [text for text in first if type(text) is str]
 
     def _intact(self, rows: Iterable[Any], made: Callable[[Any], T]) -> Iterator[T]:
-        """What `made` makes of each row; one that is damaged is noted, and left out."""
+        """Yield `made(row)` for each row; damaged rows are recorded and skipped."""
         for row in rows:
             try:
                 yield made(row)
@@ -281,9 +281,9 @@ class Table:
     def _filled(
         self, limit: int, rows: Callable[[int], Iterable[Any]], made: Callable[[Any], T]
     ) -> list[T]:
-        """The first that `made` makes of rows, of which `rows` reads so many.
+        """Return the first intact `made(row)` of `rows(count)`, which reads `count` rows.
 
-        The next stand in for damaged ones: fewer than the limit are all that there are.
+        Later rows replace damaged ones, so a result below the limit has all rows.
         """
         lost = 0
         while True:
@@ -297,9 +297,9 @@ class Table:
         self, read: Callable[[Any], T], size: Callable[[T], int], statement: str, after: int,
         **parameters: object,
     ) -> list[T]:  # fmt: skip
-        """What `read` makes of the rows after one, the first column of each, as far as they fit.
+        """Return `read(row)` of the rows after `after`, by first column, up to a page's size.
 
-        None only at the end, however many are damaged: a page without any would look like it.
+        Empty only at the end: a page whose rows are all damaged is skipped.
         """
         last = after
 
@@ -323,15 +323,15 @@ class Table:
         self._connection.execute(inserting(table, tuple(row)), row)
 
     def _update(self, table: str, key: str, row: Mapping[str, object]) -> None:
-        """Update the columns of the row that has this one as its key."""
+        """Update the row whose column `key` has the value in `row`."""
         self._connection.execute(_updating(table, key, tuple(row)), row)
 
     def _inserted(self, table: str, /, **row: object) -> int:
-        """Insert into a table whose key is `id`; the id of the new row."""
+        """Insert into a table whose key is `id`; return the id of the new row."""
         return self._sql.inserted(self._connection, inserting(table, tuple(row)), row)
 
     def _inserted_all(self, table: str, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
-        """Insert rows of the same columns into a table whose key is `id`; their ids."""
+        """Insert rows of the same columns into a table whose key is `id`; return their ids."""
         if not rows:
             return ()
         values = [tuple(row.values()) for row in rows]
@@ -352,9 +352,9 @@ def _updating(table: str, key: str, columns: tuple[str, ...]) -> str:
 
 @dataclass(eq=False)
 class FilteredTable(Table):
-    """A table of which a caller sees the rows of some projects, as of an instant.
+    """A table of which a caller sees the rows of some projects, at an instant.
 
-    Every statement may name that instant, as `:now`.
+    Every statement may use that instant as `:now`.
     """
 
     _projects: Patterns
@@ -362,7 +362,7 @@ class FilteredTable(Table):
 
     @cached_property
     def _visible(self) -> dict[str, object]:
-        """The values that `_acts_on` and liveness name."""
+        """The parameters of `_acts_on` and of the conditions of live memories."""
         if self._projects.are_everything:
             return self._moment.values
         return {**self._moment.values, "patterns": json.dumps(self._projects.names)}
@@ -371,7 +371,7 @@ class FilteredTable(Table):
         return self._visible | parameters
 
     def _on_spaces(self, filter_: Filter) -> str:
-        """The condition of a filter on the table `spaces s`."""
+        """Return the condition of a filter on the table `spaces s`."""
         if filter_.store is not None:
             return OF_A_STORE
         if filter_.ref is not None:
@@ -391,7 +391,7 @@ class FilteredTable(Table):
         return f"({own} OR {GLOBAL})" if filter_.global_too and conditions else own
 
     def _on_memories(self, filter_: Filter, alias: str) -> str:
-        """The conditions of a filter on the table of memories under an alias, each with its AND."""
+        """Return the conditions of a filter on memories under an alias, each after an AND."""
         conditions = "" if filter_.type is None else f" AND {alias}.type = :type"
         if filter_.excluded_types:
             conditions += f" AND {alias}.type NOT IN (SELECT value FROM {self._sql.texts('it')})"
@@ -403,7 +403,7 @@ class FilteredTable(Table):
         return conditions
 
     def _hides_superseded(self, filter_: Filter) -> Callable[[str], str] | None:
-        """What of a memory's id says that it is left out; None if nothing is superseded."""
+        """Return a function from an id column to the condition to exclude; None if none is."""
         if filter_.is_current and filter_.ref is not None:
             return superseded_in_ref
         return superseded if filter_.is_current and self._moment.has.superseded else None
@@ -415,16 +415,16 @@ class FilteredTable(Table):
 
     @property
     def _readable(self) -> str:
-        """What a caller may know of: the projects that it acts on, and what is global."""
+        """The condition on spaces the caller may read: those of its projects, and global ones."""
         return f"{OF_A_PROJECT} AND ({self._acts_on('s.project')} OR {GLOBAL})"
 
     def _acts_on(self, column: str) -> str:
-        """The condition that the caller acts on the project in a column."""
+        """Return the condition that the caller may access the project in a column."""
         return "TRUE" if self._projects.are_everything else self._sql.acts_on(column)
 
 
 class Sql(FilteredTable):
-    """The SQL of plain functions of a transaction, as in `tx[Sql].exists(...)`."""
+    """SQL for plain functions of a transaction, as in `tx[Sql].exists(...)`."""
 
     run, first, exists = Table._execute, Table._first, Table._exists  # noqa: SLF001 - its own
     fetch, fetch_all = Table._fetch, Table._fetch_all  # noqa: SLF001

@@ -254,7 +254,7 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
             "`agentops-memory keys create --name NAME --role admin` creates one.",
         )
     for key in working:
-        if not any(secret.works_at(now) for secret in key.secrets):
+        if not any(secret.is_valid_at(now) for secret in key.secrets):
             yield warn(
                 "keys",
                 f"No secret of the key {key.id} ({key.name}) works any more.",

@@ -35,7 +35,7 @@ from ..memory.damage import KnownDamage
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.projects import row_counts
 from ..memory.rows import EPOCH, Uids, instant, micros
-from ..memory.space import USUAL, ErasureKind, Retentions
+from ..memory.space import DEFAULT_RETENTIONS, ErasureKind, Retentions
 from ..memory.table import Sql
 from ..recall.cache import IndexCache
 from ..recall.features import ALL, Features
@@ -281,7 +281,7 @@ class PostgresEngine:
         clock: Callable[[], datetime],
         features: Features = ALL,
         quota: int | None = None,
-        retention: Retentions = USUAL,
+        retention: Retentions = DEFAULT_RETENTIONS,
         sealer: Sealer | None = None,
         index_cache: IndexCache | None = None,
         has_key: HasKey = lambda _: True,
@@ -404,7 +404,7 @@ class PostgresEngine:
         return PostgresMaintenance(self)
 
     @property
-    def in_passing(self) -> "PostgresEngine":
+    def background(self) -> "PostgresEngine":
         return self
 
     def callers(self) -> Sequence[Caller]:

@@ -281,7 +281,7 @@ class Search(ABC):
         They are the three most frequent words one edit away with the same first letter. At most
         four words are corrected; none without a single project or store.
         """
-        is_single = filter_.project or filter_.is_elsewhere
+        is_single = filter_.project or filter_.is_outside_projects
         if not is_single and filter_.scope != GLOBAL_SCOPE:
             return {}
         visible = self._visibility.of(filter_)

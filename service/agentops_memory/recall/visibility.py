@@ -106,7 +106,7 @@ class Visibility(FilteredTable):
         return self._known[filter_]
 
     def _spans(self, filter_: Filter) -> dict[int, list[Span]]:
-        if filter_.is_elsewhere:  # outside of projects, each space has its own area
+        if filter_.is_outside_projects:  # outside of projects, each space has its own area
             row = self._execute(
                 f"""SELECT s.id, s.area, s.partition
                       FROM spaces s
@@ -172,7 +172,7 @@ class Visibility(FilteredTable):
     def _condition(self, filter_: Filter) -> str:
         """Return the conditions of a filter that the ranges do not imply."""
         on_memories = self._on_memories(filter_, "m")
-        if filter_.is_elsewhere:
+        if filter_.is_outside_projects:
             return on_memories
         are_all = self._projects.are_everything if filter_.project is None else filter_.global_too
         if filter_.scope == GLOBAL_SCOPE or (filter_.scope is None and are_all):

@@ -39,7 +39,7 @@ from ..memory.access import Caller
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ReceiptTable
 from ..memory.rows import Uids
-from ..memory.space import USUAL, Retentions
+from ..memory.space import DEFAULT_RETENTIONS, Retentions
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
@@ -388,7 +388,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         clock: Callable[[], datetime],
         features: Features = ALL,
         quota: int | None = None,
-        retention: Retentions = USUAL,
+        retention: Retentions = DEFAULT_RETENTIONS,
         committed: OnCommit = noop,
         damaged: OnDamage = noop,
         upgrading: OnUpgrade = noop,

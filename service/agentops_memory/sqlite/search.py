@@ -14,7 +14,7 @@ from operator import itemgetter
 from ..errors import Damaged, TimedOut, Unreadable
 from ..light import replace
 from ..memory.memories import MemoryLists
-from ..memory.memory import MemoryId, end_of, indexed, undeleted
+from ..memory.memory import MemoryId, expiry_of, indexed, undeleted
 from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals, weights_of
 from ..memory.space import GLOBAL_AREA
 from ..recall.area import Row as MemoryRow
@@ -130,7 +130,7 @@ class _Stored(SqliteTable):
         entries = self._entries(missing) if missing else {}
         self.computed |= entries
         for id_, space, session, created_at, expires_at, pinned_at, stems in memories:
-            end_of(id_, expires_at)
+            expiry_of(id_, expires_at)
             expiries = tuple(superseded.get(id_, ()))
             row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, expiries)
             yield row, entries[id_].stored if stems is None else stems

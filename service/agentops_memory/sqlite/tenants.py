@@ -159,7 +159,7 @@ class TenantsEngine(SqliteMaintenance):
             return await engine.write(caller, work, *args, **kwargs)
 
     @property
-    def in_passing(self) -> OpenOnly:
+    def background(self) -> OpenOnly:
         """For what is done by the clock: it opens no database, and keeps none open."""
         return OpenOnly(self)
 

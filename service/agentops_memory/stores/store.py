@@ -359,7 +359,7 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
     known_store(tx, store)
     erasure = Erasure(
         id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.STORE, project=NO_PROJECT,
-        erased_at=tx.now, goes_on=True,
+        erased_at=tx.now, is_in_progress=True,
     )  # fmt: skip
     tx[ReceiptTable].add(erasure)
     tx[Sql].update("stores", "uid", {"uid": store, "erasure_id": erasure.id})

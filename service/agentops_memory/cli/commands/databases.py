@@ -25,7 +25,7 @@ from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
 from ...memory.rows import rendered
-from ...memory.space import WHAT, Held, Kind, Retentions, StorageStats
+from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
 from ...operations.doctor import DoctorContext, findings_of, fixed
 from ...operations.files.keys import KeyFile
 from ...operations.files.secrets import RedactionFile
@@ -279,7 +279,7 @@ def _print_kept(kept: Sequence[Held], retention: Retentions) -> None:
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
     return [
-        {"kind": it.kind.value, "what": WHAT[it.kind], **out.parts(it, "rows bytes=size"),
+        {"kind": it.kind.value, "what": DESCRIPTIONS[it.kind], **out.parts(it, "rows bytes=size"),
          "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention,
          **({} if it.oldest is None else {"oldest": rendered(it.oldest)})}
         for it in kept
