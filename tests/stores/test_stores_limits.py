@@ -154,12 +154,12 @@ OF_ENTRIES: dict[str, Wrongs] = {
         SEGMENT: ("path", ["/", "//a", "/a//b", "/a/", "/./a", "/a/.."]),
         "path has at most 20 segments.": ("path", ["/" + "/".join("a" * 21)]),
         "path: String should have at most 1024 characters": ("path", ["/" + "x" * 1024]),
-        "path: it has at most 1,024 bytes, the leading '/' included.": (
+        "path: it must have at most 1,024 bytes, including the leading '/'.": (
             "path", ["/" + "\u00e9" * 512]
         ),
         "path: it must be in Unicode's normalization form C.": ("path", ["/e\u0301"]),
         CONTROL: ("path", ["/a\0", "/a\n", "/\x7f", "/\x85"]),
-        "path: it has no format characters, U+2028 or U+2029.": (
+        "path: it must not contain format characters, U+2028 or U+2029.": (
             "path", ["/a\u200b", "/\u202ea", "/a\u2028b", "/a\u2029b", "/\U000e0001"]
         ),
         f"path: {TEXT}": ("path", [7]),

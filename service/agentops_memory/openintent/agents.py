@@ -1,4 +1,4 @@
-"""Whole agents: list, summary, capacity, export, erasure."""
+"""Operations on whole agents: list, summary, capacity, export, erasure."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ from ..memory.rows import portion as fitting
 from ..memory.sight import ACTIVE, HERE, Tier, Viewer, Visibility, sum_of, unfinished
 from ..memory.space import LARGEST_CAPACITY, Capacities
 from ..memory.table import Sql
-from .api import FullRecord, Left, Time, kilobytes, portion
+from .api import FullRecord, Ids, Time, kilobytes, portion
 from .entries import ENTRIES, AgentEntry, AgentFilter, ids_of, some
 from .events import add_receipt, forget_events
 from .namespaces import readable
@@ -30,29 +30,28 @@ from .namespaces import readable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentExtent:
-    """What is stored of an agent, expired entries included; semantic ones are a namespace's."""
+    """What is stored for an agent, expired entries included; semantic ones are not counted."""
 
     working: int = 0
     episodic: int = 0
-    size: int = 0  # bytes of their values
+    size: int = 0  # bytes of the values of these entries
     events: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.working or self.episodic or self.events)
 
     def plus(self, other: "AgentExtent") -> "AgentExtent":
-        """Both together."""
         sums = {it.name: getattr(self, it.name) + getattr(other, it.name) for it in fields(self)}
         return AgentExtent(**sums)
 
 
 BATCH = 200  # rows erased in one transaction; saves wait for it
-MOST_NAMED = 1_000  # namespaces, and tasks, of a summary
+MAX_NAMED = 1_000  # tasks, and namespaces, of a summary
 NO_AGENT = "No such agent."
 OWNED = f"('{Tier.WORKING}', '{Tier.EPISODIC}')"
-EMPTY = "agent_spaces p WHERE NOT EXISTS (SELECT 1 FROM memories WHERE space_id = p.space_id)"
+UNUSED = "agent_spaces p WHERE NOT EXISTS (SELECT 1 FROM memories WHERE space_id = p.space_id)"
 
-# An agent is known by a space that it has had, by its stream, or by what was said of it.
+# An agent is known if it has had a space, an event in its stream, or a capacity of its own.
 KNOWN = """(SELECT agent AS name
               FROM agent_spaces
              WHERE agent <> ''
@@ -69,10 +68,10 @@ class ListedAgent:
     agent: Annotated[AgentId, Column("k.name")]
     working: Annotated[int, Column(f"count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}')")]
     episodic: Annotated[int, Column(f"count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}')")]
-    # Bytes of their values.
+    # Bytes of the values of these entries.
     size: Annotated[int, Column(sum_of("CASE WHEN m.id IS NULL THEN 0 ELSE a.size END"))]
-    changed_at: Annotated[datetime | None, Column("max(m.updated_at)")]  # the newest write of them
-    # Of episodic entries, if it has one of its own.
+    changed_at: Annotated[datetime | None, Column("max(m.updated_at)")]  # their newest change
+    # Its own limit of episodic entries, if it has one.
     capacity: Annotated[int | None, Column("max(g.episodic_capacity)")]
 
 
@@ -110,7 +109,7 @@ class EpisodicSummary(BaseModel):
 
 
 class AgentSummary(FullRecord):
-    """What an agent has in each tier, and what it may read (§6.7)."""
+    """What an agent has in each tier, and the namespaces that it may read (§6.7)."""
 
     agent_id: AgentId
     working: WorkingSummary
@@ -120,24 +119,24 @@ class AgentSummary(FullRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agents:
-    """The agents of one service.
+    """The agents of one service, for callers with the role admin.
 
-    All of it needs the role admin. An agent of which nothing is stored raises NotFound. A
-    change is audited first, and not made if that fails.
+    An agent that nothing is stored for raises NotFound. A change is audited first, and not made
+    if that fails.
     """
 
     engine: Engine
     audit: Audit
 
     async def list(self, caller: Caller) -> list[ListedAgent]:
-        """Every agent of which something is stored, by name."""
+        """Return every agent that something is stored for, by name."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, listed)
 
     async def set_capacity(self, caller: Caller, agent: AgentId, capacity: int | None) -> None:
-        """Say how many episodic entries an agent may hold, stored or not; None: as all others.
+        """Limit the episodic entries of an agent, known or not; None restores the default.
 
-        One that holds more is brought down step by step as it makes new ones.
+        Surplus entries are evicted step by step as the agent creates new ones.
         """
         caller.require(Role.ADMIN)
         if capacity is not None and not 1 <= capacity <= LARGEST_CAPACITY:
@@ -146,9 +145,9 @@ class Agents:
         await self.engine.write(caller, _set_capacity, agent, capacity)
 
     async def export(self, caller: Caller, agent: AgentId) -> AsyncIterator[Sequence[AgentEntry]]:
-        """Its live working and episodic entries, oldest first, read as they are taken.
+        """Yield an agent's live working and episodic entries in portions, oldest first.
 
-        It is no access: what is evicted next stays the same.
+        It does not count as an access: the order of eviction stays the same.
         """
         caller.require(Role.ADMIN)
         left = await self.engine.read(caller, _owned, agent)
@@ -159,7 +158,7 @@ class Agents:
     async def plan_erasure(
         self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = ()
     ) -> AgentExtent:
-        """A dry run of `erase`, with its errors."""
+        """Return what `erase` would remove, and raise its errors."""
         caller.require(Role.ADMIN)
         return await self.engine.read(caller, _planned_erasure, agent, keys)
 
@@ -167,10 +166,10 @@ class Agents:
         self, caller: Caller, agent: AgentId, keys: Sequence[KeyId] = (),
         progress: Callable[[AgentExtent], None] = noop,
     ) -> AgentExtent:  # fmt: skip
-        """Erase an agent in short transactions, with what it writes meanwhile; what went.
+        """Erase an agent in short transactions, with its writes meanwhile; return the extent.
 
-        Its working and episodic entries, its stream of events, and what was said of it; its
-        semantic entries stay. An agent with keys may have nothing else.
+        This removes its working and episodic entries, its events, and its own capacity; its
+        semantic entries stay. NotFound if nothing is stored for it, unless it has keys.
         """
         extent = await self.plan_erasure(caller, agent, keys)
         counts = {name: getattr(extent, name) for name in ("working", "episodic", "events")}
@@ -185,7 +184,7 @@ class Agents:
 def summary(
     tx: Transaction, agent: AgentId, viewer: Viewer, capacities: Capacities
 ) -> AgentSummary:
-    """What the viewer may read of an agent's; Denied to who does not coordinate its work."""
+    """Summarize what the viewer may read; raise Denied unless it coordinates the agent's work."""
     visible = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
     if agent != viewer.agent and not tx[Sql].exists(
         f"""SELECT 1
@@ -201,7 +200,7 @@ def summary(
              WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {HERE}
                    AND {visible.condition} AND a.task IS NOT NULL
           ORDER BY a.task
-             LIMIT {MOST_NAMED}""",
+             LIMIT {MAX_NAMED}""",
         agent=agent, **visible.values,
     )  # fmt: skip
     working, size, *_ = _of_tier(tx, Tier.WORKING, agent, visible)
@@ -217,13 +216,13 @@ def summary(
             oldest_entry=optional_instant(oldest), newest_entry=optional_instant(newest),
         ),
         semantic_namespaces_accessible=[
-            it.namespace for it in readable(tx, viewer, MOST_NAMED, 0)
+            it.namespace for it in readable(tx, viewer, MAX_NAMED, 0)
         ],
     )  # fmt: skip
 
 
 def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: Visibility) -> Any:
-    """How many entries, their bytes, how many are pinned, and when the first and last were made."""
+    """Return counts of entries, bytes and pinned entries, and the first and last creation."""
     return tx[Sql].run(
         f"""SELECT count(*), {sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
                    min(m.created_at), max(m.created_at)
@@ -234,7 +233,7 @@ def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: Visibility) -
 
 
 def capacity_of(tx: Transaction, agent: AgentId, capacities: Capacities) -> int:
-    """How many episodic entries an agent may hold: its own number, else that of all."""
+    """Return the limit of an agent's episodic entries: its own, else the default."""
     own = tx[Sql].first(
         _capacity,
         f"SELECT {tx[Sql].dialect.row}, episodic_capacity FROM agents WHERE name = :agent",
@@ -244,14 +243,13 @@ def capacity_of(tx: Transaction, agent: AgentId, capacities: Capacities) -> int:
 
 
 def _set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None:
-    """Say how many episodic entries it may hold; None takes back what was said."""
     tx[Sql].run("DELETE FROM agents WHERE name = :agent", agent=agent)
     if capacity is not None:
         tx[Sql].insert("agents", name=agent, episodic_capacity=capacity)
 
 
-def _owned(tx: Transaction, agent: AgentId) -> Left:
-    """The live entries of an agent, oldest first, with the bytes of their values."""
+def _owned(tx: Transaction, agent: AgentId) -> Ids:
+    """Return the live entries of an agent, oldest first, with the bytes of their values."""
     require_known(tx, agent)
     visible = sight.readable(tx, Viewer(agent=agent))
     filters = [AgentFilter(agent=agent, tier=tier) for tier in (Tier.WORKING, Tier.EPISODIC)]
@@ -259,7 +257,7 @@ def _owned(tx: Transaction, agent: AgentId) -> Left:
 
 
 def require_known(tx: Transaction, agent: AgentId) -> None:
-    if not tx[Sql].exists(  # KNOWN would be made as a whole
+    if not tx[Sql].exists(  # KNOWN would be computed as a whole
         """SELECT 1 FROM agent_spaces WHERE agent = :agent
             UNION ALL
            SELECT 1 FROM agent_events WHERE agent = :agent
@@ -274,13 +272,13 @@ def _planned_erasure(tx: Transaction, agent: AgentId, keys: Sequence[KeyId]) -> 
     if not keys:
         require_known(tx, agent)
     events = tx[Sql].number("SELECT count(*) FROM agent_events WHERE agent = :agent", agent=agent)
-    entries = _counted(tx, f"tier IN {OWNED} AND agent = :agent", agent=agent)
+    entries = _extent_of(tx, f"tier IN {OWNED} AND agent = :agent", agent=agent)
     return entries.plus(AgentExtent(events=events))
 
 
 def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
-    """Erase the next batch; what went, which is nothing at the end."""
-    rows = tx[Sql].run(  # expired ones too; fewer if they are long
+    """Erase the next batch and return its extent, which is empty at the end."""
+    rows = tx[Sql].run(  # including expired entries; fewer if they are long
         f"""SELECT memory_id, size
               FROM agent_memories
              WHERE tier IN {OWNED} AND agent = :agent
@@ -290,7 +288,7 @@ def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
     entries = [MemoryId(id_) for id_, _ in fitting(rows, MAX_STEP, lambda row: count(row[1]))]
     if entries:
         chosen = f"(SELECT value FROM {tx[Sql].dialect.ids('listed')})"
-        gone = _counted(tx, f"memory_id IN {chosen}", ids=json.dumps(entries))
+        gone = _extent_of(tx, f"memory_id IN {chosen}", ids=json.dumps(entries))
         tx[MemoryTable].erase_some(entries)
     else:
         events = tx[Sql].column(
@@ -302,7 +300,7 @@ def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
             agent=agent,
         )
         gone = AgentExtent(events=forget_events(tx, events))
-    if not gone:  # a space stays with an entry of which a damaged row does not tell whose it is
+    if not gone:  # a space stays if a damaged row hides whose entry is in it
         own = "SELECT space_id FROM agent_spaces WHERE agent = :agent"
         drop_spaces(tx, tx[Sql].column(own, agent=agent))
         _set_capacity(tx, agent, None)
@@ -312,21 +310,21 @@ def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
 
 
 def empty_spaces(tx: Transaction, most: int) -> list[int]:
-    """Spaces in which there is nothing any more, but for their names."""
-    return tx[Sql].column(f"SELECT space_id FROM {EMPTY} LIMIT :most", most=most)
+    """Return the ids of up to `most` empty spaces, which are only names."""
+    return tx[Sql].column(f"SELECT space_id FROM {UNUSED} LIMIT :most", most=most)
 
 
 def drop_spaces(tx: Transaction, spaces: Sequence[int]) -> int:
-    """Remove those of the spaces that are empty still; how many."""
+    """Remove those of the spaces that are still empty; return how many."""
     chosen, ids = f"(SELECT value FROM {tx[Sql].dialect.ids('listed')})", json.dumps(spaces)
-    empty = tx[Sql].column(f"SELECT space_id FROM {EMPTY} AND space_id IN {chosen}", ids=ids)
+    empty = tx[Sql].column(f"SELECT space_id FROM {UNUSED} AND space_id IN {chosen}", ids=ids)
     ids = json.dumps(empty)
     tx[Sql].run(f"DELETE FROM agent_spaces WHERE space_id IN {chosen}", ids=ids)
     tx[Sql].run(f"DELETE FROM spaces WHERE id IN {chosen}", ids=ids)
     return len(empty)
 
 
-def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
+def _extent_of(tx: Transaction, condition: str, **values: object) -> AgentExtent:
     counts = tx[Sql].run(
         f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
                    count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'), {sum_of("size")}
@@ -339,8 +337,8 @@ def _counted(tx: Transaction, condition: str, **values: object) -> AgentExtent:
 
 
 def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAgent]:
-    """Every agent, or those of these names, by name."""
-    named = {f"name_{at}": name for at, name in enumerate(names or ())}
+    """Return every agent, or the agents with these names, by name."""
+    named = {f"name_{number}": name for number, name in enumerate(names or ())}
     which = f"WHERE k.name IN ({', '.join(f':{it}' for it in named) or 'NULL'})"
     rows = tx[Sql].run(
         f"""SELECT {_LISTED}

@@ -1,4 +1,4 @@
-"""What every noun of OpenIntent needs: fields of bodies, who asks, parameters, lists, refusals."""
+"""Shared parts of OpenIntent: fields of bodies, the calling agent, parameters, lists, refusals."""
 
 import json
 import re
@@ -40,11 +40,11 @@ JsonObject = dict[str, Any]
 
 PREFIX, AGENT, TOTAL = "/api/v1", "X-Agent-ID", "X-Total-Count"
 MAX_VALUE = 65_536  # bytes of compact JSON in UTF-8 (RFC-0015 §1.3)
-MAX_NAME = 200  # characters of a namespace, and of who curates an entry
-PAGE_ROWS, MOST_PAGE_ROWS = 100, 1_000  # rows of a page
-AT_ONCE = 1024 * 1024  # bytes of values that one read holds
+MAX_NAME = 200  # characters of a namespace, and of the name of an entry's curator
+PAGE_ROWS, MAX_PAGE_ROWS = 100, 1_000  # rows of a page: default and maximum
+PORTION = 1024 * 1024  # bytes of values that one read of a list returns
 NO_ENTRY = "No such entry."
-UNKNOWN = {  # what is said of ids in a path that nothing has
+UNKNOWN = {  # the messages for unknown ids in a path
     "entry_id": NO_ENTRY,
     "intent_id": "No such intent.",
     "task_id": "No such task.",
@@ -57,10 +57,10 @@ BODIES = Bodies(refusal=bodies.bad_fields, limit=1024 * 1024)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What the operations of every noun work with.
+    """The dependencies of all operations.
 
-    NotFound for what an agent may not see, as for what is not there; Denied for what it may
-    see alone.
+    An operation raises NotFound for an object that the agent may not see, as if it were missing,
+    and Denied for a change of an object that the agent may only see.
     """
 
     engine: Engine
@@ -72,10 +72,10 @@ class Serving:
         self, caller: Caller, viewer: Viewer, action: str,
         about: Callable[..., Mapping[str, object] | None], *args: object,
     ) -> None:  # fmt: skip
-        """Audit a change before it is made, which does not happen if that fails.
+        """Audit a change before it is made; if this raises, the change is not made.
 
-        `about` reads what is told of the change, or refuses it; None is not told. Nor is what was
-        done before, under the request's idempotency key.
+        `about` returns the fields to audit, or None to audit nothing, or raises a refusal. A
+        replay under the request's idempotency key is not audited.
         """
 
         @wraps(about)
@@ -87,18 +87,18 @@ class Serving:
 
 
 class Json(str):
-    """The compact JSON of an object that this request has brought, with the object."""
+    """The compact JSON of an object in this request, with the parsed object."""
 
     __slots__ = ("parsed",)
     parsed: JsonObject
 
     @classmethod
     def of(cls, value: JsonObject) -> "Json":
-        """Invalid for what JSON or UTF-8 cannot say, and beyond 64 KB."""
+        """Return the compact JSON; raise Invalid if it cannot be encoded or exceeds 64 KB."""
         try:
             text = compact_text(value)
             size = len(text) if text.isascii() else len(text.encode())
-        except ValueError as error:  # no number of JSON; or a lone surrogate
+        except ValueError as error:  # NaN or infinity, or a lone surrogate
             raise Invalid("value must be JSON that can be encoded in UTF-8.") from error
         if size > MAX_VALUE:
             raise Invalid(
@@ -111,7 +111,7 @@ class Json(str):
 
 
 def screened(redactor: Redactor, value: str) -> str:
-    """The object without secrets, each string read together with its member's name."""
+    """Return the JSON object without secrets; the name of a member helps to find them."""
     parsed = value.parsed if isinstance(value, Json) else json.loads(value)
     if is_plain(value, parsed, redactor.are_clean):
         return value
@@ -119,9 +119,9 @@ def screened(redactor: Redactor, value: str) -> str:
 
 
 def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor:
-    """What takes secrets out of what a caller writes, who must be allowed to.
+    """Return the redactor for a caller's write; raise Denied if the caller may not write.
 
-    Invalid for a name of an agent, or an id, with a secret.
+    Raises Invalid if an agent's name or an id contains a secret.
     """
     caller.require(Role.WRITER)
     redactor = Redactor(rules(caller))
@@ -132,7 +132,7 @@ def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor
 
 
 def rendered(at: datetime) -> str:
-    """The instant as every version of Python reads it: with six digits and `+00:00`."""
+    """Return the instant as every version of Python parses it: with six digits and `+00:00`."""
     return at.isoformat(timespec="microseconds")
 
 
@@ -144,27 +144,27 @@ Time = Annotated[
 
 
 class FullRecord(Record):
-    """A record of which every member is always there."""
+    """A record whose JSON always has every member."""
 
-    is_tagged: ClassVar[bool] = False  # whether its version is sent as a tag, too
+    is_tagged: ClassVar[bool] = False  # whether its version is sent as ETag, too
 
     @property
     def attributes(self) -> Attributes:
-        """What the span of its answer tells."""
+        """The span attributes of its response."""
         return {}
 
     def json_bytes(self) -> bytes:
-        """As it is sent: what it quotes of others' JSON is written as `json` writes it."""
+        """Return the JSON that is sent; JSON from clients is written as `json` writes it."""
         return written(self.model_dump(by_alias=True))
 
 
 class Detailed(FullRecord):
-    """A record of which some members are in the JSON of its row, as no query uses them.
+    """A record some of whose members are stored as JSON in its row, as no query uses them.
 
-    Unreadable where one is of another kind.
+    Reading it raises Unreadable if one of these has a wrong type.
     """
 
-    members: ClassVar[Mapping[str, Any]]  # each by what holds of one that was not said
+    members: ClassVar[Mapping[str, Any]]  # each with its default, which gives its type, too
     details: str = Field(default="{}", exclude=True)
 
     @classmethod
@@ -176,11 +176,11 @@ def kilobytes(size: int) -> int:
     return -(-size // 1024)
 
 
-# What fields of bodies may hold.
+# Types of fields of bodies.
 
 
 def faulty(read: Callable[[Any], T], name: str = "", prefix: str = "") -> Callable[[Any], T]:
-    """What raises the fault of a field where `read` raises Invalid, whose sentence names it."""
+    """Wrap `read`: an Invalid, whose message begins with `name`, becomes a field's fault."""
 
     def checked(value: Any) -> T:
         try:
@@ -201,17 +201,17 @@ def value_of(value: Any) -> Json:
 Printable = must(lambda text: not has_controls(text), "must not contain control characters")
 NamespaceName = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME), Printable,
-    must(lambda text: "*" not in text, "must have no asterisk"),
+    must(lambda text: "*" not in text, "must not contain an asterisk"),
 ]  # fmt: skip
 Key = Annotated[str, Field(min_length=1, max_length=MAX_NAME), Printable]
 Tag = Annotated[
     str, Field(min_length=1, max_length=MAX_TAG), Printable,
-    must(lambda text: "," not in text, "must have no comma"),
+    must(lambda text: "," not in text, "must not contain a comma"),
 ]  # fmt: skip
 Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
 Label = Annotated[str, Field(min_length=1, max_length=LONGEST_AGENT), Printable]
 Agent = Annotated[
-    AgentId, AfterValidator(faulty(agent_id, prefix="is none: ")),
+    AgentId, AfterValidator(faulty(agent_id, prefix="is invalid: ")),
     Field(json_schema_extra={"minLength": 1, "maxLength": LONGEST_AGENT}),
 ]  # fmt: skip
 Curator = Annotated[str, Field(max_length=MAX_NAME), Printable]
@@ -223,7 +223,7 @@ _NEW = {"namespace": TypeAdapter[str](NamespaceName), "key": TypeAdapter[str](Ke
 
 
 class Nested(BaseModel):
-    """A part of a body, of which `null` is absent, too."""
+    """A part of a body in which `null` means absent."""
 
     @pydantic.model_validator(mode="before")
     @classmethod
@@ -236,7 +236,7 @@ def instant_if_any(text: str | None) -> datetime | None:
 
 
 def require_names(**names: str) -> None:
-    """Raise BadFields for a namespace, or a key, that can be none."""
+    """Raise BadFields for an invalid namespace or key."""
     faults = []
     for name, text in names.items():
         try:
@@ -247,10 +247,10 @@ def require_names(**names: str) -> None:
         raise BadFields(faults)
 
 
-# Who asks, and for what.
+# The calling agent, and the names, ids and numbers in a request.
 
-_ASKING = f"{__package__}.asking"  # in the scope of a request: a caller, and its agent
-NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # what follows are names
+_IDENTITY = f"{__package__}.identity"  # the key of (caller, agent) in a request's scope
+NAMES = re.compile(rb"/namespaces/|/agents/[^/]*/memory/")  # only names follow in the path
 _MATCH = re.compile(r'(?:W/)?"(\d{1,18})"|(\d{1,18})', re.ASCII)
 _IN_PATH = re.compile(r"{(\w+)")
 CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a client chooses
@@ -262,16 +262,16 @@ class VersionRequired(Refusal):
     code = "version_required"
 
     def __init__(self) -> None:
-        super().__init__("The header If-Match must say which version is to be changed.")
+        super().__init__("The header If-Match must name the version to change.")
 
 
 def require_agent(request: Request, caller: Caller) -> AgentId:
-    """The agent that asks; Denied or Invalid if the caller may not ask as it.
+    """Return the calling agent; raise Denied or Invalid if the caller may not act as it.
 
-    A path is cut before its escapes are read: an escaped slash is no cut.
+    The path is split before it is unescaped. NoPath for an escaped slash before the names.
     """
-    known = request.scope.get(_ASKING)
-    if known is not None and known[0] is caller:  # by what the keys said before the body
+    known = request.scope.get(_IDENTITY)
+    if known is not None and known[0] is caller:  # checked before the body was read
         return cast(AgentId, known[1])
     raw: bytes = request.scope["raw_path"]
     if b"%" in raw:
@@ -279,43 +279,43 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
         if b"%2f" in raw[: names.end() if names else None].lower():
             raise NoPath
     agent = asking(caller, request.headers.get(AGENT, "").strip())
-    request.scope[_ASKING] = caller, agent
+    request.scope[_IDENTITY] = caller, agent
     return agent
 
 
 def require(request: Request, caller: Caller) -> None:
-    """Refuse a caller that speaks for no agent; the span names the agent that asks."""
+    """Refuse a caller that may not act as the agent; add the agent to the span."""
     annotate({"memory.agent.id": require_agent(request, caller)})
 
 
-def whose(request: Request) -> tuple[Caller, Viewer]:
-    """The caller and the viewer, by what the keys say now."""
+def identify(request: Request) -> tuple[Caller, Viewer]:
+    """Return the caller and the viewer, by the current keys."""
     caller = current_caller(request)
     agent = require_agent(request, caller)
     return caller, Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
 
 
-async def writer(request: Request, of: Bodies = BODIES) -> tuple[Caller, Viewer]:
-    """The same once the body was read, under the request's idempotency key if it has one."""
+async def identify_writer(request: Request, of: Bodies = BODIES) -> tuple[Caller, Viewer]:
+    """Return the caller and the viewer of a write, with any idempotency key of the request."""
     has_key = any(name in request.headers for name in bodies.KEY_HEADERS)
     if has_key and admission(request).body_digest is None:
         await bodies.whole_body(request, of.limit)
-    caller, viewer = whose(request)
+    caller, viewer = identify(request)
     if has_key:
         await bodies.read_key(request, limit=of.limit, holder=viewer.agent)
         caller = replace(caller, request=admission(request).idempotency)
     return caller, viewer
 
 
-def own(request: Request) -> tuple[Caller, Viewer]:
-    """Who asks for its own memory; Denied for another agent's."""
-    caller, viewer = whose(request)
+def identify_owner(request: Request) -> tuple[Caller, Viewer]:
+    """Return the caller and the viewer; raise Denied if the path names another agent."""
+    caller, viewer = identify(request)
     require_own(agent_in_path(request), viewer)
     return caller, viewer
 
 
 def require_own(agent: AgentId, viewer: Viewer) -> None:
-    """Raise Denied for an agent that is not the one who asks."""
+    """Raise Denied unless `agent` is the calling agent."""
     if agent != viewer.agent:
         raise Denied(access.NOT_YOUR_AGENT)
 
@@ -325,7 +325,7 @@ def agent_in_path(request: Request) -> AgentId:
 
 
 def names_in_path(request: Request, number: int) -> list[str]:
-    """The last parts of a path, which are names; an escaped slash belongs to a name."""
+    """Return the names at the end of a path; an escaped slash belongs to a name."""
     raw: bytes = request.scope["raw_path"]
     match = NAMES.search(raw)
     parts = raw[match.end() :].split(b"/") if match else []
@@ -338,7 +338,7 @@ def names_in_path(request: Request, number: int) -> list[str]:
 
 
 def id_in_path(request: Request, name: str) -> str:
-    """The id that the path names; NotFound for what nothing can have as one."""
+    """Return the id in the path; raise NotFound for a malformed one."""
     id_: str = request.path_params[name]
     if name == "entry_id":
         return known_uid(ENTRY, id_, NO_ENTRY)
@@ -352,7 +352,7 @@ def intent_id(request: Request) -> IntentId:
 
 
 def version(request: Request, *, is_required: bool = False) -> int | None:
-    """The version that If-Match names; VersionRequired without a header that is required."""
+    """Return the version in If-Match; raise VersionRequired if a required header is missing."""
     header = request.headers.get("if-match", "").strip()
     if not header:
         if is_required:
@@ -374,14 +374,14 @@ def number(request: Request, name: str, least: int) -> int | None:
     return read
 
 
-def limited(request: Request, default: int = PAGE_ROWS, most: int = MOST_PAGE_ROWS) -> int:
-    """The `limit`."""
+def limited(request: Request, default: int = PAGE_ROWS, most: int = MAX_PAGE_ROWS) -> int:
+    """Return the `limit`, capped at `most`."""
     limit = number(request, "limit", 1)
     return min(default if limit is None else limit, most)
 
 
 def page(request: Request) -> tuple[int, int]:
-    """The `limit`, at most 1,000, and the `offset`."""
+    """Return the `limit`, capped at 1,000, and the `offset`."""
     return limited(request), number(request, "offset", 0) or 0
 
 
@@ -395,52 +395,52 @@ def instant_in(
     return at
 
 
-# Lists, read as they are taken.
+# Lists, read in portions while they are sent.
 
-Asking = Callable[[], tuple[Caller, Viewer]]
-Left = Sequence[tuple[Any, int]]
-"""The rows of a list that were not read yet, with their bytes."""
+Identify = Callable[[], tuple[Caller, Viewer]]
+Ids = Sequence[tuple[Any, int]]
+"""The ids of rows that a list reads later, with the sizes of their values in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing(Generic[T]):
-    """What is listed, read as it is taken; and how many there are in all."""
+    """The rows of a list, read in portions while they are sent."""
 
-    total: int
-    count: int  # that were there when it was begun
-    is_whole: bool  # whether one portion has them all
+    total: int  # of all pages
+    count: int  # rows of this page when the list began
+    is_whole: bool  # whether the first portion has all rows
     portions: AsyncIterator[Sequence[T]]
 
 
 async def listing(
-    engine: Engine, first_asking: tuple[Caller, Viewer], asking: Asking,
-    ids: Callable[[Transaction, Viewer], tuple[Left, int | None]],
+    engine: Engine, identity: tuple[Caller, Viewer], identify: Identify,
+    ids: Callable[[Transaction, Viewer], tuple[Ids, int | None]],
     some: Callable[[Transaction, Viewer, list[Any]], Sequence[T]],
     on_read: Callable[[Caller, Viewer, datetime, Sequence[T]], None] = noop,
 ) -> Listing[T]:  # fmt: skip
-    """What `ids` selects, with its total if that is more, read by `some` portion by portion.
+    """Return the rows that `ids` selects, with a total if it counts one, read by `some`.
 
-    Access is checked again before each but the first. What was read goes to `on_read`.
+    Access is checked again before each later portion; `on_read` gets the rows of each portion.
     """
 
-    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Left, datetime, int | None]:
+    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Ids, datetime, int | None]:
         left, total = ids(tx, viewer)
         return *go_on(tx, viewer, left), total
 
-    def go_on(tx: Transaction, viewer: Viewer, left: Left) -> tuple[Sequence[T], Left, datetime]:
-        these, left = portion(left)
-        return some(tx, viewer, these), left, tx.now
+    def go_on(tx: Transaction, viewer: Viewer, left: Ids) -> tuple[Sequence[T], Ids, datetime]:
+        chosen, left = portion(left)
+        return some(tx, viewer, chosen), left, tx.now
 
     async def portions() -> AsyncIterator[Sequence[T]]:
         rows, left = first, others
         yield rows
         while left:
-            caller, viewer = asking()
+            caller, viewer = identify()
             rows, left, now = await engine.read(caller, go_on, viewer, left)
             on_read(caller, viewer, now, rows)
             yield rows
 
-    caller, viewer = first_asking
+    caller, viewer = identity
     caller.require(Role.READER)
     first, others, now, total = await engine.read(caller, begin, viewer)
     on_read(caller, viewer, now, first)
@@ -449,9 +449,9 @@ async def listing(
     return Listing(total=whole, count=number, is_whole=not others, portions=portions())
 
 
-def portion(left: Left) -> tuple[list[Any], Left]:
-    """As many of what is left, with its bytes, as one read holds; always one, if there is one."""
-    some = fitting(left, AT_ONCE, itemgetter(1))
+def portion(left: Ids) -> tuple[list[Any], Ids]:
+    """Split off the ids that one read returns: at least one, if any are left."""
+    some = fitting(left, PORTION, itemgetter(1))
     return [id_ for id_, _ in some], left[len(some) :]
 
 
@@ -459,7 +459,7 @@ async def streamed(
     rows: Listing[Any], before: bytes = b"[", after: bytes = b"]",
     headers: Mapping[str, str] = NONE,
 ) -> Response:  # fmt: skip
-    """A list of records in one piece, or in several if its values are large."""
+    """Return the response with a list of records, in several pieces if its values are large."""
     annotate({"memory.result_count": rows.count})
 
     async def pieces() -> AsyncIterator[bytes]:
@@ -478,7 +478,7 @@ async def streamed(
 
 
 def answered(done: FullRecord | Written[Any], status: int = 200) -> Response:
-    """A record, or what a write has made of it; with its version as a tag if it has that."""
+    """Return the response with a record, or a write's result; a tagged one with its ETag."""
     record: Any = done.value if isinstance(done, Written) else done
     annotate(lambda: record.attributes)
     redacted = done.redacted if isinstance(done, Written) else 0
@@ -492,13 +492,13 @@ def answered(done: FullRecord | Written[Any], status: int = 200) -> Response:
 
 
 def require_future(at: datetime | None, now: datetime) -> None:
-    """Raise BadFields for an end that has passed."""
+    """Raise BadFields for an expiry that has passed."""
     if at is not None and at <= now:
         raise BadFields([("expires_at", "must be in the future")])
 
 
 class Stale(Conflict):
-    """The stored state is not the expected one; the answer has it (§3.2)."""
+    """The stored state, which the response contains, is not the expected one (§3.2)."""
 
     code = "stale"
 
@@ -508,7 +508,7 @@ class Stale(Conflict):
 
 
 class OverCapacity(Conflict):
-    """As much as there may be is there (§9.4)."""
+    """A capacity is reached (§9.4)."""
 
     code = "over_capacity"
 
@@ -517,8 +517,8 @@ class OverCapacity(Conflict):
         self.limit, self.count, self.most = limit, number, most
 
 
-class AlreadyThere(Conflict):
-    """What was to be made under an id of the client's is there."""
+class AlreadyExists(Conflict):
+    """The id that the client chose for a new object is taken."""
 
     code = "already_exists"
 
@@ -526,14 +526,14 @@ class AlreadyThere(Conflict):
         super().__init__("This id is already taken.")
 
 
-# What OpenAPI says of operations.
+# Operations, with their parameters and headers in OpenAPI.
 
-MATCH = Parameter(name="If-Match", help='The version that it must have, such as "3".')
+MATCH = Parameter(name="If-Match", help='The expected version, such as "3".')
 MUST_MATCH = replace(MATCH, required=True)
-TAG = {"ETag": "The version, as If-Match takes it."}
+TAG = {"ETag": "The version, in the form for If-Match."}
 LIMIT = Parameter(
     name="limit", kind="count", is_row_count=True,
-    help=f"Maximum number of results (default 100, at most {MOST_PAGE_ROWS:,}).",
+    help=f"Maximum number of results (default 100, at most {MAX_PAGE_ROWS:,}).",
 )  # fmt: skip
 PAGE = (
     LIMIT,
@@ -545,10 +545,10 @@ def op(
     method: str, path: str, name: str, summary: str, work: Callable[..., Awaitable[Any]],
     answer: type[BaseModel], *, nulls: bool = False, **more: Any,
 ) -> Operation:  # fmt: skip
-    """An operation whose `work` gets the caller, the viewer, and what the request has.
+    """Declare an operation whose `work` gets the caller, the viewer, and the request's arguments.
 
-    That is, in this order, the ids in its path, its body, and the version of If-Match. A request
-    is refused first for that version, then for its body, then for who sends it.
+    These are the ids in the path, the body, and the version of If-Match, in this order. They are
+    checked in another order: the version, the body, the caller, the ids.
     """
     ids = [it for it in _IN_PATH.findall(path) if it in UNKNOWN]
     body, match = more.get("body"), next(iter(more.get("sends", ())), None)
@@ -556,8 +556,8 @@ def op(
     async def handle(request: Request) -> Response:
         at = [] if match is None else [version(request, is_required=match.required)]
         fields = [] if body is None else [await BODIES.read(request, body, nulls=nulls)]
-        caller, viewer = whose(request) if method == "GET" else await writer(request)
-        # Of several ids the last one is refused first.
+        caller, viewer = identify(request) if method == "GET" else await identify_writer(request)
+        # Of several malformed ids, the last one is refused.
         named = [id_in_path(request, it) for it in reversed(ids)][::-1]
         done = await work(caller, viewer, *named, *fields, *at)
         return done if isinstance(done, Response) else answered(done, more.get("status", 200))
@@ -566,7 +566,7 @@ def op(
 
 
 def reading(engine: Engine, work: Callable[..., T]) -> Callable[..., Awaitable[T]]:
-    """The work of an operation that reads in a transaction."""
+    """Return the work of an operation: `work` in a read transaction."""
     return lambda caller, viewer, *ids: engine.read(caller, work, viewer, *ids)
 
 
@@ -574,7 +574,7 @@ def route(
     method: str, path: str, name: str, summary: str,
     handler: Callable[[Request], Awaitable[Response]], answer: type[BaseModel], **more: Any,
 ) -> Operation:  # fmt: skip
-    """An operation: a reader's if it is safe, else a writer's, which takes an idempotency key."""
+    """Declare an operation: a GET for readers, others for writers, with idempotency keys."""
     is_write, is_one = method != "GET", not more.get("is_list")
     role = Role.WRITER if is_write else Role.READER
     headers = {

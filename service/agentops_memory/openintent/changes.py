@@ -1,6 +1,6 @@
 """Changes of entries, each in one transaction with its event: create, amend, delete, in batches.
 
-And what an entry is bound to, and what holds of it then (RFC-0015 §2.1, §6.5, §6.6, §9.4).
+Also bindings to tasks and intents, and the resulting limits (RFC-0015 §2.1, §6.5, §6.6, §9.4).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +24,7 @@ from ..memory.table import Sql
 from . import drafts, entries, events, intents
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, OverCapacity, Stale, instant_if_any, kilobytes
-from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, end_of
+from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, expiry_of
 from .entries import BOUND, ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
 from .events import OF_TASK, add_receipt, expire, note, remove
 from .intents import standing
@@ -32,34 +32,34 @@ from .tasks import MemoryPolicy, Task, TaskFinished, bound_to, task_with, visibl
 
 P = ParamSpec("P")
 
-KB = 1024  # of `max_total_size_kb` (§6.5)
-DEFAULT_SIZE = 16 * KB  # KB of working memory where no policy says how much
-AT_LEAST = 100  # entries that a deletion reads at once
-MOST_EVICTED = 100  # in one transaction: a capacity that was lowered is reached step by step
+KB = 1024  # bytes; the unit of `max_total_size_kb` (§6.5)
+DEFAULT_SIZE = 16 * KB  # KB of working memory without a policy
+AT_LEAST = 100  # minimum number of entries that a deletion reads at once
+MAX_EVICTED = 100  # in one transaction: a lowered capacity is reached step by step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What a write leaves, and how many entries were evicted for it."""
+    """The entries after a write, and how many others were evicted for it."""
 
     entries: tuple[AgentEntry, ...]
     evicted: int = 0
-    is_new: bool = True  # whether a single one was made
+    is_new: bool = True  # for a single entry: whether it was created
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """How much there may be, and what may be removed for it."""
+    """Capacities, and which entries may be evicted for new ones."""
 
     capacities: Capacities
-    but: Sequence[MemoryId] = ()
-    most_evicted: int = MOST_EVICTED
+    but: Sequence[MemoryId] = ()  # memories that are not evicted
+    most_evicted: int = MAX_EVICTED
 
 
 def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
-    """Make an entry at a free place; episodic ones make room for it."""
+    """Create an entry at a free key; a full episodic memory evicts others."""
     key, end = body.entry_key(viewer), instant_if_any(body.expires_at)
-    ends_at = end_of(body.ttl, end, tx.now)
+    ends_at = expiry_of(body.ttl, end, tx.now)
     require_write(tx, key, viewer)
     named = Labels(task=body.scope.task_id, intent=body.scope.intent_id)
     scope = bound(tx, viewer, key, named)
@@ -72,12 +72,12 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
         namespace=key.namespace, key=key.key, value=body.value, memory_type=key.tier,
         scope=scope, created_by=viewer.agent, version=1, created_at=tx.now, updated_at=tx.now,
         expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
-        **body.values_of(drafts.OWN),
+        **body.values_of(drafts.CONVERSIONS),
     )  # fmt: skip
-    # The words of one agent's tier are one place to search.
-    beside = ("tier", "agent") if key.owner is not None else ()
+    # All spaces in a tier of one agent share an area of the index.
+    grouped_by = ("tier", "agent") if key.owner is not None else ()
     kind = SpaceKind(key.tier.value)
-    space = tx[SpaceTable].named(kind, "agent_spaces", key.named, beside)
+    space = tx[SpaceTable].named(kind, "agent_spaces", key.named, grouped_by)
     stored = created(tx, _memory(entry, space))
     entry = entry.model_copy(update={"memory": stored.id})
     tx[Sql].insert(
@@ -99,7 +99,7 @@ def amend(
 
 
 def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
-    """Let an entry at the place have this value and this ttl, regardless of its last writer."""
+    """Set the value and the ttl of the entry at a key, whatever its version, or create it."""
     existing = live_entry_at(tx, body.entry_key(viewer))
     if existing is None:
         return create(tx, viewer, body, room)
@@ -110,13 +110,13 @@ def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Ou
 
 
 def live_entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
-    """The entry at a place, unless it has ended."""
+    """Return the entry at a key, unless it has ended or expired."""
     entry = entries.entry_at(tx, key)
     return entry if entry is not None and entry.is_live(tx.now) else None
 
 
 def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
-    """Take secrets out of what an entry says; its namespace and its key stay as they are."""
+    """Remove secrets from an entry's fields, except from its namespace and its key."""
     values: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
     if not entry.is_lost:
         values["value"] = entry.value
@@ -137,20 +137,20 @@ def delete(tx: Transaction, viewer: Viewer, entry: AgentEntryId, version: int | 
 def write_batch(
     tx: Transaction, viewer: Viewer, items: Sequence[AgentBatchItem], room: Room
 ) -> Outcome:
-    """All of them in order; AtItem for the first that is refused."""
+    """Write all items in order; raise AtItem for the first that is refused."""
     written: list[AgentEntry] = []
     evicted = 0
     for number, item in enumerate(items):
         but = [it.memory for it in written]
-        left = replace(room, but=but, most_evicted=MOST_EVICTED - evicted)
+        left = replace(room, but=but, most_evicted=MAX_EVICTED - evicted)
         try:
             done = _write(tx, viewer, item, left)
         except Refusal as refusal:
             raise AtItem(number, refusal) from refusal
         written.extend(done.entries)
         evicted += done.evicted
-    now = {it.id: it for it in written}  # one may have been changed after it was made
-    return Outcome(entries=tuple(now[it.id] for it in written), evicted=evicted)
+    latest = {it.id: it for it in written}  # an item may change the entry of an earlier one
+    return Outcome(entries=tuple(latest[it.id] for it in written), evicted=evicted)
 
 
 def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) -> Outcome:
@@ -165,9 +165,9 @@ def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) ->
 def delete_batch(
     tx: Transaction, viewer: Viewer, filter_: AgentFilter, most: int
 ) -> tuple[int, bool]:
-    """Delete what the agent may write of what a filter matches, newest first.
+    """Delete matching entries that the agent may write, newest first.
 
-    How many have gone, and whether there are more.
+    Returns how many were deleted, and whether there are more.
     """
     matches = list(islice(_deletable(tx, viewer, filter_, max(most + 1, AT_LEAST)), most + 1))
     for entry in matches[:most]:
@@ -178,9 +178,9 @@ def delete_batch(
 def _deletable(
     tx: Transaction, viewer: Viewer, filter_: AgentFilter, at_once: int
 ) -> Iterator[AgentEntry]:
-    """What a filter matches that may be changed; what guardrails keep is passed over.
+    """Yield matching entries that may be changed, except those that guardrails protect.
 
-    Guardrails are checked once per intent: they may concern any number of entries.
+    Guardrails are checked once per intent, tier and namespace, as many entries may share them.
     """
     offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
     while sized := entries.ids_of(tx, filter_, sight.writable(viewer), at_once, offset):
@@ -194,34 +194,34 @@ def _deletable(
         offset += len(sized)
 
 
-def _kept(outcome: Outcome) -> Outcome:
-    """An outcome without the values that are sealed."""
+def _without_sealed(outcome: Outcome) -> Outcome:
+    """Return an outcome without sealed values, to be stored for replays."""
     plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.entries)
     return replace(outcome, entries=tuple(plain))
 
 
-def _repeated(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
-    """The outcome again, sealed values as they are now; NotFound for what may not be read now."""
-    now = [(it, entries.known(tx, it.id, viewer)) for it in first.entries]
-    return replace(first, entries=tuple(it if it.is_sealed else then for then, it in now))
+def _replayed(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
+    """Return a stored outcome with current sealed values, or raise NotFound if unreadable now."""
+    pairs = [(it, entries.known(tx, it.id, viewer)) for it in first.entries]
+    return replace(first, entries=tuple(now if now.is_sealed else then for then, now in pairs))
 
 
 def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
-    """Work whose repetition returns what its agent may see."""
+    """Make work idempotent: a replay returns entries that the agent may still see."""
     return once(
-        work, on_repeat=_repeated, kept=_kept,
+        work, on_repeat=_replayed, kept=_without_sealed,
         about=lambda it: [entry.memory for entry in it.entries],
         status=None if work is not put else lambda it: 201 if it.is_new else 200,
     )  # fmt: skip
 
 
-# What the operations run: each request once.
+# The idempotent forms of these functions.
 CREATE, PUT, AMEND, WRITE_BATCH = _once(create), _once(put), _once(amend), _once(write_batch)
 DELETE, DELETE_BATCH = once(delete), once(delete_batch)
 
 
 def require_write(tx: Transaction, key: EntryKey, viewer: Viewer) -> None:
-    """Refuse with Denied who may not write at a place."""
+    """Raise Denied if the viewer may not write at a key."""
     if key.owner is not None:
         if key.owner != viewer.agent:
             raise Denied("An agent may write only its own memory.")
@@ -230,10 +230,10 @@ def require_write(tx: Transaction, key: EntryKey, viewer: Viewer) -> None:
 
 
 def make_room(tx: Transaction, key: EntryKey, scope: Labels, size: int, room: Room) -> int:
-    """Let a new entry fit; how many others were evicted for it.
+    """Make room for a new entry; return how many others were evicted for it.
 
-    Episodic ones make room, those that have expired first; of working ones there is an end.
-    OverCapacity, with nothing changed, where none may go.
+    Episodic entries are evicted, after all expired ones are removed; working ones never are.
+    Raises OverCapacity, without changes, if no entry may be evicted.
     """
     require_room(tx)
     if key.owner is None:
@@ -263,11 +263,11 @@ def _evict(
     tx: Transaction, agent: AgentId, limit: tuple[str, int, int], room: Room, evicted: int,
     intent: IntentId | None = None,
 ) -> int:  # fmt: skip
-    """Bring those of an agent, in all or bound to an intent, below a limit; how many have gone."""
+    """Evict an agent's entries, or those bound to an intent, until one fits; return how many."""
     _, number, most = limit
     over = max(0, min(number + 1 - most, room.most_evicted - evicted))
     if over > 0:
-        for gone in entries.expired(tx, MOST_EVICTED, agent=agent):
+        for gone in entries.expired(tx, MAX_EVICTED, agent=agent):
             expire(tx, gone)
     for _ in range(over):
         victim = entries.victim(tx, agent, room.but, intent)
@@ -278,13 +278,13 @@ def _evict(
 
 
 def _make_key_free(tx: Transaction, key: EntryKey) -> None:
-    """Raise Stale while a live entry is there; of one that has ended the row goes."""
+    """Raise Stale if a live entry has the key; remove the row of an ended one."""
     existing = entries.entry_at(tx, key)
     if existing is None:
         return
     if existing.is_live(tx.now):
         raise Stale("There is already an entry at this key.", existing)
-    if pending := events.holding(tx, existing) if existing.has_ended else None:
+    if pending := events.pending_archive_of(tx, existing) if existing.has_ended else None:
         events.settle(tx, pending)
     else:
         expire(tx, existing)
@@ -294,10 +294,10 @@ def _amend(
     tx: Transaction, before: AgentEntry, viewer: Viewer, change: AgentChangeBody, version: int,
     room: Room | None,
 ) -> AgentEntry:  # fmt: skip
-    """The entry as it is left; without room, where secrets are taken out, nothing limits it."""
+    """Change an entry and return it; without `room`, to remove secrets, limits do not apply."""
     after = _planned(tx, before, viewer, change, version, room)
     revised(tx, _memory(before), _memory(after), has_new_text=False)
-    # A column that is set, though it stays, has its indexes rewritten.
+    # Only changed columns: setting a column rewrites its indexes even if the value stays.
     row = ENTRY.values(after, "a.", before)
     if not after.is_lost and (before.is_lost or after.size != before.size):
         row["size"] = after.size
@@ -305,11 +305,11 @@ def _amend(
         row["accessed_at"] = micros(tx.now)
     if row:
         tx[Sql].update("agent_memories", "memory_id", {"memory_id": after.memory, **row})
-    if after.is_sealed and not after.is_lost:  # what nothing opens now waits for its key
+    if after.is_sealed and not after.is_lost:  # a lost value stays sealed as it is
         tx[SealTable].put(after.memory, after.entry_key, after.value)
     elif before.is_sealed and not after.is_sealed:
         tx[SealTable].remove(after.memory)
-    if after.is_sealed and not before.is_sealed:  # the plain bytes go as of a deletion
+    if after.is_sealed and not before.is_sealed:  # the plain bytes are erased as after a deletion
         tx[MemoryTable].must_scrub(before.memory)
         add_receipt(tx)
     note(tx, EventType.UPDATED, after, viewer, before=before)
@@ -320,7 +320,7 @@ def _planned(
     tx: Transaction, before: AgentEntry, viewer: Viewer, change: AgentChangeBody, version: int,
     room: Room | None,
 ) -> AgentEntry:  # fmt: skip
-    """What a change leaves of an entry, or its refusal."""
+    """Return the entry after a change, or raise the refusal."""
     change.require_same(before)
     key, scope = before.entry_key, before.scope
     require_write(tx, key, viewer)
@@ -333,11 +333,11 @@ def _planned(
     fields |= {"version": before.version + 1, "updated_at": changed_at(tx, before.updated_at)}
     after = before.model_copy(update=fields)
     if before.is_lost and change.value is None and not after.is_sealed:
-        raise KeyLost  # it would have to be opened
+        raise KeyLost  # it cannot be stored plain without its value
     if after.ttl == TASK_LIFETIME and scope.task is None:
         raise BadFields([("ttl", f"{TASK_LIFETIME} needs scope.task_id")])
-    lost_its_end = before.expires_at is not None and after.expires_at is None
-    if lost_its_end or after.ttl != before.ttl:
+    lost_expiry = before.expires_at is not None and after.expires_at is None
+    if lost_expiry or after.ttl != before.ttl:
         require_unfinished(tx, key.tier, scope, after.ttl)
     if room is not None and key.owner is not None and key.tier is Tier.WORKING:
         growth = after.size - before.size
@@ -346,7 +346,7 @@ def _planned(
 
 
 def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
-    """The memory that an entry is: who changes one need not read it for that."""
+    """Return the memory of an entry, without reading it; changes need no `space`."""
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
@@ -360,14 +360,14 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     )  # fmt: skip
 
 
-# What an entry is bound to.
+# Bindings to tasks and intents, and the limits that follow.
 
 
 def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Labels:
-    """The labels of a new entry, bound to what they name if the agent may see it.
+    """Return the labels of a new entry, bound to their task or intent if the agent sees it.
 
-    Otherwise they are labels, and the agent is not told which. Denied for working memory of
-    a task of which it is not the agent; BadFields for another intent than the task's.
+    Otherwise they stay plain labels, and the agent cannot tell the difference. Raises Denied for
+    working memory of another agent's task; BadFields for an intent that is not the task's.
     """
     if labels.task is None and labels.intent is None:
         return labels
@@ -386,35 +386,35 @@ def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Lab
 
 
 def require_unfinished(tx: Transaction, tier: Tier, labels: Labels, ttl: str | None) -> None:
-    """Raise TaskFinished for what would live as long as a task that is finished."""
+    """Raise TaskFinished for an entry that would live as long as a finished task."""
     task = task_of(tx, labels)
     if task and task.status.is_final and (tier is Tier.WORKING or ttl == TASK_LIFETIME):
         raise TaskFinished
 
 
 def task_of(tx: Transaction, labels: Labels) -> Task | None:
-    """The task that is bound to; None once it was forgotten, too."""
+    """Return the task that labels are bound to; None without one, or once it is removed."""
     if labels.binding is not Binding.TASK or labels.task is None:
         return None
     return task_with(tx, TaskId(labels.task))
 
 
 def guardrails(tx: Transaction, labels: Labels) -> list[sight.Guardrails]:
-    """Those that bound what is bound to an intent: of all who coordinate it now."""
+    """Return the guardrails of the intent that labels are bound to."""
     if labels.binding is Binding.NONE or labels.intent is None:
         return []
     return intents.guardrails(tx, IntentId(labels.intent))
 
 
 def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:
-    """Whether guardrails let an entry be changed: they are about semantic ones."""
+    """Return whether guardrails allow a change; they restrict semantic entries only."""
     if key.tier is not Tier.SEMANTIC:
         return True
     return all(it.allows(key.namespace) for it in guardrails(tx, labels))
 
 
 def require_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> None:
-    """Refuse with Denied what guardrails keep from being changed."""
+    """Raise Denied if guardrails forbid a change of an entry."""
     if not is_allowed(tx, key, labels):
         raise Denied("A coordinator of the intent does not allow this namespace.")
 
@@ -423,18 +423,18 @@ def require_working_room(
     tx: Transaction, agent: AgentId, labels: Labels, capacities: Capacities, more: int, *,
     is_new: bool = True,
 ) -> None:  # fmt: skip
-    """Refuse with OverCapacity a working entry that is new, or grows, by so many bytes."""
+    """Raise OverCapacity if a working entry, new or grown by `more` bytes, does not fit."""
     if not is_new and more <= 0:
         return
     task, most_size = task_of(tx, labels), DEFAULT_SIZE
     limits = [("working_capacity", capacities.working)]
-    if task is None:  # those of an agent that are of no task; else those of all agents
+    if task is None:  # the agent's entries without a task; else all entries of the task
         which = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
-        of: dict[str, object] = {"agent": agent}
+        values: dict[str, object] = {"agent": agent}
         number = entries.number_of(tx, Tier.WORKING, agent)
     else:
-        which, of = OF_TASK, {"task": task.id, "attempt": task.attempt}
-        number = entries.measured(tx, "count(*)", which, **of)
+        which, values = OF_TASK, {"task": task.id, "attempt": task.attempt}
+        number = entries.measured(tx, "count(*)", which, **values)
         policy = task.memory_policy or MemoryPolicy()
         if policy.max_entries is not None:
             limits = [("max_entries", policy.max_entries)]
@@ -446,8 +446,8 @@ def require_working_room(
     name, most = min(limits, key=lambda it: it[1])
     if is_new and number >= most:
         raise OverCapacity(name, number, most)
-    if (number + 1) * MAX_VALUE <= most_size * KB:  # however long they are
+    if (number + 1) * MAX_VALUE <= most_size * KB:  # they fit, however long they are
         return
-    size = entries.measured(tx, sight.sum_of("a.size"), which, **of)
+    size = entries.measured(tx, sight.sum_of("a.size"), which, **values)
     if size + more > most_size * KB:
         raise OverCapacity("max_total_size_kb", kilobytes(size), most_size, "Kilobytes")

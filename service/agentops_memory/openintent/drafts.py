@@ -1,4 +1,4 @@
-"""What is to be written of an entry: bodies, which the rules take as they are (RFC-0015 §1)."""
+"""Bodies of requests that create or change entries; `changes` takes them as they are (§1)."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,12 +17,12 @@ from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
 from .entries import AgentEntry, EntryKey, clean_tags, names_of
 
-B = TypeVar("B", bound="OwnBody")
+B = TypeVar("B", bound="EntryFields")
 
-MAX_BATCH = 100  # entries
+MAX_BATCH = 100  # entries of a batch
 TASK_LIFETIME = "task_lifetime"
 DURATION = "duration:"
-LONGEST = timedelta(days=36_500)
+MAX_TTL = timedelta(days=36_500)
 YEAR, MONTH = 365, 30  # days
 _DAY = 86_400  # seconds
 
@@ -36,9 +36,9 @@ _PARTS = re.compile(
 
 
 def lifetime(ttl: str) -> timedelta:
-    """How long a ttl that is a duration lasts; Invalid for what is none, or nothing, or too long.
+    """Return the length of a ttl that is a duration; raise Invalid if it is malformed.
 
-    A year has 365 days, a month 30.
+    A year has 365 days, a month 30. The length must be above 0, and at most 36,500 days.
     """
     match = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
     parts = {name: text for name, text in match.groupdict().items() if text} if match else {}
@@ -50,13 +50,13 @@ def lifetime(ttl: str) -> timedelta:
         lasts = timedelta(days=days) + timedelta(**number)
     except OverflowError:
         lasts = timedelta.max
-    if not timedelta() < lasts <= LONGEST:
+    if not timedelta() < lasts <= MAX_TTL:
         raise Invalid("ttl must be longer than 0, and at most 100 years.")
     return lasts
 
 
-def end_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
-    """The end that was set, else what the ttl comes to; BadFields for one that has passed."""
+def expiry_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
+    """Return the expiry that was set, else the ttl's; raise BadFields if it has passed."""
     api.require_future(expires_at, now)
     if expires_at is not None or ttl is None or ttl == TASK_LIFETIME:
         return expires_at
@@ -73,7 +73,7 @@ Ttl = Annotated[
     str, AfterValidator(_ttl),
     Field(json_schema_extra={"pattern": f"^({TASK_LIFETIME}$|{DURATION}P)"}),
 ]  # fmt: skip
-Value = Annotated[  # read as the compact text that is stored
+Value = Annotated[  # parsed to the compact JSON that is stored
     Any, AfterValidator(value_of),
     Field(json_schema_extra={
         "type": "object", "description": "At most 65,536 bytes of compact JSON.",
@@ -83,48 +83,48 @@ Value = Annotated[  # read as the compact text that is stored
 TierName = Literal["working", "episodic", "semantic"]
 PriorityName = Literal["low", "normal", "high"]
 SensitivityName = Literal["public", "internal", "confidential", "restricted"]
-# What bodies say of an entry beside its place, its value and its end, and what that becomes.
-OWN: Mapping[str, Callable[[Any], object]] = {
+# Fields of bodies besides key, value and expiry; each with its conversion to the entry's field.
+CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
     "tags": lambda tags: tuple(dict.fromkeys(tags)), "pinned": bool,
     "priority": lambda name: Priority[name.upper()], "sensitivity": Sensitivity,
     "curated_by": str, "ttl": str,
 }  # fmt: skip
-NULLABLE = {"sensitivity", "curated_by", "ttl"}  # which `null` takes away
+NULLABLE = {"sensitivity", "curated_by", "ttl"}  # fields that `null` removes
 EXAMPLE = {
     "agent_id": "example-agent", "namespace": "example", "key": "another", "value": {},
     "memory_type": "episodic",
 }  # fmt: skip
 
 
-class OwnBody(BaseModel):
-    """What a body says of an entry itself."""
+class EntryFields(BaseModel):
+    """The base of bodies with fields of an entry."""
 
     model_config = BODY_CONFIG
 
     def values_of(self, names: Iterable[str]) -> dict[str, Any]:
-        """The fields of an entry by these names, each as the entry has it."""
+        """Return these fields, converted to the types of an entry's fields."""
         values = {name: getattr(self, name) for name in names}
-        return {name: it if it is None else OWN[name](it) for name, it in values.items()}
+        return {name: it if it is None else CONVERSIONS[name](it) for name, it in values.items()}
 
 
 class ScopeBody(BaseModel):
-    """What an entry is bound to, or labelled with."""
+    """The task and the intent that an entry is bound to, or labeled with."""
 
     model_config = BODY_CONFIG
     task_id: Label | None = None
     intent_id: Label | None = None
 
     def __deepcopy__(self, _: object = None) -> "ScopeBody":
-        return self  # the default of each new entry, which nobody changes
+        return self  # the shared default, which is never changed
 
     def clean(self, redactor: Redactor) -> "ScopeBody":
-        """The same without secrets."""
+        """Return the scope without secrets."""
         named = {name: it for name, it in self if it is not None}
         texts = {name: redactor.text(it, LONGEST_AGENT) for name, it in named.items()}
         return self.model_copy(update=texts) if texts else self
 
 
-class AgentEntryBody(OwnBody):
+class AgentEntryBody(EntryFields):
     """POST /api/v1/memory."""
 
     agent_id: Agent | None = None
@@ -151,7 +151,7 @@ class AgentEntryBody(OwnBody):
         return self
 
     def entry_key(self, viewer: Viewer) -> EntryKey:
-        """Where it is to lie; Denied for another agent's memory."""
+        """Return the key of the entry; raise Denied for another agent's memory."""
         if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
         tier = Tier(self.memory_type)
@@ -159,11 +159,11 @@ class AgentEntryBody(OwnBody):
         return EntryKey(tier, owner, self.namespace, self.key)
 
 
-class AgentChangeBody(OwnBody):
-    """PATCH /api/v1/memory/{id}: what is left out stays as it is.
+class AgentChangeBody(EntryFields):
+    """PATCH /api/v1/memory/{id}: absent fields stay as they are.
 
-    `null` takes away ttl, expires_at, sensitivity and curated_by. The rest of an entry may be
-    sent back as it is.
+    `null` removes ttl, expires_at, sensitivity and curated_by. Other members of an entry are
+    accepted if they are unchanged.
     """
 
     model_config = BODY_CONFIG | {"extra": "allow"}
@@ -181,28 +181,29 @@ class AgentChangeBody(OwnBody):
         if claimed is not None and (type(claimed) is not int or claimed != version):
             raise BadFields([("version", "must equal the header If-Match")])
 
-    def require_same(self, of: AgentEntry) -> None:
-        """Raise BadFields for what names another entry than this one."""
+    def require_same(self, entry: AgentEntry) -> None:
+        """Raise BadFields for unchangeable members that differ from the entry's."""
         claims = present(self.model_extra or {})
         if not claims:
             return
         same = {
-            "id": public_id(ENTRY, of.id), "agent_id": of.agent_id, "namespace": of.namespace,
-            "key": of.key, "memory_type": of.memory_type.value, "scope": names_of(of.scope),
-            "created_by": of.created_by, "created_at": api.rendered(of.created_at),
+            "id": public_id(ENTRY, entry.id), "agent_id": entry.agent_id, "key": entry.key,
+            "namespace": entry.namespace, "memory_type": entry.memory_type.value,
+            "scope": names_of(entry.scope),
+            "created_by": entry.created_by, "created_at": api.rendered(entry.created_at),
         }  # fmt: skip
         wrong = [name for name, it in same.items() if name in claims and claims[name] != it]
         if wrong:
             raise BadFields([(name, "cannot be changed") for name in wrong])
 
     def amended(self, before: AgentEntry, now: datetime) -> dict[str, Any]:
-        """The fields of an entry that a change says anew.
+        """Return the fields of the entry that the change sets.
 
-        A ttl counts from the change that sets it. An instant that is what it was already is
-        no change; BadFields for one that has passed.
+        A ttl counts from the change that sets it. An expiry that stays the same is no change; a
+        new one that has passed raises BadFields.
         """
         named = self.model_fields_set
-        after = self.values_of(named & OWN.keys())
+        after = self.values_of(named & CONVERSIONS.keys())
         after = {name: it for name, it in after.items() if it is not None or name in NULLABLE}
         if self.value is not None:
             after["value"] = self.value
@@ -210,20 +211,20 @@ class AgentChangeBody(OwnBody):
         if "expires_at" in named:
             end = api.instant_if_any(self.expires_at)
             if end != before.expires_at or ttl != before.ttl:
-                after |= {"expires_at": end_of(ttl, end, now), "is_own_expiry": end is not None}
+                after |= {"expires_at": expiry_of(ttl, end, now), "is_own_expiry": end is not None}
         elif "ttl" in named and not before.is_own_expiry:
-            after["expires_at"] = end_of(ttl, None, now)
+            after["expires_at"] = expiry_of(ttl, None, now)
         return after
 
 
 class AgentBatchItem(api.Nested, AgentEntryBody):
-    """An entry of a batch: with a version it is changed, without one it is made."""
+    """An entry of a batch: with a version it is changed, without one it is created."""
 
     version: int | None = None
 
     @property
     def change(self) -> AgentChangeBody:
-        """What is changed of the entry at its place."""
+        """The change of the entry at its key."""
         named = [name for name in AgentChangeBody.model_fields if name in self.model_fields_set]
         values = {name: it for name in named if (it := getattr(self, name)) is not None}
         claims: dict[str, Any] = {}
@@ -242,7 +243,7 @@ class AgentBatchBody(BaseModel):
 
 
 class AgentPutBody(BaseModel):
-    """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its time."""
+    """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its ttl."""
 
     model_config = BODY_CONFIG
     value: Annotated[
@@ -251,10 +252,10 @@ class AgentPutBody(BaseModel):
             "description": "A value that is not an object is stored as the `value` of one."
         }),
     ]  # fmt: skip
-    ttl_seconds: Annotated[int, Field(ge=1, le=int(LONGEST.total_seconds()))] | None = None
+    ttl_seconds: Annotated[int, Field(ge=1, le=int(MAX_TTL.total_seconds()))] | None = None
 
     def at(self, agent: AgentId, namespace: str, key: str) -> AgentEntryBody:
-        """The episodic entry that there is to be."""
+        """Return the body that creates the episodic entry."""
         ttl = None
         if self.ttl_seconds is not None:
             days, seconds = divmod(self.ttl_seconds, _DAY)
@@ -265,8 +266,8 @@ class AgentPutBody(BaseModel):
         )  # fmt: skip
 
 
-# How each part of a body loses its secrets, one after the other.
-CLEAN: Mapping[str, Callable[[Redactor, Any], object]] = {
+# How secrets are removed from each part of a body, in this order.
+CLEANERS: Mapping[str, Callable[[Redactor, Any], object]] = {
     "namespace": lambda redactor, it: redactor.text(it, MAX_NAME),
     "key": lambda redactor, it: redactor.text(it, MAX_KEY),
     "value": screened,
@@ -276,17 +277,17 @@ CLEAN: Mapping[str, Callable[[Redactor, Any], object]] = {
 }  # fmt: skip
 
 
-PLAIN = ("namespace", "key", "curated_by")
+NAMES = ("namespace", "key", "curated_by")
 
 
 def cleaned(redactor: Redactor, body: B) -> B:
-    """A body without secrets; what it leaves unsaid stays unsaid."""
-    own = body.model_fields_set & type(body).model_fields.keys()  # a claim is no part of it
-    values = {name: getattr(body, name) for name in CLEAN if name in own}
+    """Return a body without secrets; absent fields stay absent."""
+    own = body.model_fields_set & type(body).model_fields.keys()  # extra members are not stored
+    values = {name: getattr(body, name) for name in CLEANERS if name in own}
     if isinstance(value := values.get("value"), api.Json):
         scope = [] if (it := values.get("scope")) is None else [it.task_id, it.intent_id]
-        names = [*map(values.get, PLAIN), *(values.get("tags") or ()), *scope]
+        names = [*map(values.get, NAMES), *(values.get("tags") or ()), *scope]
         if is_plain(value, value.parsed, lambda its: redactor.are_clean([*names, *its])):
             return body
-    changes = {name: CLEAN[name](redactor, it) for name, it in values.items() if it is not None}
+    changes = {name: CLEANERS[name](redactor, it) for name, it in values.items() if it is not None}
     return body.model_copy(update=changes)

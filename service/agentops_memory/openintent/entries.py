@@ -1,4 +1,4 @@
-"""Entries of agents' memory: what they are, how they are stored and sealed, and who sees which.
+"""Entries of agents' memory: their fields, rows, sealed values, filters and visibility.
 
 Their changes are in `changes`.
 """
@@ -30,13 +30,13 @@ from ..recall.text import object_of
 from .api import MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"
-MAX_TAGS = 100  # of a condition
-ANY = "*"  # at the end of a namespace: whatever follows
+MAX_TAGS = 100  # tags in a condition
+ANY = "*"  # at the end of a namespace: any suffix
 _VALUE = b'"value":null'
 
 
 class KeyLost(Unavailable):
-    """The value is sealed, and nothing opens it now (§9.2)."""
+    """The value is sealed, and no key in the seal file opens it (§9.2)."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -46,7 +46,7 @@ class KeyLost(Unavailable):
 
 
 class EntryKey(NamedTuple):
-    """The one place of a live entry (§1.2); a semantic one has no owner."""
+    """The unique key of a live entry (§1.2); a semantic entry has no owner."""
 
     tier: Tier
     owner: AgentId | None
@@ -55,23 +55,23 @@ class EntryKey(NamedTuple):
 
     @property
     def named(self) -> dict[str, Any]:
-        """Its space, as its row names it."""
+        """The columns that identify its space."""
         return {"tier": self.tier.value, "agent": self.owner or "", "namespace": self.namespace}
 
 
 def _unreadable(schema: dict[str, Any]) -> None:
-    member = {"const": True, "description": "There if its key is lost."}
+    member = {"const": True, "description": "Present if its key is lost."}
     schema["properties"]["unreadable"] = member
 
 
 def names_of(labels: Labels) -> dict[str, str]:
-    """The task and the intent of labels, as clients name them."""
+    """Return the task and the intent of labels, under the names in the API."""
     names = {"task_id": labels.task, "intent_id": labels.intent}
     return {name: label for name, label in names.items() if label is not None}
 
 
 class AgentEntry(FullRecord):
-    """An entry; every member is always there."""
+    """An entry; its JSON always has every member."""
 
     model_config = ConfigDict(json_schema_extra=_unreadable)
     is_tagged: ClassVar = True
@@ -80,11 +80,11 @@ class AgentEntry(FullRecord):
         sight.AgentEntryId, Column("m.uid"),
         PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str),
     ]  # fmt: skip
-    # Its owner; of a semantic one who has made it.
+    # Its owner; the creator of a semantic entry.
     agent_id: Annotated[AgentId, Column("coalesce(nullif(p.agent, ''), a.created_by)")]
     namespace: Annotated[str, Column("p.namespace")]
     key: Annotated[str, Column("coalesce(m.key, l.held_key)")]
-    value: Annotated[  # compact JSON; of one that nothing opens any more, how secret it is
+    value: Annotated[  # compact JSON, or `[sensitivity]` until it is unsealed
         SkipValidation[str], Column("m.content"), PlainSerializer(lambda _: None),
         WithJsonSchema({"type": "object"}),
     ]  # fmt: skip
@@ -103,11 +103,11 @@ class AgentEntry(FullRecord):
     version: Annotated[int, Column("m.revision")]
     created_at: Annotated[Time, Column("m.created_at")]
     updated_at: Annotated[Time, Column("m.updated_at")]
-    # What was set, or what the ttl comes to.
+    # The expiry that was set, or the one that follows from the ttl.
     expires_at: Annotated[Time | None, EXPIRES_AT] = None
     memory: Annotated[MemoryId, Column("m.id"), Field(exclude=True)]
-    is_own_expiry: bool = Field(default=False, exclude=True)  # whether it was set
-    # With its task: the archive has it.
+    is_own_expiry: bool = Field(default=False, exclude=True)  # set itself, not by the ttl
+    # Whether the attempt at its task has ended: readers then see it in an archive only.
     has_ended: Annotated[bool, Column(sight.HAS_ENDED), Field(exclude=True)] = False
 
     @property
@@ -125,29 +125,29 @@ class AgentEntry(FullRecord):
 
     @property
     def is_lost(self) -> bool:
-        """Whether its value cannot be read any more: it is sealed by a key that is gone."""
+        """Whether its sealed value cannot be opened: its key is missing."""
         return self.is_sealed and not self.value.startswith("{")
 
     @property
     def size(self) -> int:
-        """The bytes of its value."""
+        """The size of its value in bytes."""
         return len(self.value) if self.value.isascii() else len(self.value.encode())
 
     def is_live(self, now: datetime) -> bool:
-        """Whether there is still such an entry at the instant."""
+        """Return whether the entry has neither ended nor expired."""
         ends = Lifecycle(expires_at=self.expires_at)
         return not self.has_ended and not ends.is_expired(now)
 
     def json_bytes(self) -> bytes:
-        """As it is sent; if its key is lost, without its value, so that others can be read."""
-        # Of the members before the value none can look like it.
+        """Return the JSON that is sent; a lost value is `{}`, so that lists can still be read."""
+        # No member before the value can contain `_VALUE`.
         record = self.__pydantic_serializer__.to_json(self, by_alias=True)
         if isinstance(self.value, Json):
             return record.replace(_VALUE, b'"value":' + self.value.encode(), 1)
         if self.is_lost:
             return record.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
         text, value = self.value, object_of(self.value)
-        if "\\u" in text:  # of a row only escapes can hide what is written otherwise
+        if "\\u" in text:  # only escapes can make the stored text differ from ours
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         return record.replace(_VALUE, b'"value":' + text.encode(), 1)
 
@@ -160,10 +160,10 @@ class AgentEntry(FullRecord):
         }  # fmt: skip
 
 
-# The filter of a list.
+# Filters of lists.
 
 CONDITIONS = (
-    Parameter(name="namespace", help="The name of the namespace, or a prefix of it with `*`."),
+    Parameter(name="namespace", help="The name of the namespace, or a prefix ending with `*`."),
     Parameter(name="key", help="The key."),
     Parameter(name="memory_type", help="The tier.", choices=("working", "episodic", "semantic")),
     Parameter(
@@ -186,11 +186,11 @@ FILTER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFilter:
-    """Which entries a list has (§4.1); None and an empty value are no condition."""
+    """The conditions on listed entries (§4.1); None or an empty value is no condition."""
 
     agent: AgentId | None = None
     namespace: str | None = None
-    is_prefix: bool = False  # whether the namespace is how it begins
+    is_prefix: bool = False  # whether the namespace is a prefix
     key: str | None = None
     tier: Tier | None = None
     every_tag: tuple[str, ...] = ()
@@ -203,7 +203,7 @@ class AgentFilter:
 
     @classmethod
     def of(cls, request: Request, agent: AgentId | None = None) -> "AgentFilter":
-        """Those of a query; of an agent that the path names, if it names one."""
+        """Return the filter in a query string, or raise BadFields; a path may name the agent."""
         query, faults = query_of(request), list[tuple[str, str]]()
         namespace = parameter(query, "namespace")
         tier, pinned, named = (parameter(query, it) for it in ("memory_type", "pinned", "agent_id"))
@@ -228,14 +228,14 @@ class AgentFilter:
         )  # fmt: skip
 
     def names(self, column: str) -> str:
-        """The condition that the filter admits the namespace in a column."""
+        """Return the SQL condition that the namespace in a column matches."""
         if self.namespace is None:
             return "TRUE"
         named = f"substr({column}, 1, length(:namespace))" if self.is_prefix else column
         return f"{named} = :namespace"
 
     def clean(self, redactor: Redactor) -> "AgentFilter":
-        """The same without secrets, as what is stored is."""
+        """Return the filter without secrets, as stored entries have none."""
 
         def text(value: str | None, most: int) -> str | None:
             return None if value is None else redactor.text(value, most)
@@ -248,7 +248,7 @@ class AgentFilter:
         )  # fmt: skip
 
     def condition(self, tx: Transaction, visible: Visibility) -> tuple[str, dict[str, object]]:
-        """The condition that an entry fits and may be seen, and what it names."""
+        """Return the SQL condition for visible entries that match, and its parameters."""
         after, before = self.updated_after, self.updated_before
         conditions: dict[str, tuple[str, object]] = {
             "agent": ("(p.agent = :agent OR (p.agent = '' AND a.created_by = :agent))", self.agent),
@@ -268,7 +268,7 @@ class AgentFilter:
                 parts.append(condition)
                 values[name] = value
         for which, tags in (("any", self.any_tag), ("every", self.every_tag)):
-            # In the array as it is stored, a text between quotes is one of its items alone.
+            # In the stored JSON array, a tag between quotes matches whole items only.
             quoted = (json.dumps(tag, ensure_ascii=False) for tag in tags)
             texts = {f"{which}_{at}": text for at, text in enumerate(quoted)}
             has = [tx[Sql].dialect.contains("m.tags", f":{name}") for name in texts]
@@ -283,7 +283,7 @@ EVERY_ENTRY = AgentFilter()
 def _tags_in(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:
     tags = tuple(dict.fromkeys(filter(None, (parameter(query, name) or "").split(","))))
     if len(tags) > MAX_TAGS:
-        faults.append((name, f"has at most {MAX_TAGS} tags"))
+        faults.append((name, f"must have at most {MAX_TAGS} tags"))
     return tags
 
 
@@ -291,7 +291,7 @@ def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(redactor.text(tag, MAX_TAG) for tag in tags))
 
 
-# Rows: each entry is a memory with a row beside it, and sealed ones have another one.
+# Rows: an entry is a memory with a row in agent_memories, and one in seals if it is sealed.
 
 ENTRIES = """agent_memories a
              JOIN memories m ON m.id = a.memory_id
@@ -312,13 +312,13 @@ ENTRY = RowMapper(
 
 @dataclass(eq=False)
 class SealTable(Table):
-    """The sealed values of one transaction, each bound to its tenant and its place."""
+    """The sealed values in a transaction, each bound to its tenant and its entry's key."""
 
     _sealer: Sealer | None
     _tenant: TenantId
 
     def put(self, memory: MemoryId, key: EntryKey, value: str) -> None:
-        """Seal the value of an entry; Unavailable where there are no keys."""
+        """Seal the value of an entry; raise Unavailable without a seal file."""
         if self._sealer is None:
             raise Unavailable("There is no seal file, so nothing confidential can be stored.")
         seal = self._sealer.seal(value, self._bound_to(key))
@@ -329,7 +329,7 @@ class SealTable(Table):
         self._execute("DELETE FROM seals WHERE memory_id = :id", id=memory)
 
     def page(self, after: MemoryId, limit: int) -> list[AgentEntry]:
-        """Sealed entries of all agents behind one, opened where that can be done."""
+        """Return the next sealed entries of all agents after a memory, opened if possible."""
         rows = self._execute(
             f"""SELECT {ENTRY}
                   FROM {ENTRIES}
@@ -341,7 +341,7 @@ class SealTable(Table):
         return self.opened(self._intact(rows, ENTRY))
 
     def opened(self, entries: Iterable[AgentEntry]) -> list[AgentEntry]:
-        """The entries with their values; whose stored one is no object is sealed."""
+        """Return the entries with sealed values opened, where the seal file has their keys."""
         every = list(entries)
         ids = [entry.memory for entry in every if entry.is_lost]
         if not ids:
@@ -366,12 +366,12 @@ class SealTable(Table):
 
 
 def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
-    """The entries in rows of ENTRY; what is damaged is noted, and left out."""
+    """Return the entries in rows of ENTRY; damaged rows are noted and skipped."""
     return tx[SealTable].opened(tx[Sql].intact(rows, ENTRY))
 
 
 def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | None:
-    """The first entry that fits a condition, regardless of visibility."""
+    """Return the first entry that matches a condition, regardless of visibility."""
     entry = tx[Sql].first(
         ENTRY, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
         **values,
@@ -380,12 +380,12 @@ def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | No
 
 
 def entry_with(tx: Transaction, memory: MemoryId) -> AgentEntry | None:
-    """The entry that a memory is, regardless of visibility; None if it is none."""
+    """Return the entry of a memory, or None, regardless of visibility."""
     return one(tx, f"m.id = :id AND {undeleted('m')}", id=memory)
 
 
 def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
-    """The entry at a place, regardless of visibility, also one that has expired."""
+    """Return the entry at a key, even if it has expired, regardless of visibility."""
     return one(
         tx,
         f"""p.tier = :tier AND p.agent = :agent AND p.namespace = :namespace
@@ -395,7 +395,7 @@ def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
 
 
 def known(tx: Transaction, entry: sight.AgentEntryId, viewer: Viewer) -> AgentEntry:
-    """The entry; NotFound for one that there is not, or that the viewer may not see."""
+    """Return the entry; raise NotFound if it is unknown, or the viewer may not see it."""
 
     def readable_by(by: Visibility) -> AgentEntry | None:
         return one(tx, f"m.uid = :uid AND {HERE} AND {by.condition}", uid=entry, **by.values)
@@ -407,7 +407,7 @@ def known(tx: Transaction, entry: sight.AgentEntryId, viewer: Viewer) -> AgentEn
 
 
 def _of_spaces(tx: Transaction) -> str:
-    """Entries, led by the spaces that an agent may look into: others' are passed over."""
+    """Return the FROM clause of entries, read by spaces: those of other agents are skipped."""
     dialect = tx[Sql].dialect
     return f"""agent_spaces p
                {dialect.leads} memories m {dialect.hint("memories_in_space")}
@@ -419,7 +419,7 @@ def _of_spaces(tx: Transaction) -> str:
 def ids_of(
     tx: Transaction, filter_: AgentFilter, visible: Visibility, limit: int, offset: int
 ) -> list[tuple[MemoryId, int]]:
-    """Those that may be seen, newest first, with the bytes of their values."""
+    """Return the ids of visible entries, newest first, with the sizes of their values."""
     condition, values = filter_.condition(tx, visible)
     order = f"ORDER BY m.id DESC LIMIT {limit:d} OFFSET {offset:d}"
     statement = f"SELECT m.id, a.size FROM {_of_spaces(tx)} WHERE {condition} {order}"
@@ -427,7 +427,7 @@ def ids_of(
 
 
 def total(tx: Transaction, filter_: AgentFilter, visible: Visibility) -> int:
-    """How many may be seen."""
+    """Count the visible entries that match."""
     condition, values = filter_.condition(tx, visible)
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
 
@@ -436,7 +436,7 @@ def some(
     tx: Transaction, viewer: Viewer, memories: Sequence[MemoryId],
     filter_: AgentFilter = EVERY_ENTRY,
 ) -> list[AgentEntry]:  # fmt: skip
-    """Those of these that the viewer may see still, and a filter admits, in their order."""
+    """Return those of the memories that are visible and match the filter, in their order."""
     condition, values = filter_.condition(tx, sight.readable(tx, viewer))
     dialect = tx[Sql].dialect
     return entries_of(tx, tx[Sql].run(
@@ -452,14 +452,14 @@ def some(
     ))  # fmt: skip
 
 
-# Working memory of a task, which counts with that; and what has not expired, which alone counts.
+# Limits count working memory bound to a task with the task, and only unexpired entries.
 BOUND = f"(a.tier = '{Tier.WORKING}' AND a.binding = {Binding.TASK:d})"
 UNEXPIRED = f"(NOT {is_expired('a.memory_id')})"
 
 
 def number_of(tx: Transaction, tier: Tier, agent: AgentId) -> int:
-    """How many entries of a tier an agent has, beside those of tasks."""
-    return tx[Sql].number(  # along indexes: there are many more than are bound, or expired
+    """Count an agent's unexpired entries in a tier, except those bound to tasks."""
+    return tx[Sql].number(  # by indexes: most entries are neither bound nor expired
         f"""SELECT (SELECT count(*) FROM agent_memories WHERE tier = :tier AND agent = :agent)
                  - (SELECT count(*)
                       FROM agent_memories a
@@ -473,7 +473,7 @@ def number_of(tx: Transaction, tier: Tier, agent: AgentId) -> int:
 
 
 def measured(tx: Transaction, what: str, condition: str, **values: object) -> int:
-    """A number or a sum of entries that have not expired, whatever tier they are of."""
+    """Return an aggregate over unexpired entries of any tier."""
     statement = f"SELECT {what} FROM agent_memories a WHERE {condition} AND {UNEXPIRED}"
     return count(tx[Sql].number(statement, **values))
 
@@ -481,12 +481,12 @@ def measured(tx: Transaction, what: str, condition: str, **values: object) -> in
 def expired(
     tx: Transaction, limit: int, *, agent: AgentId | None = None, until: datetime | None = None
 ) -> list[AgentEntry]:
-    """Entries that have expired, by then or by now, of any agent or of one; the first first."""
-    whose = "" if agent is None else " AND a.agent = :agent"
+    """Return entries that have expired by `until` or now, earliest first; of one agent or any."""
+    of_agent = "" if agent is None else " AND a.agent = :agent"
     return entries_of(tx, tx[Sql].run(
         f"""SELECT {ENTRY}
               FROM lifecycles l
-             {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id{whose}
+             {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id{of_agent}
               JOIN memories m ON m.id = a.memory_id
               JOIN agent_spaces p ON p.space_id = m.space_id
              WHERE l.{ENDED} AND NOT {sight.HAS_ENDED}
@@ -500,14 +500,14 @@ def expired(
 def victim(
     tx: Transaction, agent: AgentId, but: Collection[MemoryId], intent: sight.IntentId | None = None
 ) -> AgentEntry | None:
-    """The episodic entry that is evicted next (RFC-0015 §2.2): none if all are pinned.
+    """Return the episodic entry to evict next (RFC-0015 §2.2), or None if all are pinned.
 
-    The lowest priority, then the longest not accessed, then the earliest updated; of those that
-    are bound to an intent, if there is one.
+    The lowest priority goes first, then the least recently accessed, then the least recently
+    updated; with an `intent`, only entries bound to it go.
     """
     of_intent = f" AND a.intent = :intent AND a.binding > {Binding.NONE:d}"
     dialect = tx[Sql].dialect
-    ids = tx[Sql].column(  # along the index of victims: the first is one of few
+    ids = tx[Sql].column(  # by the index of victims, whose first entries rarely fail the conditions
         f"""SELECT m.id
               FROM agent_memories a
              {dialect.leads} memories m ON m.id = a.memory_id

@@ -1,8 +1,8 @@
 """Events: agents' streams, logs of intents, and the end of entries (RFC-0015 §2.1, §5, §6.5).
 
-Entries are removed, expire, or are archived with their task in an event. What can be seen of a
-task changes in the transaction of its status. The values of a large one are moved into its
-archives afterwards, step by step, and no reader sees one of these.
+Entries are removed, expire, or are archived in an event when their task ends. What is visible of
+a task changes in the transaction that ends it. The values of a large task are moved into its
+archives afterwards, step by step, and readers do not notice the steps.
 """
 
 import json
@@ -38,7 +38,7 @@ from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId,
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api
-from .api import FullRecord, Left, Serving, Time, op, route, whose
+from .api import FullRecord, Ids, Serving, Time, identify, op, route
 from .drafts import TASK_LIFETIME
 from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
@@ -54,18 +54,18 @@ def _known(type_: str) -> str:
 
 
 class AgentEvent(FullRecord):
-    """What happened to an entry, a task or an intent, under both names of everything.
+    """An event of an entry, a task or an intent; some members are sent under two names.
 
-    Of memory it tells no value, but in an archive.
+    It contains no values of entries, except in an archive.
     """
 
     id: Annotated[str, Column("e.uid")]
     sequence: Annotated[int, Column("e.id")]
     intent_id: Annotated[str | None, Column("a.intent")]
     task_id: Annotated[str | None, Column("a.task")]
-    # Whose stream it stands in.
+    # The agent whose stream has it.
     agent_id: Annotated[AgentId | None, Column("nullif(a.agent, '')")]
-    actor: AgentId | None  # None where nobody did it
+    actor: AgentId | None  # None if the service did it
     event_type: Annotated[str, Column("e.type", read=_known)]
     type: Annotated[str, Column("e.type")]
     payload: Annotated[Mapping[str, Any], Column("e.payload")]
@@ -86,13 +86,13 @@ class AgentEvent(FullRecord):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventFilter:
-    """Which events are asked for: an agent's stream, or an intent's log."""
+    """Selects events of an agent's stream or of an intent's log."""
 
     agent: AgentId | None = None
     intent: IntentId | None = None
     type: str | None = None
-    since: datetime | None = None  # later than this
-    after: int | None = None  # oldest first, from the sequence on
+    since: datetime | None = None  # only events after this time
+    after: int | None = None  # only events after this sequence, oldest first
 
 
 NAMES = frozenset({"namespace", "key", "tags"})
@@ -111,7 +111,7 @@ class EventBody(BaseModel):
     event_type: Annotated[
         str, Field(json_schema_extra={"enum": sorted(LOGGED)}),
         must(LOGGED.__contains__,
-             "must be one that clients log: none of memory.*, task.* and agent_assigned"),
+             "must be a type that clients log: not memory.*, task.* or agent_assigned"),
     ]  # fmt: skip
     payload: Object = {}
 
@@ -125,7 +125,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
             raise BadFields(faults)
         type_, after = parameter(query, "event_type"), api.number(request, "after", 0)
         filter_ = EventFilter(type=type_, since=since, after=after, **named)
-        rows = await page(serving.engine, lambda: whose(request), filter_, limit)
+        rows = await page(serving.engine, lambda: identify(request), filter_, limit)
         return await api.streamed(rows)
 
     return (
@@ -136,31 +136,31 @@ def operations(serving: Serving) -> Sequence[Operation]:
            is_list=True, query=EVENTS, refusals=(404,)),
         route("GET", f"{api.PREFIX}/agents/{{agent}}/events", "list_agent_events",
            "The events of the agent's memory, newest first.",
-           partial(listed, lambda it: {"agent": api.own(it)[1].agent}), AgentEvent,
+           partial(listed, lambda it: {"agent": api.identify_owner(it)[1].agent}), AgentEvent,
            is_list=True, query=EVENTS),
     )  # fmt: skip
 
 
 async def page(
-    engine: Engine, asking: api.Asking, filter_: EventFilter, limit: int
+    engine: Engine, identify: api.Identify, filter_: EventFilter, limit: int
 ) -> api.Listing[AgentEvent]:
-    """Events, newest first, or oldest first after a sequence.
+    """Return events, newest first, or oldest first after a sequence.
 
-    Of an agent its own alone, else Denied; of an intent for whom sees it, else NotFound.
-    Who asks is asked before each portion.
+    Raises Denied for the stream of another agent, NotFound for an intent that the agent may not
+    see. Access is checked again before each portion.
     """
 
-    def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, None]:
+    def ids(tx: Transaction, viewer: Viewer) -> tuple[Ids, None]:
         _require_sight(tx, viewer, filter_)
         return sequences(tx, filter_, limit), None
 
-    return await api.listing(engine, asking(), asking, ids, partial(_some, filter_))
+    return await api.listing(engine, identify(), identify, ids, partial(_some, filter_))
 
 
 async def log(
     serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: EventBody
 ) -> Written[AgentEvent]:
-    """Add an event of a client's to the log of an intent that it sees."""
+    """Add a client's event to the log of an intent that the agent sees."""
     payload = api.compact(body.payload, "payload")
     redactor = api.redactor_for(serving.rules, caller, viewer.agent)
     clean = api.screened(redactor, payload)
@@ -181,7 +181,7 @@ def _some(
 ) -> list[AgentEvent]:
     standing = _require_sight(tx, viewer, filter_)
     events = [with_snapshot(tx, event) for event in events_with(tx, ids)]
-    if standing is None:  # of its own stream
+    if standing is None:  # the agent's own stream
         return events
     return [_without_hidden(tx, viewer, standing, event) for event in events]
 
@@ -189,7 +189,7 @@ def _some(
 def _without_hidden(
     tx: Transaction, viewer: Viewer, standing: sight.Standing, event: AgentEvent
 ) -> AgentEvent:
-    """The event of a log without what the agent may not read: an administrator reads no values."""
+    """Remove from a log's event what the agent may not read; administrators read no values."""
     if event.type == EventType.ARCHIVED and not standing.takes_part:
         return without_values(event)
     namespace = event.payload.get("namespace")
@@ -223,9 +223,9 @@ def add_event(
     tx: Transaction, type_: str, payload: Mapping[str, object], labels: Labels, *,
     agent: AgentId | None, actor: AgentId | None,
 ) -> int:  # fmt: skip
-    """Add an event, in the transaction of what it tells, to an agent's stream; its sequence.
+    """Add an event to an agent's stream, in the transaction of the change; return its sequence.
 
-    It stands in the log of the intent that the labels name.
+    It is also in the log of the intent that the labels name.
     """
     sql = tx[Sql]
     event = sql.inserted(
@@ -240,7 +240,7 @@ def add_event(
 
 
 def sequences(tx: Transaction, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
-    """The sequences of events, with their bytes: newest first, or oldest after a sequence."""
+    """Return sequences of events, with the sizes of their payloads in bytes, as `page` orders."""
     optional = {
         "a.agent = :agent": filter_.agent,
         f"{IS_BOUND} AND a.intent = :intent": filter_.intent,
@@ -263,7 +263,7 @@ def sequences(tx: Transaction, filter_: EventFilter, limit: int) -> list[tuple[i
 
 
 def events_with(tx: Transaction, ids: Sequence[int]) -> list[AgentEvent]:
-    """The events of these sequences that there are, in their order."""
+    """Return the events that exist with these sequences, in their order."""
     rows = tx[Sql].run(
         f"""SELECT {_EVENT}
               FROM {tx[Sql].dialect.ids("listed")}
@@ -276,7 +276,7 @@ def events_with(tx: Transaction, ids: Sequence[int]) -> list[AgentEvent]:
 
 
 def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = False) -> list[int]:
-    """Sequences of that time or earlier, oldest first: of memory's events, or of the rest."""
+    """Return sequences up to a time, oldest first: of events of memory, or of other events."""
     return tx[Sql].column(
         f"""SELECT id
               FROM events
@@ -289,18 +289,18 @@ def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = F
 
 
 def forget_events(tx: Transaction, ids: Sequence[int]) -> int:
-    """Remove events; how many were there."""
+    """Remove events and return how many existed."""
     chosen = f"(SELECT value FROM {tx[Sql].dialect.ids('listed')})"
     return tx[Sql].run(f"DELETE FROM events WHERE id IN {chosen}", ids=json.dumps(ids)).rowcount
 
 
 # How entries end.
 
-MOST, LONGEST = 200, 256 * 1024  # entries of an archive, and bytes of their values
-EXPIRED, TASK_ENDED = "expired", "task_ended"  # the reasons of an event
+MAX_ARCHIVED, MAX_ARCHIVED_SIZE = 200, 256 * 1024  # entries of an archive, and bytes of values
+EXPIRED, TASK_ENDED = "expired", "task_ended"  # reasons in a payload
 
 OF_TASK = f"a.task = :task AND a.attempt = :attempt AND {BOUND}"
-# Of other tiers, what lives as long as a task.
+# Entries of other tiers that live as long as the task.
 WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.TASK:d}
                 AND a.tier <> '{Tier.WORKING}' AND a.ttl = '{TASK_LIFETIME}'
                 AND l.expires_at IS NULL"""
@@ -310,20 +310,20 @@ def remove(
     tx: Transaction, entry: AgentEntry, type_: EventType, *, actor: Viewer | None = None,
     reason: str | None = None,
 ) -> None:  # fmt: skip
-    """Remove an entry for good, with its event; its bytes leave the files soon."""
+    """Remove an entry permanently, and add its event; its bytes leave the files soon."""
     tx[MemoryTable].erase(entry.memory)
     note(tx, type_, entry, actor, reason=reason)
     add_receipt(tx)
 
 
 def expire(tx: Transaction, entry: AgentEntry) -> None:
-    """Remove an entry that has ended by itself, or with its task."""
+    """Remove an entry that has expired, or has ended with its task."""
     with_task = entry.ttl == TASK_LIFETIME and not entry.is_own_expiry
     remove(tx, entry, EventType.EXPIRED, reason=TASK_ENDED if with_task else EXPIRED)
 
 
 def add_receipt(tx: Transaction) -> None:
-    """Let the bytes leave the files of what this transaction removes, and of all before it."""
+    """Have the bytes of removed entries leave the files, those of earlier removals too."""
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
 
 
@@ -331,7 +331,7 @@ def note(
     tx: Transaction, type_: EventType, entry: AgentEntry, actor: Viewer | None, *,
     before: AgentEntry | None = None, reason: str | None = None,
 ) -> None:  # fmt: skip
-    """Write the event of a change, which tells no value (§5.2)."""
+    """Add the event of a change; it contains no values (§5.2)."""
     payload: dict[str, object] = {
         "entry_id": entry.id, "namespace": entry.namespace, "key": entry.key,
         "memory_type": entry.memory_type.value, "version": entry.version, "tags": entry.tags,
@@ -355,7 +355,7 @@ class Ending(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PendingArchive:
-    """An archive whose entries were not moved into its event yet; they are seen there alone."""
+    """An archive whose values are not in its event yet; readers see its entries only there."""
 
     event: Annotated[int, Column("event_id")]
     task: TaskId
@@ -366,7 +366,7 @@ class PendingArchive:
     size: int  # bytes of the values
 
     def entries(self, tx: Transaction) -> list[AgentEntry]:
-        """The entries that lie in it, the first first."""
+        """Return the entries of the archive, oldest first."""
         return _entries(
             tx, f"{OF_TASK} AND a.agent = :agent AND a.memory_id BETWEEN :first AND :last",
             task=self.task, attempt=self.attempt, agent=self.agent, first=self.first,
@@ -377,15 +377,15 @@ class PendingArchive:
 _PENDING = RowMapper(PendingArchive, "pending_archives", "event_id")
 
 
-def end(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: bool) -> int:
-    """Let what lives as long as a task go, which is finished by now; how many were archived."""
+def end_with_task(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: bool) -> int:
+    """End entries that live as long as a finished task; return how many were archived."""
     of_task: dict[str, Any] = {"task": labels.task, "attempt": labels.attempt}
     of_others: dict[str, Any] = {"task": labels.task, "intent": labels.intent}
     for entry in _entries(tx, f"{OF_TASK} AND NOT {UNEXPIRED}", **of_task):
         expire(tx, entry)
-    for entry in _entries(tx, f"{WITH_TASK} AND {live('m')}", most=MOST, **of_others):
+    for entry in _entries(tx, f"{WITH_TASK} AND {live('m')}", most=MAX_ARCHIVED, **of_others):
         remove(tx, entry, EventType.EXPIRED, actor=viewer, reason=TASK_ENDED)
-    tx[Sql].run(  # what is left of many, until the next sweep
+    tx[Sql].run(  # surplus entries expire now and leave with the next sweep
         f"""INSERT INTO lifecycles (memory_id, space_id, expires_at)
             SELECT m.id, m.space_id, :now FROM {ENTRIES} WHERE {WITH_TASK}
                 ON CONFLICT (memory_id) DO UPDATE SET expires_at = excluded.expires_at""",
@@ -414,16 +414,16 @@ def end(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: bool) -> i
             event = add_event(
                 tx, EventType.ARCHIVED, payload, labels, agent=agent, actor=viewer.agent
             )
-            _put_off(tx, event, labels, part)
-    room = LONGEST
+            _defer(tx, event, labels, part)
+    room = MAX_ARCHIVED_SIZE
     while (pending := _pending(tx, "task = :task", task=labels.task)) and pending.size <= room:
         settle(tx, pending)
-        room -= max(pending.size, LONGEST // MOST)
+        room -= max(pending.size, MAX_ARCHIVED_SIZE // MAX_ARCHIVED)
     return len(ending)
 
 
 def settle(tx: Transaction, pending: PendingArchive) -> None:
-    """Move the values of an archive into its event: from then on they lie there alone."""
+    """Move the values of an archive into its event, and erase its entries."""
     entries = pending.entries(tx)
     for event in events_with(tx, [pending.event]):
         payload = compact_text({**event.payload, "snapshot": snapshot(entries)})
@@ -434,18 +434,18 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
 
 
 async def settle_all(engine: Engine, caller: Caller) -> None:
-    """Settle step by step what a large task, or a killed process, has left; others write on."""
+    """Settle pending archives of large tasks or a killed process, in steps between writes."""
 
     def settle_next(tx: Transaction) -> None:
         if pending := _pending(tx):
             settle(tx, pending)
 
-    while await engine.read(caller, _pending):  # a write would be a commit
+    while await engine.read(caller, _pending):  # checked first: a write is a commit
         await engine.write(caller, settle_next)
 
 
 def with_snapshot(tx: Transaction, event: AgentEvent) -> AgentEvent:
-    """The event with its snapshot, wherever its values lie."""
+    """Return the event with its snapshot, even if its archive is pending."""
     if event.type != EventType.ARCHIVED or "snapshot" in event.payload:
         return event
     pending = _pending(tx, "event_id = :id", id=event.sequence)
@@ -456,7 +456,7 @@ def with_snapshot(tx: Transaction, event: AgentEvent) -> AgentEvent:
 
 
 def without_values(event: AgentEvent) -> AgentEvent:
-    """An archive for agents that may not read the entries."""
+    """Return an archive without values, for agents that may not read the entries."""
     snapshot = event.payload.get("snapshot")
     entries = snapshot if isinstance(snapshot, list) else []
     kept = [
@@ -467,7 +467,7 @@ def without_values(event: AgentEvent) -> AgentEvent:
 
 
 def snapshot(entries: Sequence[AgentEntry]) -> list[dict[str, object]]:
-    """What an archive keeps of entries: no value of one that is confidential (§9.2)."""
+    """Return entries as an archive keeps them: without confidential values (§9.2)."""
     return [
         {
             "namespace": it.namespace, "key": it.key, "tags": list(it.tags), "version": it.version,
@@ -477,8 +477,8 @@ def snapshot(entries: Sequence[AgentEntry]) -> list[dict[str, object]]:
     ]  # fmt: skip
 
 
-def holding(tx: Transaction, entry: AgentEntry) -> PendingArchive | None:
-    """The archive that an entry lies in, if it is pending."""
+def pending_archive_of(tx: Transaction, entry: AgentEntry) -> PendingArchive | None:
+    """Return the pending archive that has an entry, if any."""
     return _pending(
         tx,
         """task = :task AND attempt = :attempt AND agent = :agent
@@ -488,8 +488,8 @@ def holding(tx: Transaction, entry: AgentEntry) -> PendingArchive | None:
 
 
 @step("store.archive", lambda _, __, ___, part: {"memory.agent.id": part[0].agent})
-def _put_off(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) -> None:
-    """Let the entries of an archive be seen in its event alone."""
+def _defer(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) -> None:
+    """Make the entries of an archive visible in its event only, before `settle` moves them."""
     pending = PendingArchive(
         event, TaskId(labels.task or ""), labels.attempt or 0, part[0].agent, part[0].memory,
         part[-1].memory, sum(entry.size for entry in part),
@@ -498,10 +498,10 @@ def _put_off(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]
 
 
 def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
-    """Entries as archives hold them: not too many, and not too long."""
+    """Split entries into archives, each within both limits of an archive."""
     part, size = list[Ending](), 0
     for entry in entries:
-        if part and (len(part) == MOST or size + entry.size > LONGEST):
+        if part and (len(part) == MAX_ARCHIVED or size + entry.size > MAX_ARCHIVED_SIZE):
             yield part
             part, size = [], 0
         part.append(entry)
@@ -511,7 +511,7 @@ def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
 
 
 def _pending(tx: Transaction, which: str = "TRUE", /, **values: object) -> PendingArchive | None:
-    """The first that is pending of which a condition holds."""
+    """Return the first pending archive that matches a condition."""
     return tx[Sql].fetch(_PENDING, f"{which} ORDER BY event_id LIMIT 1", **values)
 
 

@@ -1,8 +1,8 @@
-"""Intents: made by whose key may, seen by who takes part (RFC-0001, RFC-0015 §9.1).
+"""Intents and their participants: coordinators and grantees (RFC-0001, RFC-0015 §9.1).
 
-Who may make intents is a right of the key: a coordinator reads what the agents remember to
-whom it gives tasks, and no agent may make itself one of another's work. Coordinators and grants
-say who takes part beside who made it (RFC-0013, RFC-0011).
+Creating intents is a right of the key: a coordinator reads the memory of the agents that it gives
+tasks to, so no agent may become the coordinator of another's work by itself. Coordinators and
+grantees take part next to the creator (RFC-0013, RFC-0011).
 """
 
 import json
@@ -38,12 +38,12 @@ INTENTS = f"{api.PREFIX}/intents"
 INTENT = f"{INTENTS}/{{intent_id}}"
 NO_INTENT = api.UNKNOWN["intent_id"]
 MAX_TITLE, MAX_DESCRIPTION = 500, 10_000  # characters
-MAX_ITEMS = 1_000  # of a list
-_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, where a backslash of a text is two
+MAX_ITEMS = 1_000  # items of a list in a body
+_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")  # in JSON, where `\\` is one backslash
 
 
 def without_nul(value: Any) -> Any:
-    if _NUL.search(json.dumps(value)):  # the package's clients can read all else back
+    if _NUL.search(json.dumps(value)):  # the package's clients can read back anything else
         raise fault("must not contain NUL")
     return value
 
@@ -62,7 +62,7 @@ Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
 class IntentBody(BaseModel):
-    """POST /api/v1/intents; who asks has made it, whatever the body says."""
+    """POST /api/v1/intents; the calling agent is the creator, whatever the body says."""
 
     model_config = BODY_CONFIG
     id: Chosen | None = None
@@ -102,9 +102,9 @@ _INTENT = RowMapper(Intent, "intents")
 async def create(
     serving: Serving, caller: Caller, viewer: Viewer, body: IntentBody
 ) -> Written[Intent]:
-    """Make an intent of the agent that asks.
+    """Create an intent of the calling agent.
 
-    Denied without the right to; AlreadyThere for an id that is taken.
+    Raises Denied without the right to create intents; AlreadyExists if the id is taken.
     """
     details = details_of(body, but={"id"})
     caller.require(Role.WRITER)
@@ -121,7 +121,7 @@ async def create(
 def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> Intent:
     require_room(tx)
     if id_ is not None and tx[Sql].fetch(_INTENT, "id = :id", id=id_) is not None:
-        raise api.AlreadyThere
+        raise api.AlreadyExists
     made = Intent.whole(
         id=IntentId(id_ or new_id(tx, "intent")), created_by=viewer.agent, details=str(details),
         created_at=tx.now, updated_at=tx.now,
@@ -131,12 +131,12 @@ def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> I
 
 
 def new_id(tx: Transaction, kind: str) -> str:
-    """A new id: `task_` and the 32 hexadecimal digits of a UUIDv7."""
+    """Return a new id, such as `task_` and the 32 hexadecimal digits of a UUIDv7."""
     return f"{kind}_{tx.new_uid(tx.now).replace('-', '')}"
 
 
 def on_repeat(tx: Transaction, viewer: Viewer, intent: str, made: T) -> T:
-    """What was made in an intent, for an agent that sees it still."""
+    """Return `made`, or raise NotFound if the agent no longer sees the intent."""
     require_sight(tx, viewer, IntentId(intent))
     return made
 
@@ -145,7 +145,7 @@ _CREATE = once(_create, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, vie
 
 
 def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> Standing:
-    """What the agent is to an intent; NotFound for one that it may not see."""
+    """Return the agent's roles in an intent; raise NotFound if it may not see the intent."""
     position = standing(tx, viewer, intent)
     if not position.sees:
         raise NotFound(NO_INTENT)
@@ -153,13 +153,13 @@ def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object)
 
 
 def visible_intent(tx: Transaction, viewer: Viewer, intent: IntentId) -> Intent:
-    """The intent; NotFound for one that the agent may not see."""
+    """Return the intent; raise NotFound if the agent may not see it."""
     require_sight(tx, viewer, intent)
     return required(tx[Sql].fetch(_INTENT, "id = :id", id=intent), NO_INTENT)
 
 
 def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
-    """What an agent is to an intent; nothing to one that there is not."""
+    """Return the agent's roles in an intent: none if the intent is unknown."""
     row = tx[Sql].run(
         f"""SELECT created_by = :agent,
                    EXISTS (SELECT 1
@@ -184,13 +184,13 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
 
 COORDINATORS = f"{api.PREFIX}/coordinators"
 ACL = f"{INTENT}/acl"
-MOST_COORDINATORS, MOST_GRANTS = 100, 1_000  # of an intent
+MAX_COORDINATORS, MAX_GRANTS = 100, 1_000  # limits of an intent
 NO_COORDINATOR, NO_GRANT = api.UNKNOWN["coordinator_id"], api.UNKNOWN["grant_id"]
 NOT_YOURS = "Only the creator of the intent, or an administrator, may do that."
 
 
 class GuardrailsBody(BaseModel):
-    """What bounds an intent's memory (§6.6); what else the package sends is kept as it is."""
+    """Limits of an intent's memory (§6.6); other members are stored as they are."""
 
     model_config = BODY_CONFIG | {"extra": "allow"}
     on_exceed: Literal["pause", "escalate", "pause_and_escalate", "fail"] | None = None
@@ -223,7 +223,7 @@ class CoordinatorBody(BaseModel):
 
 
 class Coordinator(api.Detailed):
-    """That an agent coordinates an intent; it does not lapse by silence."""
+    """An agent's coordination of an intent; missing heartbeats do not end it."""
 
     id: CoordinatorId
     intent_id: Annotated[IntentId, Column("intent")]
@@ -235,7 +235,7 @@ class Coordinator(api.Detailed):
     guardrails: api.JsonObject | None
     heartbeat_interval_seconds: int
     metadata: api.JsonObject
-    status: Literal["active", "completed"] = "active"  # when it is read
+    status: Literal["active", "completed"] = "active"  # set when it is read
     granted_at: Time
     expires_at: Time | None = None
     version: int = 1
@@ -244,14 +244,14 @@ class Coordinator(api.Detailed):
     members: ClassVar = sight.DETAILS_OF_COORDINATOR
 
     def at(self, now: datetime) -> "Coordinator":
-        """As it is read then."""
+        """Return it with its status at that time."""
         ends = Lifecycle(expires_at=self.expires_at)
         is_over = self.is_ended or ends.is_expired(now)
         return self.model_copy(update={"status": "completed" if is_over else "active"})
 
 
 class GrantBody(BaseModel):
-    """POST /api/v1/intents/{id}/acl/entries; whatever the permission, it opens reading."""
+    """POST /api/v1/intents/{id}/acl/entries; every permission grants read access only."""
 
     model_config = BODY_CONFIG
     principal_id: Agent
@@ -262,7 +262,7 @@ class GrantBody(BaseModel):
 
 
 class Grant(FullRecord):
-    """That an agent may read an intent, its tasks, its log and their working memory."""
+    """An agent's right to read an intent, its tasks, its log and their working memory."""
 
     id: GrantId
     principal_id: Annotated[AgentId, Column("agent")]
@@ -284,7 +284,7 @@ class AccessList(FullRecord):
 
 
 class RevokedGrant(FullRecord):
-    """That a grant is taken back."""
+    """The response to the revocation of a grant."""
 
     status: Literal["deleted"] = "deleted"
     entry_id: str
@@ -320,7 +320,7 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
         op("GET", f"{INTENT}/coordinators", "list_coordinators",
            "The coordinators of an intent, including former ones.",
            listed, Coordinator, is_list=True, refusals=(404,)),
-        op("GET", ACL, "get_access_list", "Who else may read an intent, besides its participants.",
+        op("GET", ACL, "get_access_list", "Who may read an intent, besides its participants.",
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Grant an agent access to an intent, its tasks, its log and their working memory.",
@@ -333,7 +333,7 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
 async def coordinate(
     serving: Serving, caller: Caller, viewer: Viewer, body: CoordinatorBody
 ) -> Written[Coordinator]:
-    """Let an agent coordinate an intent, which who made it may, and administrators."""
+    """Make an agent a coordinator of an intent; its creator and administrators may."""
     details = details_of(body, but={"intent_id", "agent_id", "expires_at"})
     redactor = redactor_for(serving.rules, caller, viewer.agent, body.agent_id)
     clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
@@ -345,7 +345,7 @@ async def coordinate(
 async def end_coordinator(
     serving: Serving, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
 ) -> Coordinator:
-    """Let an agent coordinate no more; it may end that itself."""
+    """End an agent's coordination of an intent; the agent may do so itself."""
     redactor_for(serving.rules, caller, viewer.agent)
     await serving.audit_change(caller, viewer, "coordinator.ended", _ending, coordinator)
     return await serving.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
@@ -379,18 +379,18 @@ def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: objec
 def _may_make(
     tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
 ) -> Mapping[str, object]:
-    """What is told of a coordinator or a grant that is to be made, or the refusal."""
+    """Return what to audit of a new coordinator or grant, or raise the refusal."""
     _require_govern(tx, viewer, intent)
     api.require_future(instant_if_any(body.expires_at), tx.now)
     require_room(tx)
     if isinstance(body, CoordinatorBody):
-        if len(coordinators_of(tx, intent)) >= MOST_COORDINATORS:
+        if len(coordinators_of(tx, intent)) >= MAX_COORDINATORS:
             raise Invalid(
-                f"An intent has at most {MOST_COORDINATORS} coordinators, including former ones."
+                f"An intent has at most {MAX_COORDINATORS} coordinators, including former ones."
             )
         return {"intent": intent, "coordinator": body.agent_id}
-    if len(_grants(tx, intent)) >= MOST_GRANTS:
-        raise Invalid(f"An intent has at most {MOST_GRANTS:,} grants.")
+    if len(_grants(tx, intent)) >= MAX_GRANTS:
+        raise Invalid(f"An intent has at most {MAX_GRANTS:,} grants.")
     return {"intent": intent, "grantee": body.principal_id}
 
 
@@ -408,7 +408,7 @@ def _coordinate(
 
 
 def visible_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Coordinator:
-    record = _get(tx, coordinator)
+    record = _coordinator(tx, coordinator)
     if record is None or not standing(tx, viewer, record.intent_id).sees:
         raise NotFound(NO_COORDINATOR)
     return record
@@ -420,8 +420,8 @@ def visible_coordinators(tx: Transaction, viewer: Viewer, intent: IntentId) -> l
 
 
 def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> None:
-    """Refuse who may not end it, also once it has ended; it may not see the intent any more."""
-    record = required(_get(tx, coordinator), NO_COORDINATOR)
+    """Refuse a viewer that may not end it, even if it has ended; a coordinator always may."""
+    record = required(_coordinator(tx, coordinator), NO_COORDINATOR)
     if record.agent_id != viewer.agent:
         _require_govern(tx, viewer, record.intent_id)
 
@@ -429,7 +429,7 @@ def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> Non
 def _ending(
     tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
 ) -> Mapping[str, object] | None:
-    """What is told of a coordinator that is to be ended, or the refusal; None if it has ended."""
+    """Return what to audit of a coordinator's end, or None if it has ended; may refuse."""
     record = visible_coordinator(tx, viewer, coordinator)
     _may_end(tx, viewer, coordinator)
     about = {"intent": record.intent_id, "coordinator": record.agent_id}
@@ -442,8 +442,8 @@ def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
             "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
             id=coordinator,
         )
-    record = _get(tx, coordinator)
-    assert record is not None  # it was there a moment ago, and none is ever removed
+    record = _coordinator(tx, coordinator)
+    assert record is not None  # it was just read, and none is ever removed
     return record
 
 
@@ -468,7 +468,7 @@ def visible_grants(tx: Transaction, viewer: Viewer, intent: IntentId) -> Sequenc
 def _revoked(
     tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId
 ) -> Mapping[str, object]:
-    """What is told of a grant that is to be taken back, or the refusal."""
+    """Return what to audit of the revocation of a grant, or raise the refusal."""
     known = next((it for it in visible_grants(tx, viewer, intent) if it.id == grant), None)
     return {"intent": intent, "grantee": required(known, NO_GRANT).principal_id}
 
@@ -493,20 +493,20 @@ _GRANTED = RowMapper(Grant, "grants")
 _OF_INTENT = "intent = :intent ORDER BY granted_at, id"
 
 
-def _get(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
-    """The coordinator, ended or not, regardless of visibility."""
+def _coordinator(tx: Transaction, coordinator: CoordinatorId) -> Coordinator | None:
+    """Return the coordinator, ended or not, regardless of visibility."""
     record = tx[Sql].fetch(_COORDINATOR, "id = :id", id=coordinator)
     return None if record is None else record.at(tx.now)
 
 
 def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
-    """All that an intent has had, the first first."""
+    """Return all coordinators that an intent has had, oldest first."""
     return [it.at(tx.now) for it in tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)]
 
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[sight.Guardrails]:
-    """What bounds the memory of an intent: of each who coordinates it now."""
-    rows = tx[Sql].run(  # those too of which nobody can tell whether they are over
+    """Return the limits of an intent's memory that its current coordinators set."""
+    rows = tx[Sql].run(  # also if a damaged row hides whether it is over
         f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
               FROM coordinators
              WHERE intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)""",
@@ -520,5 +520,5 @@ def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
 
 
 def details_of(body: BaseModel, but: set[str]) -> str:
-    """What a body says beside these, as compact JSON; BadFields for more than 64 KB."""
+    """Return the other members of a body as compact JSON; raise BadFields beyond 64 KB."""
     return api.compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))

@@ -1,4 +1,4 @@
-"""Agents' memory over HTTP: entries made, read, listed, changed, deleted; when owners read them."""
+"""Agents' memory over HTTP: operations on entries, and the times when owners read them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ from ..telemetry import annotate, count
 from ..telemetry.metrics import AGENT_EVICTIONS
 from . import agents, api, changes, drafts, entries
 from .agents import AgentSummary
-from .api import BODIES, PAGE, Left, op, page, redactor_for, route, whose, writer
+from .api import BODIES, PAGE, Ids, identify, identify_writer, op, page, redactor_for, route
 from .changes import Outcome, Room
 from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
@@ -40,16 +40,16 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 BATCHES = Bodies(refusal=bad_fields)
-MOST_DELETED = 1_000  # entries of one deletion
+MAX_DELETED = 1_000  # entries of one deletion
 
 BATCH = f"{MEMORY}/batch"
 OWN = f"{api.PREFIX}/agents/{{agent}}/memory"
 OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
-TOTAL_HEADER = {api.TOTAL: "How many there are in all."}
+TOTAL_HEADER = {api.TOTAL: "The number of entries on all pages."}
 
 
 class EntryConvertor(StringConvertor):
-    """An entry's id in a path: none of the words that have a route of their own."""
+    """An entry's id in a path: no word that has a route of its own."""
 
     regex = "(?!(?:batch|namespaces|search)$)[^/]+"
 
@@ -59,7 +59,7 @@ ONE = f"{MEMORY}/{{entry_id:entry}}"
 
 
 class AgentEntryList(api.FullRecord):
-    """A page of entries, and how many there are in all."""
+    """A page of entries, and the number of entries on all pages."""
 
     entries: list[AgentEntry]
     total: int
@@ -74,23 +74,23 @@ class WrittenBatch(api.FullRecord):
 
 
 class DeletedAgentEntry(BaseModel):
-    """That an entry is gone."""
+    """The response to the deletion of an entry."""
 
     status: Literal["deleted"] = "deleted"
     entry_id: str
 
 
 class DeletedAgentEntries(BaseModel):
-    """How many entries are gone, and whether more match."""
+    """The number of deleted entries, and whether more match."""
 
     deleted: int
     has_more: bool
 
 
 class Accesses:
-    """When owners last read their episodic entries, which decides what is evicted (§2.2).
+    """The times when owners last read their episodic entries, for eviction (§2.2).
 
-    Reads are noted until the next change writes them; a crash loses them. Thread-safe.
+    They are kept in memory until the next change writes them; a crash loses them. Thread-safe.
     """
 
     def __init__(self) -> None:
@@ -100,13 +100,13 @@ class Accesses:
     def note(
         self, caller: Caller, viewer: Viewer, at: datetime, entries: Iterable[AgentEntry]
     ) -> None:
-        """Note that entries were read; only an owner's reads of its episodic ones count."""
+        """Note that entries were read; only an owner's reads of episodic entries count."""
         episodic = (it for it in entries if it.memory_type is Tier.EPISODIC)
         own = (it.memory for it in episodic if it.agent_id == viewer.agent)
         self.put(caller.tenant, dict.fromkeys(own, at))
 
     def put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
-        """Note when the owner of memories read them; reads by others are not noted."""
+        """Note times when owners read memories; the latest time of each memory is kept."""
         if not accessed:
             return
         with self._lock:
@@ -118,16 +118,16 @@ class Accesses:
         self, engine: Engine, caller: Caller, work: Callable[Concatenate[Transaction, P], T],
         *args: P.args, **kwargs: P.kwargs,
     ) -> T:  # fmt: skip
-        """Run work in a transaction that also writes the accesses noted until then.
+        """Run work in a transaction that also writes the accesses noted before it.
 
-        They are taken when the transaction begins: a refusal before that leaves them noted.
+        They are taken when the transaction begins, and noted again if it fails.
         """
         tenant, taken = caller.tenant, dict[MemoryId, datetime]()
         if not self._noted.get(tenant):
             return await engine.write(caller, work, *args, **kwargs)
 
         @wraps(work)
-        def touching(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def writing(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
             with self._lock:
                 taken.update(self._noted.pop(tenant, {}))
             try:
@@ -144,44 +144,44 @@ class Accesses:
                 raise
 
         try:
-            return await engine.write(caller, touching, *args, **kwargs)
+            return await engine.write(caller, writing, *args, **kwargs)
         except BaseException:
             self.put(tenant, taken)
             raise
 
     def tenants(self) -> list[TenantId]:
-        """The tenants of which accesses are noted."""
+        """Return the tenants with accesses that are not written yet."""
         with self._lock:
             return list(self._noted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentEntries(api.Serving):
-    """Agents' memory of one service; Stale and OverCapacity have the state that conflicts."""
+    """Agents' memory of one service; Stale and OverCapacity contain the state that conflicts."""
 
     capacities: Capacities = Capacities()
     features: Features
-    timeout: timedelta  # of a search
+    timeout: timedelta  # of one search
     accesses: Accesses = field(default_factory=Accesses)
 
     async def create(
         self, caller: Caller, viewer: Viewer, body: AgentEntryBody
     ) -> Written[AgentEntry]:
         """Create an entry at a free key; a full episodic memory evicts others."""
-        return await self._made(changes.CREATE, caller, viewer, body)
+        return await self._create_or_put(changes.CREATE, caller, viewer, body)
 
     async def put(self, request: Request) -> Response:
         """Set the value and ttl of the entry at a key, or create it."""
         namespace, key = api.names_in_path(request, 2)
         api.require_names(namespace=namespace, key=key)
         body = await BODIES.read(request, AgentPutBody, nulls=True)
-        caller, viewer = await writer(request)
+        caller, viewer = await identify_writer(request)
         api.require_own(api.agent_in_path(request), viewer)
         entry = body.at(viewer.agent, namespace, key)
-        done = await self._made(changes.PUT, caller, viewer, entry)
+        done = await self._create_or_put(changes.PUT, caller, viewer, entry)
         return api.answered(done, 201 if done.is_new else 200)
 
-    async def _made(
+    async def _create_or_put(
         self, work: Callable[..., Outcome], caller: Caller, viewer: Viewer, body: AgentEntryBody
     ) -> Written[AgentEntry]:
         body.entry_key(viewer)
@@ -195,11 +195,11 @@ class AgentEntries(api.Serving):
         return await self._read(caller, viewer, lambda tx: entries.known(tx, entry, viewer))
 
     async def get_keyed(self, request: Request) -> Response:
-        """The agent's own episodic entry at a key."""
-        # An escaped slash looks like one.
+        """Return the agent's own episodic entry at a key."""
+        # Routes match unescaped paths: this one may have an escaped slash in its namespace.
         if b"/" not in api.NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]:
             return await self.list_namespace(request)
-        caller, viewer = api.own(request)
+        caller, viewer = api.identify_owner(request)
         redactor = Redactor(self.rules(caller))
         namespace, key = api.names_in_path(request, 2)
         named = redactor.text(namespace, api.MAX_NAME), redactor.text(key, MAX_KEY)
@@ -223,14 +223,14 @@ class AgentEntries(api.Serving):
 
     async def query(self, request: Request) -> Response:
         limit, offset = page(request)
-        rows = await self.page(lambda: whose(request), AgentFilter.of(request), limit, offset)
+        rows = await self.page(lambda: identify(request), AgentFilter.of(request), limit, offset)
         after = written({"total": rows.total, "limit": limit, "offset": offset})
         return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
 
     async def list_own(self, request: Request, **conditions: Any) -> Response:
         limit, offset = page(request)
         filter_ = replace(AgentFilter.of(request, api.agent_in_path(request)), **conditions)
-        rows = await self.page(lambda: whose(request), filter_, limit, offset)
+        rows = await self.page(lambda: identify(request), filter_, limit, offset)
         return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
 
     async def list_namespace(self, request: Request) -> Response:
@@ -238,28 +238,28 @@ class AgentEntries(api.Serving):
         return await self.list_own(request, namespace=namespace, is_prefix=False)
 
     async def page(
-        self, asking: api.Asking, filter_: AgentFilter, limit: int, offset: int
+        self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int
     ) -> api.Listing[AgentEntry]:
-        """Entries that the agent may read, newest first; access is checked before each portion."""
-        caller, viewer = asking()
+        """Return readable entries, newest first; access is checked before each portion."""
+        caller, viewer = identify()
         clean = filter_.clean(Redactor(self.rules(caller)))
 
-        def ids(tx: Transaction, viewer: Viewer) -> tuple[Left, int]:
+        def ids(tx: Transaction, viewer: Viewer) -> tuple[Ids, int]:
             visible = sight.readable(tx, viewer)
             sized = entries.ids_of(tx, clean, visible, limit, offset)
             return sized, entries.total(tx, clean, visible)
 
         return await api.listing(
-            self.engine, (caller, viewer), asking, ids, entries.some, self.accesses.note
+            self.engine, (caller, viewer), identify, ids, entries.some, self.accesses.note
         )
 
     async def update(self, request: Request) -> Response:
-        """Change an entry that is at this version; each accepted change makes a new version."""
+        """Change an entry that is at this version; each change increases the version."""
         version = api.version(request, is_required=True)
         assert version is not None
         body = await BODIES.read(request, AgentChangeBody, nulls=True)
         body.require_version(version)
-        caller, viewer = await writer(request)
+        caller, viewer = await identify_writer(request)
         entry = AgentEntryId(api.id_in_path(request, "entry_id"))
         redactor = redactor_for(self.rules, caller, viewer.agent)
         clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
@@ -271,7 +271,7 @@ class AgentEntries(api.Serving):
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
     ) -> Response:
-        """Remove an entry for good."""
+        """Delete an entry permanently."""
         public = public_id(ENTRY, entry)
         annotate({"memory.entry.id": public})
         redactor_for(self.rules, caller, viewer.agent)
@@ -280,9 +280,9 @@ class AgentEntries(api.Serving):
         return answered({"status": "deleted", "entry_id": public})
 
     async def write_batch(self, request: Request) -> Response:
-        """Make and change entries, all or none; AtItem says which one is refused."""
+        """Create and change entries, all or none; AtItem names the one that is refused."""
         items = (await BATCHES.read(request, drafts.AgentBatchBody)).entries
-        caller, viewer = await writer(request, BATCHES)
+        caller, viewer = await identify_writer(request, BATCHES)
         for number, item in enumerate(items):
             try:
                 item.entry_key(viewer)
@@ -297,13 +297,13 @@ class AgentEntries(api.Serving):
         self._seal_soon(caller, *(item for item in items if item.version is not None))
         annotate({"memory.result_count": len(done.entries)})
         headers = {REDACTED: str(redactor.count)} if redactor.count else {}
-        every = b",".join(it.json_bytes() for it in done.entries)
-        return Response(b'{"entries":[%b]}' % every, headers=headers, media_type=JSON)
+        records = b",".join(it.json_bytes() for it in done.entries)
+        return Response(b'{"entries":[%b]}' % records, headers=headers, media_type=JSON)
 
     async def delete_batch(self, request: Request) -> Response:
         """Delete the matching entries that the agent may write; Invalid without a condition."""
-        filter_, most = AgentFilter.of(request), api.limited(request, MOST_DELETED)
-        caller, viewer = await writer(request)
+        filter_, most = AgentFilter.of(request), api.limited(request, MAX_DELETED)
+        caller, viewer = await identify_writer(request)
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("Deleting entries in bulk needs a filter.")
@@ -315,18 +315,18 @@ class AgentEntries(api.Serving):
         return answered({"deleted": deleted, "has_more": has_more})
 
     async def summary(self, request: Request) -> Response:
-        """What an agent has in each tier, and the namespaces that the viewer may read.
+        """Return what an agent has in each tier, and the namespaces that the viewer may read.
 
-        The coordinators of another agent get what they may read; others get Denied.
+        A coordinator of the agent's work gets what it may read; others get Denied.
         """
-        caller, viewer = whose(request)
+        caller, viewer = identify(request)
         agent = api.agent_in_path(request)
         caller.require(Role.READER)
         done = await self.engine.read(caller, agents.summary, agent, viewer, self.capacities)
         return api.answered(done)
 
     async def flush(self) -> None:
-        """Write the accesses that are noted and not written yet."""
+        """Write the accesses that are not written yet."""
         for tenant in self.accesses.tenants():
             await self._write(Caller(tenant=tenant), noop)
 
@@ -361,7 +361,7 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
         op("GET", ONE, "get_entry", "One entry.", service.get, AgentEntry, refusals=(404,)),
         route("PATCH", ONE, "update_entry",
-           "Change parts of an entry whose version is that of If-Match.",
+           "Change fields of an entry that is at the version in If-Match.",
            service.update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",

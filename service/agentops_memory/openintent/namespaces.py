@@ -1,4 +1,4 @@
-"""Semantic namespaces: those that an agent may read, and who may do what in each (§2.3)."""
+"""Semantic namespaces and their permissions: list, read, change (§2.3)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal
@@ -24,7 +24,7 @@ from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
 from ..telemetry import annotate
 from . import api
-from .api import MAX_NAME, PAGE, Agent, FullRecord, Stale, Time, names_in_path, page, route, whose
+from .api import MAX_NAME, PAGE, Agent, FullRecord, Stale, Time, names_in_path, page, route
 from .entries import MEMORY
 
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -33,7 +33,7 @@ AccessName = Literal["none", "read", "write", "admin"]
 
 
 class AllowedAgent(BaseModel):
-    """What one agent may do in a namespace."""
+    """The access of one agent to a namespace."""
 
     model_config = BODY_CONFIG
     agent: Agent
@@ -41,7 +41,7 @@ class AllowedAgent(BaseModel):
 
 
 class PermissionsBody(BaseModel):
-    """Who may do what; `allow` replaces the whole list, and what is not there stays."""
+    """Permissions to set; `allow` replaces the whole list, and absent fields stay."""
 
     model_config = BODY_CONFIG
     default: AccessName | None = None
@@ -71,18 +71,18 @@ class NamespaceChangeBody(BaseModel):
 
 
 class NamespacePermissions(BaseModel):
-    """Who may do what in a namespace."""
+    """The permissions of a namespace: a default, and the access of single agents."""
 
     default: AccessName
     allow: list[AllowedAgent]
 
 
-def _permitted(of: Permissions) -> NamespacePermissions:
+def _shown(stored: Permissions) -> NamespacePermissions:
     allow = [
         AllowedAgent.model_construct(agent=agent, access=_name(level))
-        for agent, level in of.allow.items()
+        for agent, level in stored.allow.items()
     ]
-    return NamespacePermissions.model_construct(default=_name(of.default), allow=allow)
+    return NamespacePermissions.model_construct(default=_name(stored.default), allow=allow)
 
 
 def _name(level: Access) -> Any:
@@ -93,22 +93,20 @@ class ListedNamespace(FullRecord):
     """A namespace in a list."""
 
     namespace: str
-    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # of who asks
+    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # the caller's
     entry_count: int
     updated_at: Time
 
 
 class Namespace(FullRecord):
-    """A semantic namespace, as one agent sees it."""
+    """A semantic namespace, with the access that the calling agent has."""
 
     is_tagged: ClassVar = True
 
     namespace: str
-    permissions: Annotated[
-        Permissions, PlainSerializer(_permitted, return_type=NamespacePermissions)
-    ]
-    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # of that agent
-    version: int  # of the permissions; 0 while nothing was said of them
+    permissions: Annotated[Permissions, PlainSerializer(_shown, return_type=NamespacePermissions)]
+    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # the caller's
+    version: int  # of the permissions; 0 until they are set
     entry_count: int
     total_size_kb: int
     created_at: Time
@@ -133,7 +131,7 @@ def operations(serving: api.Serving) -> Sequence[Operation]:
 
     async def list_(request: Request) -> Response:
         limit, offset = page(request)
-        caller, viewer = whose(request)
+        caller, viewer = api.identify(request)
         total, listed = await engine.read(caller, _page, viewer, limit, offset)
         annotate({"memory.result_count": len(listed)})
         rows = [each.model_dump(include={*ListedNamespace.model_fields}) for each in listed]
@@ -141,7 +139,7 @@ def operations(serving: api.Serving) -> Sequence[Operation]:
 
     async def get(request: Request) -> Response:
         (name,) = names_in_path(request, 1)
-        caller, viewer = whose(request)
+        caller, viewer = api.identify(request)
         caller.require(Role.READER)
         clean = Redactor(serving.rules(caller)).text(name, MAX_NAME)
         return api.answered(await engine.read(caller, _known, viewer, clean))
@@ -151,12 +149,12 @@ def operations(serving: api.Serving) -> Sequence[Operation]:
         api.require_names(namespace=name)
         version = api.version(request)
         body = (await api.BODIES.read(request, NamespaceChangeBody)).permissions
-        caller, viewer = await api.writer(request)
+        caller, viewer = await api.identify_writer(request)
         named = [it.agent for it in body.allow or ()]
         redactor = api.redactor_for(serving.rules, caller, viewer.agent, *named)
-        of = redactor.text(name, MAX_NAME), body, version
-        await serving.audit_change(caller, viewer, "namespace.permitted", _told, *of)
-        made = await engine.write(caller, _PERMIT, viewer, *of)
+        args = redactor.text(name, MAX_NAME), body, version
+        await serving.audit_change(caller, viewer, "namespace.permitted", _told, *args)
+        made = await engine.write(caller, _PERMIT, viewer, *args)
         return api.answered(Written(value=made, redacted=redactor.count))
 
     one = f"{NAMESPACES}/{{namespace:path}}"
@@ -188,10 +186,10 @@ def _known(tx: Transaction, viewer: Viewer, name: str, *_: object) -> Namespace:
 def _planned(
     tx: Transaction, viewer: Viewer, name: str, body: PermissionsBody, version: int | None
 ) -> Permissions:
-    """The permissions that are to be.
+    """Return the permissions after the change.
 
-    Denied for who does not administer the namespace; one of which there is nothing is made by
-    administrators alone.
+    Raises Denied unless the viewer administers the namespace. Only administrators of the service
+    may set permissions of a namespace that does not exist yet.
     """
     namespace = _get(tx, viewer, name)
     if namespace is None and not viewer.is_admin:
@@ -205,9 +203,9 @@ def _planned(
     return body.changed(permissions(tx, name))
 
 
-def _told(tx: Transaction, viewer: Viewer, name: str, *of: Any) -> Mapping[str, object]:
-    """What is told of permissions that are to be, or the refusal."""
-    after = _planned(tx, viewer, name, *of)
+def _told(tx: Transaction, viewer: Viewer, name: str, *args: Any) -> Mapping[str, object]:
+    """Return what to audit of a change of permissions, or raise the refusal."""
+    after = _planned(tx, viewer, name, *args)
     allow = {agent: _name(access) for agent, access in after.allow.items()}
     return {"namespace": name, "default": _name(after.default), "allow": allow}
 
@@ -242,20 +240,20 @@ _PERMIT = once(_permit, check=_known)
 
 
 def _get(tx: Transaction, viewer: Viewer, name: str) -> Namespace | None:
-    """The namespace, if the viewer may read it and there is something of it."""
+    """Return the namespace, or None if it is empty or the viewer may not read it."""
     rows = readable(tx, viewer, 1, 0, "k.name = :name", name=name)
     if not rows:
-        list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damaged, it opens nothing
+        list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damage is noted
     return rows[0] if rows else None
 
 
 def readable(
     tx: Transaction, viewer: Viewer, limit: int, offset: int, which: str = "TRUE", **values: object
 ) -> list[Namespace]:
-    """Those that the viewer may read, and a condition on `k.name` holds of, by name."""
+    """Return the namespaces that the viewer may read and that match a condition, by name."""
 
     @reads("namespaces")
-    def made(  # noqa: PLR0913, PLR0917 - its columns
+    def made(  # noqa: PLR0913, PLR0917 - one parameter per column
         name: str, access: int, version: int | None, set_at: int | None,
         changed_at: int | None, entries: int, size: int, first: int | None, last: int | None,
     ) -> Namespace:  # fmt: skip

@@ -1,4 +1,4 @@
-"""OpenIntent as a protocol: its operations, its discovery, its search, and who may call it."""
+"""OpenIntent as a protocol: its operations, discovery, search and refusals."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ from ..telemetry import Cut, annotate, count
 from ..telemetry import events as span_events
 from ..telemetry.metrics import CAPACITY_REFUSALS
 from . import api, events, intents, memory, namespaces, tasks
-from .api import AGENT, PREFIX, TOTAL, FullRecord, route, whose
+from .api import AGENT, PREFIX, TOTAL, FullRecord, identify, route
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
 from .memory import AgentEntries
@@ -35,34 +35,34 @@ from .namespaces import readable
 
 SEARCH = f"{MEMORY}/search"
 SEARCHED = ("namespace", "memory_type", "tags", "tags_any")
-DEFAULT_RESULTS, MOST_RESULTS = 10, 100  # entries of a search
-LONGEST_QUERY = 200  # code points of a search
-MOST_PLACES = 8  # namespaces of one search
-MOST_CANDIDATES = 1_000  # entries of a place that a filter chooses from
+DEFAULT_RESULTS, MAX_RESULTS = 10, 100  # entries of a search: default and maximum
+QUERY_LENGTH = 200  # code points of a query that a span quotes
+MAX_PLACES = 8  # namespaces that one search reads
+MAX_CANDIDATES = 1_000  # hits in each namespace, or in own memory, before a filter
 
 
 class FoundAgentEntry(AgentEntry):
-    """An entry that was found; a lower rank is better."""
+    """A search hit; a lower rank is better."""
 
     rank: float
 
 
 class SearchedPlaces(BaseModel):
-    """Where was looked: the agent's own episodic memory, and namespaces."""
+    """The memory that was searched: own episodic memory, and namespaces."""
 
     own: bool
     namespaces: list[str]
 
 
 class FoundAgentEntries(FullRecord):
-    """Entries by their words, best first."""
+    """The hits of a search, best first."""
 
     entries: list[FoundAgentEntry]
     searched: SearchedPlaces
 
 
 Hit = tuple[float, AgentEntry]
-"""The rank of an entry that was found, and the entry."""
+"""The rank of an entry, and the entry."""
 
 
 def _searching(entries: AgentEntries) -> Sequence[Operation]:
@@ -78,8 +78,8 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
             namespace=conditions.namespace, is_prefix=conditions.is_prefix, tier=conditions.tier,
             every_tag=conditions.every_tag, any_tag=conditions.any_tag,
         )  # fmt: skip
-        limit = api.limited(request, DEFAULT_RESULTS, MOST_RESULTS)
-        caller, viewer = whose(request)
+        limit = api.limited(request, DEFAULT_RESULTS, MAX_RESULTS)
+        caller, viewer = identify(request)
         caller.require(Role.READER)
         query = parse_query(text, entries.features, entries.timeout)
         clean = filter_.clean(Redactor(entries.rules(caller)))
@@ -87,7 +87,7 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
         hits, own, names, is_degraded, at = searched
         entries.accesses.note(caller, viewer, at, (it for _, it in hits))
         annotate({
-            "memory.search.query": Cut(text, LONGEST_QUERY),
+            "memory.search.query": Cut(text, QUERY_LENGTH),
             "memory.search.result_count": len(hits),
             "memory.search.degraded": is_degraded or None,
         })  # fmt: skip
@@ -118,24 +118,24 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
 def _search(
     tx: Transaction, viewer: Viewer, query: Query, filter_: AgentFilter, limit: int
 ) -> tuple[Sequence[Hit], bool, Sequence[str], bool, datetime]:
-    """Entries by their words, weighed within each place alone; of several by reciprocal rank.
+    """Return hits; hits of several places, each ranked by itself, are fused by reciprocal rank.
 
-    With where was looked, whether the search was degraded, and the instant.
+    Also return if own memory and which namespaces were searched, if it was degraded, and when.
     """
     own = filter_.tier is not Tier.SEMANTIC
     which, namespaces = filter_.names("k.name"), list[str]()
     if filter_.tier is not Tier.EPISODIC:
-        known = readable(tx, viewer, MOST_CANDIDATES, 0, which, namespace=filter_.namespace)
-        namespaces = [it.namespace for it in known[:MOST_PLACES]]
+        known = readable(tx, viewer, MAX_CANDIDATES, 0, which, namespace=filter_.namespace)
+        namespaces = [it.namespace for it in known[:MAX_PLACES]]
     places = [Filter(agent=viewer.agent)] if own else []
     places += [Filter(namespace=name) for name in namespaces]
     is_narrow = replace(filter_, tier=None) != AgentFilter()
-    most = MOST_CANDIDATES if is_narrow else limit
+    most = MAX_CANDIDATES if is_narrow else limit
     lists = [recall.search(tx, query, space, most) if query else SearchResult() for space in places]
     hits = [_hits(tx, viewer, filter_, result) for result in lists]
     best = [hit for each in hits for hit in each]
     if len(hits) > 1:
-        placed = ((-1 / (K + at), it) for each in hits for at, (_, it) in enumerate(each, start=1))
+        placed = ((-1 / (K + n), it) for each in hits for n, (_, it) in enumerate(each, start=1))
         best = sorted(placed, key=lambda hit: (hit[0], hit[1].memory))
     is_degraded = any(result.is_degraded for result in lists)
     return best[:limit], own, namespaces, is_degraded, tx.now
@@ -146,7 +146,7 @@ def _hits(tx: Transaction, viewer: Viewer, filter_: AgentFilter, result: SearchR
     return [(ranks[it.memory], it) for it in some(tx, viewer, list(ranks), filter_)]
 
 
-# The protocol: its operations, its discovery, and who may call it.
+# The protocol: its operations, its discovery and its refusals.
 
 CAPABILITIES = [
     "agent-memory", "agent-memory-search", "tasks", "events", "coordinators", "access-control",
@@ -155,7 +155,7 @@ CAPABILITIES = [
 
 
 class MemoryCapabilities(BaseModel):
-    """What agents' memory is like here."""
+    """The tiers, limits and features of agents' memory."""
 
     tiers: list[TierName] = ["working", "episodic", "semantic"]
     eviction_policy: Literal["lru"] = "lru"
@@ -178,20 +178,20 @@ class Discovery(BaseModel):
 
 
 class FieldFault(BaseModel):
-    """What is wrong with a field."""
+    """The error in a field."""
 
     field: str
     message: str
 
 
 class ErrorCode(BaseModel):
-    """Which refusal it is."""
+    """The code of a refusal."""
 
     code: str
 
 
 class AgentMemoryProblem(Record):
-    """A refusal; of a conflict also the state that refuses, of a capacity its figures."""
+    """A refusal; for a conflict with the stored state, for a capacity with its numbers."""
 
     message: str
     error: ErrorCode
@@ -241,7 +241,7 @@ CODES: Mapping[str, str] = {
 
 
 def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request; of a batch, by what is wrong with its item."""
+    """Return the response to a refused request; for a batch, with the error of its item."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
     if isinstance(cause, api.OverCapacity):
         count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")

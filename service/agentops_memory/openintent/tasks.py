@@ -1,4 +1,4 @@
-"""Tasks: made, assigned, reported on, finished (RFC-0015 §6.5, §8; RFC-0012)."""
+"""Tasks: create, assign, report on, finish, retry (RFC-0015 §6.5, §8; RFC-0012)."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -30,14 +30,14 @@ from ..telemetry import annotate
 from ..telemetry import count as counted
 from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import Agent, JsonObject, Left, Serving, Time, op, redactor_for, whose
+from .api import Agent, Ids, JsonObject, Serving, Time, identify, op, redactor_for
 from .events import add_event
 from .intents import Chosen, Description, Object, Word, Words, guardrails, require_sight
 
 TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = api.UNKNOWN["task_id"]
-MOST_ENTRIES, MOST_SIZE = 10_000, 64 * 1024  # that a policy may name; KB
-REPORTED = {"output", "error", "blocked_reason"}  # by the agent of a task, beside its status
+MAX_ENTRIES, MAX_SIZE = 10_000, 64 * 1024  # limits of a policy: entries, and KB
+REPORTED = {"output", "error", "blocked_reason"}  # its agent changes these and the status
 
 TaskState = Literal[
     "pending", "ready", "claimed", "running", "blocked", "completed", "failed", "cancelled",
@@ -46,7 +46,7 @@ TaskState = Literal[
 
 
 class TaskFinished(Conflict):
-    """The task is finished: it takes no working memory, and its status is final (§2.1)."""
+    """The task is finished: its status is final, and it accepts no working memory (§2.1)."""
 
     code = "task_finished"
 
@@ -55,13 +55,13 @@ class TaskFinished(Conflict):
 
 
 class MemoryPolicy(api.Nested):
-    """How the working memory of a task is kept (§6.5)."""
+    """The limits and the archiving of a task's working memory (§6.5)."""
 
     model_config = BODY_CONFIG
     archive_on_completion: bool = True
     inherit_from_parent: bool = False
-    max_entries: Annotated[int, Field(ge=0, le=MOST_ENTRIES)] | None = None
-    max_total_size_kb: Annotated[int, Field(ge=0, le=MOST_SIZE)] | None = None
+    max_entries: Annotated[int, Field(ge=0, le=MAX_ENTRIES)] | None = None
+    max_total_size_kb: Annotated[int, Field(ge=0, le=MAX_SIZE)] | None = None
 
 
 def _policy_in(text: str) -> MemoryPolicy:
@@ -115,9 +115,9 @@ OF_ROW = {"id", "intent_id", "status", "assigned_agent", "parent_task_id", "memo
 
 
 class TaskChangeBody(BaseModel):
-    """PATCH /api/v1/tasks/{id}: what is left out stays as it is.
+    """PATCH /api/v1/tasks/{id}: absent fields stay as they are.
 
-    `null` takes away assigned_agent, memory_policy, output, error and blocked_reason.
+    `null` removes assigned_agent, memory_policy, output, error and blocked_reason.
     """
 
     model_config = BODY_CONFIG
@@ -131,7 +131,7 @@ class TaskChangeBody(BaseModel):
 
     @property
     def details(self) -> api.Json:
-        """Members that take the place of those of the same names."""
+        """The members that replace stored ones of the same names."""
         names = [*REPORTED, "metadata"] if self.metadata is not None else [*REPORTED]
         names = [it for it in type(self).model_fields if it in names]
         return api.compact({it: getattr(self, it) for it in names if it in self.model_fields_set})
@@ -164,7 +164,7 @@ class Task(api.Detailed):
     max_attempts: int
     version: int = 1
     status: TaskStatus = TaskStatus.PENDING
-    # The status, by another name.
+    # The status under another name.
     state: Annotated[TaskStatus, Column("t.status")] = TaskStatus.PENDING
     assigned_agent: Annotated[AgentId | None, Column("t.agent")] = None
     parent_task_id: Annotated[TaskId | None, Column("t.parent")] = None
@@ -196,7 +196,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
         intent, named = api.intent_id(request), parameter(query_of(request), "status")
         if named is not None and named not in [*TaskStatus]:
             raise BadFields([("status", f"must be one of {', '.join(TaskStatus)}")])
-        of = partial(page, serving.engine, lambda: whose(request))
+        of = partial(page, serving.engine, lambda: identify(request))
         in_status = None if named is None else TaskStatus(named)
         return await api.streamed(await of(intent, limit, offset, in_status))
 
@@ -219,24 +219,24 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 async def create(serving: Serving, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
-    """Make a task, which who directs the intent may; AlreadyThere for an id that is taken."""
+    """Create a task; raise Denied unless the viewer directs the intent, or AlreadyExists."""
     details, agent = intents.details_of(body, but=OF_ROW), body.assigned_agent
     redactor = redactor_for(serving.rules, caller, viewer.agent, agent, body.id)
     clean = str(api.screened(redactor, details))
     await _audit_assignment(serving, caller, viewer, agent, _draft, body)
     made = await serving.engine.write(caller, _CREATE, viewer, body, clean)
-    if made.status.is_final:  # what it has bound lies in its archives soon, and nowhere else
+    if made.status.is_final:  # its working memory is archived, so bytes must be erased
         serving.on_erased(caller)
     return Written(value=made, redacted=redactor.count)
 
 
 async def page(
-    engine: Engine, asking: api.Asking, intent: IntentId, limit: int, offset: int,
+    engine: Engine, identify: api.Identify, intent: IntentId, limit: int, offset: int,
     status: TaskStatus | None = None,
 ) -> api.Listing[Task]:  # fmt: skip
-    """Those of an intent, the first first; access is checked before each portion."""
+    """Return an intent's tasks, oldest first; access is checked before each portion."""
 
-    def ids(tx: Transaction, _: Viewer) -> tuple[Left, None]:
+    def ids(tx: Transaction, _: Viewer) -> tuple[Ids, None]:
         of_status = "" if status is None else " AND status = :status"
         rows = tx[Sql].run(
             f"""SELECT {tx[Sql].dialect.row}, id, length(details)
@@ -246,26 +246,26 @@ async def page(
                  LIMIT :limit OFFSET :offset""",
             intent=intent, status=status, limit=limit, offset=offset,
         )  # fmt: skip
-        return list(tx[Sql].intact(rows, _sized)), None
+        return list(tx[Sql].intact(rows, _id_and_size)), None
 
-    return await api.listing(engine, asking(), asking, ids, partial(_some, intent))
+    return await api.listing(engine, identify(), identify, ids, partial(_some, intent))
 
 
 async def amend(
     serving: Serving, caller: Caller, viewer: Viewer, task: TaskId, body: TaskChangeBody,
     version: int,
 ) -> Written[Task]:  # fmt: skip
-    """Change a task that is at this version; at its end its working memory is archived.
+    """Change a task that is at this version; finishing it archives its working memory.
 
-    Its agent may report on it; all else is for who directs the intent. TaskFinished for
-    one that is finished, unless it failed and is ready again.
+    Its agent may report on it; other changes need an agent that directs the intent. Raises
+    TaskFinished for a finished task, unless it failed and the change makes it ready.
     """
     details, agent = body.details, body.assigned_agent
     redactor = redactor_for(serving.rules, caller, viewer.agent, agent)
     clean = str(api.screened(redactor, details))
     await _audit_assignment(serving, caller, viewer, agent, _changeable, task, body, version)
     done = await serving.engine.write(caller, _AMEND, viewer, task, body, clean, version)
-    if done.value.status.is_final:  # as above
+    if done.value.status.is_final:  # as in `create`
         serving.on_erased(caller)
     annotate({"memory.archived_count": done.archived})
     if not caller.is_replay:
@@ -285,7 +285,7 @@ def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
 
 
 def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
-    """The task to be made, or the refusal of it, as things stand."""
+    """Return the body if the task may be created now, or raise the refusal."""
     if not require_sight(tx, viewer, IntentId(body.intent_id)).directs:
         raise Denied("Only the creator of the intent and its coordinators may create tasks of it.")
     if body.parent_task_id is not None:
@@ -293,7 +293,7 @@ def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
         if parent is None or parent.intent_id != body.intent_id:
             raise BadFields([("parent_task_id", "must be a task of the same intent")])
     if body.id is not None and task_with(tx, TaskId(body.id)) is not None:
-        raise api.AlreadyThere
+        raise api.AlreadyExists
     require_room(tx)
     return body
 
@@ -307,7 +307,7 @@ def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Ta
         **_at_status(tx, TaskStatus(body.status), None),
     )  # fmt: skip
     tx[Sql].insert("tasks", **_row(made))
-    _tell(tx, viewer, EventType.TASK_CREATED, made, None)
+    _add_event_of_status(tx, viewer, EventType.TASK_CREATED, made, None)
     _assign(tx, viewer, made, None)
     _end(tx, viewer, made)
     return made
@@ -327,7 +327,7 @@ def _changeable(
     if before.status.is_final and not _is_retry(before, body):
         raise TaskFinished
     ends = body.status is not None and TaskStatus(body.status).is_final
-    (require_margin if ends else require_room)(tx)  # what ends takes no more memory
+    (require_margin if ends else require_room)(tx)  # a task that ends needs no more room
     return before
 
 
@@ -345,7 +345,7 @@ def _amend(
     tx[Sql].update("tasks", "id", _row(after))
     if status is not before.status:
         type_ = EventType.TASK_RETRYING if is_retry else sight.OF_STATUS[status]
-        _tell(tx, viewer, type_, after, before)
+        _add_event_of_status(tx, viewer, type_, after, before)
     _assign(tx, viewer, after, before.assigned_agent)
     return Written(value=after, archived=_end(tx, viewer, after))
 
@@ -367,22 +367,22 @@ def _at_status(tx: Transaction, status: TaskStatus, started_at: datetime | None)
 
 
 def _end(tx: Transaction, viewer: Viewer, task: Task) -> int:
-    """End the working memory of a task that is finished, mirrored late too; how much it was."""
+    """End the working memory of a finished task, even if it is new; return the number archived."""
     if not task.status.is_final:
         return 0
     must = any(it.memory_archive_required for it in guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
-    return events.end(tx, bound_to(task), viewer, archives=archiving)
+    return events.end_with_task(tx, bound_to(task), viewer, archives=archiving)
 
 
 def _assign(tx: Transaction, viewer: Viewer, task: Task, before: AgentId | None) -> None:
-    """Tell to whom a task is assigned, and bind what that agent has of it, whatever the limits."""
+    """Add the event of a new assignment, and bind the agent's entries, despite any limits."""
     agent = task.assigned_agent
     if agent != before:
         payload = {"task_id": task.id, "agent": agent, "previous_agent": before}
-        _add(tx, viewer, EventType.ASSIGNED, task, payload)
+        _add_event(tx, viewer, EventType.ASSIGNED, task, payload)
     if agent is not None:
-        tx[Sql].run(  # nothing that is of another intent: the entry says which
+        tx[Sql].run(  # except entries that name another intent
             f"""UPDATE agent_memories
                    SET binding = {Binding.TASK:d}, intent = :intent, attempt = :attempt
                  WHERE task = :task AND agent = :agent AND binding < {Binding.TASK:d}
@@ -392,7 +392,7 @@ def _assign(tx: Transaction, viewer: Viewer, task: Task, before: AgentId | None)
         )  # fmt: skip
 
 
-def _tell(
+def _add_event_of_status(
     tx: Transaction, viewer: Viewer, type_: EventType, task: Task, before: Task | None
 ) -> None:
     payload = {
@@ -400,10 +400,10 @@ def _tell(
         "status": task.status.value,
         "previous_status": None if before is None else before.status.value,
     }  # fmt: skip
-    _add(tx, viewer, type_, task, payload)
+    _add_event(tx, viewer, type_, task, payload)
 
 
-def _add(
+def _add_event(
     tx: Transaction, viewer: Viewer, type_: EventType, task: Task, payload: dict[str, Any]
 ) -> None:
     labels = Labels(task=task.id, intent=task.intent_id, binding=Binding.TASK)
@@ -411,7 +411,7 @@ def _add(
 
 
 def _merged(details: str, change: str) -> str:
-    """The details with members in place of those of the same names; Invalid beyond 64 KB."""
+    """Return the details with the changed members; raise Invalid beyond 64 KB."""
     if change == "{}":
         return details
     try:
@@ -421,7 +421,7 @@ def _merged(details: str, change: str) -> str:
 
 
 @reads("tasks")
-def _sized(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
+def _id_and_size(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
     return TaskId(id_), size
 
 
@@ -441,19 +441,19 @@ def _of_others(
     tx: Transaction, viewer: Viewer, assignee: AgentId, of: Callable[..., Task | TaskBody],
     *args: object,
 ) -> Mapping[str, object] | None:  # fmt: skip
-    """What is told of an assignment, or its refusal.
+    """Return what to audit of an assignment, or raise the refusal.
 
-    None unless it is the role alone that lets an administrator direct the intent.
+    Returns None unless the viewer directs the intent only by its role of administrator.
     """
     intent = IntentId(of(tx, viewer, *args).intent_id)
     position = intents.standing(tx, viewer, intent)
     is_own = position.is_creator or position.is_coordinator
-    is_told = position.is_admin and not is_own
-    return {"intent": intent, "assignee": assignee} if is_told else None
+    is_audited = position.is_admin and not is_own
+    return {"intent": intent, "assignee": assignee} if is_audited else None
 
 
 def visible_task(tx: Transaction, viewer: Viewer, named: str | None) -> Task | None:
-    """The task, if there is one that the agent may see."""
+    """Return the task, or None if it is unknown or the agent may not see it."""
     task = None if named is None else task_with(tx, TaskId(named))
     return task if task and intents.standing(tx, viewer, task.intent_id).sees else None
 
@@ -468,12 +468,12 @@ _TASK = RowMapper(Task, "tasks", alias="t.")
 
 
 def task_with(tx: Transaction, task: TaskId) -> Task | None:
-    """The task, regardless of visibility."""
+    """Return the task, regardless of visibility."""
     return tx[Sql].fetch(_TASK, "t.id = :id", id=task)
 
 
 def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:
-    """Those that were finished by then, and of which nothing is left to archive."""
+    """Return tasks that finished by a time and have no pending archives."""
     return tx[Sql].texts(
         f"""SELECT id
               FROM tasks
@@ -486,7 +486,7 @@ def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:
 
 
 def forget_tasks(tx: Transaction, tasks: Sequence[TaskId], until: datetime) -> int:
-    """Remove those that were finished by then; how many."""
+    """Remove those of the tasks that finished by a time; return how many."""
     return tx[Sql].run(
         f"""DELETE FROM tasks
              WHERE id IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})

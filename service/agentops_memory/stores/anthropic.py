@@ -1,4 +1,4 @@
-"""Anthropic's dialect: memory stores as the package `anthropic` asks for them, below /anthropic."""
+"""Anthropic's dialect: memory stores for the package `anthropic`, below /anthropic."""
 
 import re
 import unicodedata
@@ -32,50 +32,51 @@ from .api import Dialect, in_path, in_query
 from .entry import Entry, Version
 
 POLICY = rules.Policy(
-    paths_nest=False, unchanged_is_change=False, done_is_done=True, repeats_are_refused=False,
-    archived_keeps_entries=False, current_is_redacted=False, redaction_takes_all=True,
+    paths_nest=False, noop_creates_version=False, ignores_conflict_if_equal=True,
+    rejects_repeats=False, archived_forbids_deletes=False, may_redact_current=False,
+    redaction_clears_all=True,
 )  # fmt: skip
 BUSY = "overloaded_error"
-NOT_AGAIN = {"x-should-retry": "false"}  # the client asks three times otherwise
+NO_RETRY = {"x-should-retry": "false"}  # otherwise the client sends it three times
 REFUSALS = Refusals(
     statuses={"too_large": 400, "archived": 400, "still_current": 400},
     types={
         "too_slow": "timeout_error", "stale": "memory_precondition_failed_error",
         "path_taken": "memory_path_conflict_error", "db_locked": BUSY, "timed_out": BUSY,
     },
-    headers={409: NOT_AGAIN, 507: NOT_AGAIN},
+    headers={409: NO_RETRY, 507: NO_RETRY},
 )  # fmt: skip
 REQUEST_ID = "request-id"
 
-MAX_PAGE, DEFAULT_PAGE = 100, 20  # items
-MAX_PATCH = 2 * rules.MAX_PAIRS  # as many to set as there may be, and as many to take out
-NOBODY = rules.EntryId("")  # an id of no memory
+MAX_PAGE, DEFAULT_PAGE = 100, 20  # items of a page
+MAX_PATCH = 2 * rules.MAX_PAIRS  # a full set to add and a full set to remove
+NO_MEMORY = rules.EntryId("")  # an id of no memory
 
 VIEWS = {"basic": False, "full": True}  # whether contents are included
 DEPTHS = {"0": False, "1": True}  # whether deeper memories appear as their folder
 OPERATIONS = {
     "created": ChangeKind.CREATED, "modified": ChangeKind.UPDATED, "deleted": ChangeKind.DELETED,
 }  # fmt: skip
-OPERATION_NAMES = {deed: name for name, deed in OPERATIONS.items()}
+OPERATION_NAMES = {kind: name for name, kind in OPERATIONS.items()}
 
 _NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 
-def _few(most: int) -> BeforeValidator:
-    """Refuses what has too many members, before any of them is looked at."""
+def _max_members(most: int) -> BeforeValidator:
+    """Reject an object with too many members, before any of them is validated."""
 
-    def few(pairs: Any) -> Any:
+    def limited(pairs: Any) -> Any:
         if isinstance(pairs, dict) and len(pairs) > most:
             raise PydanticCustomError(
                 "too_many", "Object should have at most {most} members", {"most": most}
             )
         return pairs
 
-    return BeforeValidator(few)
+    return BeforeValidator(limited)
 
 
-def _most(members: int) -> Any:
+def _in_schema(members: int) -> Any:
     return Field(json_schema_extra={"maxProperties": members})
 
 
@@ -89,10 +90,10 @@ Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), PRINTABLE]
 Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
 Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
 Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
-PairKey = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
-PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
-Pairs = Annotated[dict[PairKey, PairValue], _few(rules.MAX_PAIRS), _most(rules.MAX_PAIRS)]
-Patch = Annotated[dict[PairKey, PairValue | None], _few(MAX_PATCH), _most(MAX_PATCH)]
+Key = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
+Value = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
+Metadata = Annotated[dict[Key, Value], _max_members(rules.MAX_PAIRS), _in_schema(rules.MAX_PAIRS)]
+Patch = Annotated[dict[Key, Value | None], _max_members(MAX_PATCH), _in_schema(MAX_PATCH)]
 
 
 class AnthropicStoreBody(rules.Body):
@@ -100,11 +101,11 @@ class AnthropicStoreBody(rules.Body):
 
     name: Name
     description: Description | None = None
-    metadata: Pairs | None = None
+    metadata: Metadata | None = None
 
 
 class AnthropicStoreChange(rules.Body):
-    """Parts of a store to change; of the metadata, null takes a pair out."""
+    """Fields of a store to change; null removes a pair from the metadata."""
 
     name: Name | None = None
     description: Description | None = None
@@ -114,21 +115,21 @@ class AnthropicStoreChange(rules.Body):
 class _AtPath(rules.Body):
     @property
     def parts(self) -> rules.Parts:
-        """With the path as it is stored, without its slash."""
+        """The fields, with the path as it is stored: without its leading slash."""
         parts = super().parts
         return {**parts, "path": parts["path"][1:]} if "path" in parts else parts
 
     @model_validator(mode="after")
     def _has_a_plain_path(self) -> Self:
-        """Invalid for a path that this dialect refuses, beside those that no dialect takes."""
+        """Reject paths that only this dialect forbids."""
         path: str = super().parts.get("path", "")
         if len(path.encode()) > rules.MAX_PATH:
             most = f"{rules.MAX_PATH:,}"
-            raise Invalid(f"path: it has at most {most} bytes, the leading '/' included.")
+            raise Invalid(f"path: it must have at most {most} bytes, including the leading '/'.")
         if not unicodedata.is_normalized("NFC", path):
             raise Invalid("path: it must be in Unicode's normalization form C.")
-        if any(unicodedata.category(sign) in _INVISIBLE for sign in path):
-            raise Invalid("path: it has no format characters, U+2028 or U+2029.")
+        if any(unicodedata.category(char) in _INVISIBLE for char in path):
+            raise Invalid("path: it must not contain format characters, U+2028 or U+2029.")
         return self
 
 
@@ -148,7 +149,7 @@ class AnthropicPrecondition(BaseModel):
 
 
 class AnthropicMemoryChange(_AtPath):
-    """Parts of a memory to change; a new path renames it."""
+    """Fields of a memory to change; a new path renames it."""
 
     content: Content | None = None
     path: Path | None = None
@@ -164,7 +165,7 @@ Slashed = BeforeValidator(lambda path: path and f"/{path}")
 
 
 class AnthropicRecord(Record):
-    """What this dialect shows of something, made from it; what has no value is null."""
+    """The base of responses, made from core records; missing values are null."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -186,14 +187,14 @@ class AnthropicStore(AnthropicRecord):
 
 
 class AnthropicStoreDeleted(AnthropicRecord):
-    """What is left of a store."""
+    """The id of a deleted store."""
 
     id: str
     type: Literal["memory_store_deleted"] = "memory_store_deleted"
 
 
 class AnthropicMemory(AnthropicRecord):
-    """A memory; its content is null where the view is basic."""
+    """A memory; its content is null in the basic view."""
 
     id: rules.ShownEntry
     type: Literal["memory"] = "memory"
@@ -208,21 +209,21 @@ class AnthropicMemory(AnthropicRecord):
 
 
 class AnthropicPrefix(AnthropicRecord):
-    """A folder, in the place of the memories in it."""
+    """A folder, listed instead of the memories in it."""
 
     type: Literal["memory_prefix"] = "memory_prefix"
     path: Annotated[str, Slashed]
 
 
 class AnthropicMemoryDeleted(AnthropicRecord):
-    """What is left of a memory; its versions stay."""
+    """The id of a deleted memory; its versions stay."""
 
     id: str
     type: Literal["memory_deleted"] = "memory_deleted"
 
 
 class AnthropicActor(AnthropicRecord):
-    """The key that did it."""
+    """The API key that made a change."""
 
     type: Literal["api_actor"] = "api_actor"
     api_key_id: str
@@ -234,7 +235,7 @@ Actor = Annotated[
 
 
 class AnthropicVersion(AnthropicRecord):
-    """One change of a memory; what a deletion has not, or a redaction took, is null."""
+    """One change of a memory; fields that a deletion lacks or a redaction removed are null."""
 
     id: rules.ShownVersion
     type: Literal["memory_version"] = "memory_version"
@@ -242,7 +243,7 @@ class AnthropicVersion(AnthropicRecord):
     memory_id: rules.ShownEntry = Field(validation_alias="entry")
     operation: Annotated[
         Literal["created", "modified", "deleted"], BeforeValidator(OPERATION_NAMES.get)
-    ] = Field(validation_alias="deed")
+    ] = Field(validation_alias="kind")
     path: Annotated[str | None, Slashed]
     content: str | None
     content_sha256: str | None = Field(validation_alias="sha256")
@@ -267,7 +268,7 @@ AnthropicVersionList = api.listed(
 
 
 class AnthropicError(Record):
-    """What is wrong; of a path that is taken, also by which memory."""
+    """The error; for a path that is taken, also the memory that has it."""
 
     type: str
     message: str
@@ -276,37 +277,38 @@ class AnthropicError(Record):
 
 
 class AnthropicProblem(Record):
-    """Every refusal."""
+    """A refused request: the error, and the id of the request."""
 
     type: Literal["error"] = "error"
     error: AnthropicError
     request_id: str
 
 
-def _in_dialect(of: Any, *, full: bool = True) -> AnthropicRecord:
-    """A store, a memory, a folder or a version as this dialect shows it."""
-    match of:
+def _in_dialect(item: Any, *, full: bool = True) -> AnthropicRecord:
+    """Convert a store, a memory, a folder or a version to a record of this dialect."""
+    match item:
         case AnthropicRecord():
-            return of
+            return item
         case str():
-            return AnthropicPrefix(path=of)
+            return AnthropicPrefix(path=item)
         case rules.Store():
-            return AnthropicStore.model_validate(of)
+            return AnthropicStore.model_validate(item)
     hidden = [] if full else ["content"]
-    if isinstance(of, Version) and of.redacted_at is not None:
-        hidden += ["path", "content", "size", "sha256"]  # also what the other dialect keeps
-    elif not of.sha256:
+    if isinstance(item, Version) and item.redacted_at is not None:
+        hidden += ["path", "content", "size", "sha256"]  # even if the other dialect redacted it
+    elif not item.sha256:
         hidden += ["size", "sha256"]
-    visible = of.model_copy(update=dict.fromkeys(hidden)) if hidden else of
-    return (AnthropicMemory if isinstance(of, Entry) else AnthropicVersion).model_validate(visible)
+    visible = item.model_copy(update=dict.fromkeys(hidden)) if hidden else item
+    shape = AnthropicMemory if isinstance(item, Entry) else AnthropicVersion
+    return shape.model_validate(visible)
 
 
-# Of a fault's path only the names of fields are quoted: a key of metadata may be a secret.
+# Messages quote only these names of a fault's path: a metadata key may be a secret.
 _FIELDS = {
     *AnthropicStoreBody.model_fields, *AnthropicMemoryChange.model_fields,
     *AnthropicPrecondition.model_fields,
 }  # fmt: skip
-# What pydantic says in words of Python.
+# Replacements for pydantic's messages that use Python terms.
 _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
 
 
@@ -320,7 +322,7 @@ def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
 
 
 def _parameter(request: Request, name: str) -> str | None:
-    """The text of a parameter; None if it is absent."""
+    """Return the text of a parameter, or None if it is absent."""
     values = request.query_params.getlist(name)
     return clean(values[0]) if values else None
 
@@ -333,30 +335,30 @@ def _limit(text: str) -> int | None:
     return number if 1 <= number <= MAX_PAGE else None
 
 
-def _list_of(request: Request) -> list[object]:
-    """What makes a list another one, so that a cursor of the one is none of the other."""
+def _list_identity(request: Request) -> list[object]:
+    """Return what identifies a list; a cursor is valid for the same list only."""
     return [request.scope["path"], [(name, _parameter(request, name)) for name in _FILTERS]]
 
 
 def _position(request: Request, name: str) -> Any:
-    """Where a page begins: behind the one that the same list had before."""
-    parsed = partial(query.position, _list_of(request))
+    """Return where a page begins: after the previous page of the same list."""
+    parsed = partial(query.position, _list_identity(request))
     return _must("be the next_page of an earlier page of the same list", parsed)(request, name)
 
 
 def _memory(request: Request, name: str) -> rules.EntryId | None:
-    """The memory whose versions are listed; nobody's where the query names another author."""
+    """Return the memory to list versions of; NO_MEMORY if the query names another author."""
     if any(_parameter(request, it.name) is not None for it in (SESSION, SERVICE_ACCOUNT)):
-        return NOBODY
+        return NO_MEMORY
     memory = _parameter(request, name)
-    return None if memory is None else rules.EntryId(uid_of(ENTRY, memory) or NOBODY)
+    return None if memory is None else rules.EntryId(uid_of(ENTRY, memory) or NO_MEMORY)
 
 
 VIEW_OF_LIST = in_query(
     "view", "with_content", _must("be 'basic' or 'full'", VIEWS.get, False),
-    "Whether contents are shown: `full`, or `basic` without.", choices=tuple(VIEWS),
+    "`full` with contents, or `basic` without.", choices=tuple(VIEWS),
 )  # fmt: skip
-VIEW = replace(VIEW_OF_LIST, into="full", is_of_answer=True)
+VIEW = replace(VIEW_OF_LIST, into="full", shapes_response=True)
 FULL_VIEW = replace(VIEW, read=_must("be 'basic' or 'full'", VIEWS.get, True))
 LIMIT = in_query(
     "limit", "limit",
@@ -366,11 +368,11 @@ LIMIT = in_query(
 )  # fmt: skip
 PAGE = in_query("page", "after", _position, "The `next_page` of the previous page.")
 FROM, TO = api.created(_must, "be an instant in RFC 3339", "instant")
-ARCHIVED = api.archived(_must, "`true` shows archived ones too.")
+ARCHIVED = api.archived(_must, "`true` lists archived stores too.")
 PATH_PREFIX = in_query(
     "path_prefix", "prefix",
     _must("begin and end with '/'", lambda it: it[1:] if it[:1] == it[-1:] == "/" else None, ""),
-    "A folder: `/notes/`.",
+    "A folder, such as `/notes/`.",
 )  # fmt: skip
 DEPTH = in_query(
     "depth", "is_shallow", _must("be 0 or 1", DEPTHS.get, False),
@@ -385,12 +387,12 @@ MEMORY_ID = in_query(
     "memory_id", "entry", _memory, "Only versions of this memory, which may be deleted."
 )
 OPERATION = in_query(
-    "operation", "deed", _must(f"be one of {', '.join(OPERATIONS)}", OPERATIONS.get),
-    "Of this kind.", choices=tuple(OPERATIONS),
+    "operation", "kind", _must(f"be one of {', '.join(OPERATIONS)}", OPERATIONS.get),
+    "Only versions of this operation.", choices=tuple(OPERATIONS),
 )  # fmt: skip
 AUTHOR = in_query("api_key_id", "author", _parameter, "Only versions written with this key.")
-# Authors who write nothing here.
-SESSION = in_query("session_id", "session", _parameter, "Matches nothing.", is_of_answer=True)
+# Kinds of authors that never write here.
+SESSION = in_query("session_id", "session", _parameter, "Matches nothing.", shapes_response=True)
 SERVICE_ACCOUNT = replace(SESSION, name="service_account_id", into="account")
 _FILTERS = (
     "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
@@ -427,7 +429,7 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
            "Archive a memory store permanently; repeating it changes nothing.",
            Role.WRITER, rules.archive, store, answer=AnthropicStore),
         op("DELETE", STORE_PATH, "anthropic_delete_store",
-           "Delete a memory store with all that is in it.",
+           "Delete a memory store with everything in it.",
            Role.ADMIN, rules.delete, store, answer=AnthropicStoreDeleted),
         op("POST", MEMORIES, "anthropic_create_memory", "Create a memory at a path.",
            Role.WRITER, entries.create, (*store, VIEW), body=AnthropicMemoryBody,
@@ -476,9 +478,9 @@ def _answer(
     annotate({"memory.result_count": len(value.items)})
     cursor = None
     if value.has_more:
-        last: Any = value.items[-1]  # a folder, a memory, or what lies in the order of ids
+        last: Any = value.items[-1]  # a folder, a memory, or an item of a list in id order
         after = last.path if isinstance(last, Entry) else getattr(last, "id", last)
-        cursor = query.cursor(_list_of(request), after)
+        cursor = query.cursor(_list_identity(request), after)
     items = (_in_dialect(it).json_bytes() for it in value.items)
     return Response(api.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 
@@ -504,9 +506,9 @@ PROTOCOL = Protocol(
     refusals=REFUSALS,
     refused=refused,
     problem=AnthropicProblem,
-    headers={REQUEST_ID: "An id of the answer, which the log names too."},
+    headers={REQUEST_ID: "An id of the response, which the log names too."},
     sent=(
-        # What the packages of this dialect send of their own accord.
+        # Headers that the client packages of this dialect send by themselves.
         "anthropic-version", "anthropic-beta", "anthropic-workspace-id",
         "anthropic-dangerous-direct-browser-access",
         "X-Stainless-Arch", "X-Stainless-Async", "X-Stainless-Helper", "X-Stainless-Helper-Method",

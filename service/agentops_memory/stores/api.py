@@ -1,4 +1,4 @@
-"""How an operation of a dialect is declared: its handler follows from what it takes."""
+"""Declarations of a dialect's operations; the handler is derived from the parameters."""
 
 from asyncio import to_thread
 from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ from .store import NO_ENTRY, NO_VERSION, Body, Serving, Slice, Store
 
 Read = Callable[[Request, str], Any]
 
-# What ids in a path are of, and what is said of those that are none, by argument.
+# The kind of each id in a path, and the message if it is unknown, by argument.
 KINDS = {
     "store": (STORE, NO_STORE), "entry": (ENTRY, NO_ENTRY), "version": (VERSION, NO_VERSION),
 }  # fmt: skip
@@ -33,16 +33,16 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param(Parameter):
-    """What an operation takes from its path or its query: how it is read, and as which argument."""
+    """A parameter of the path or the query: how it is read, and which argument it becomes."""
 
     read: Read
     into: str
     is_in_path: bool = False
-    is_of_answer: bool = False  # whether it shapes the answer alone
+    shapes_response: bool = False  # passed to the response, not to the work
 
 
 def in_path(name: str, into: str) -> Param:
-    """A stable id; NotFound for what is no such id."""
+    """Declare a stable id in the path; reading a malformed id raises NotFound."""
     kind, sentence = KINDS[into]
     return Param(
         name=name, help="", into=into, is_in_path=True,
@@ -57,12 +57,12 @@ def in_query(name: str, into: str, read: Read, help_: str, **more: Any) -> Param
 def must(
     text_of: Callable[[Request, str], str | None], refusal: Callable[[str, str], Refusal]
 ) -> Callable[..., Read]:
-    """How a dialect reads a parameter: `must(rule, parsed, absent)`.
+    """Return a function `must(rule, parsed, absent)` that makes readers of parameters.
 
-    The refusal, made of its name and of the `rule`, is of a text that is parsed as None.
+    A reader raises `refusal(name, rule)` for a text that `parsed` returns None for.
     """
 
-    def of(rule: str, parsed: Callable[[str], Any], absent: object = None) -> Read:
+    def reader(rule: str, parsed: Callable[[str], Any], absent: object = None) -> Read:
         def read(request: Request, name: str) -> Any:
             text = text_of(request, name)
             value = absent if text is None else parsed(text)
@@ -72,12 +72,12 @@ def must(
 
         return read
 
-    return of
+    return reader
 
 
-def created(must: Callable[..., Read], rule: str, what: str, **of: Any) -> tuple[Param, Param]:
-    """The parameters of when what is listed was created, as `what` at each end."""
-    first, last = (must(rule, partial(instant, rounds_up=it, **of)) for it in (True, False))
+def created(must: Callable[..., Read], rule: str, what: str, **options: Any) -> tuple[Param, Param]:
+    """Declare the first and last creation time to list; `what` names their format."""
+    first, last = (must(rule, partial(instant, rounds_up=it, **options)) for it in (True, False))
     return (
         in_query("created_at[gte]", "created_from", first, f"Created at this {what} or later.",
                  kind="instant"),
@@ -92,23 +92,23 @@ def archived(must: Callable[..., Read], help_: str) -> Param:
     return in_query("include_archived", "with_archived", read, help_, kind="boolean")
 
 
-def listed(name: str, item: Any, docs: str, **beside: Any) -> type[Record]:
-    """The shape of a page of items, and of what is beside them."""
-    members = {"data": list[item], **beside}.items()
-    fields: dict[str, Any] = {name: (of, ...) for name, of in members}
+def listed(name: str, item: Any, docs: str, **more: Any) -> type[Record]:
+    """Create the model of a page: the items as `data`, and more members."""
+    members = {"data": list[item], **more}.items()
+    fields: dict[str, Any] = {name: (type_, ...) for name, type_ in members}
     return create_model(name, __base__=Record, __doc__=docs, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """How bodies are read and answers are written, of what serves them."""
+    """How the operations of a dialect read bodies and write responses."""
 
     serving: Serving
     bodies: Bodies
     answer: Callable[..., Response]
-    """Writes what an operation returns, for a request, with a status; and what shapes it."""
+    """Makes the response of a request, a result, a status, and parameters of the response."""
 
-    def op(  # noqa: PLR0913, PLR0917 - all that an operation is
+    def op(  # noqa: PLR0913, PLR0917 - one parameter per property
         self,
         method: str,
         path: str,
@@ -123,10 +123,10 @@ class Dialect:
         status: int = 200,
         answer: type[BaseModel] | None = None,
     ) -> Operation:
-        """An operation of a caller who may still do this. `work` gets what the request has.
+        """Declare an operation; the caller's role is checked again once the body is read.
 
-        That is, by name, what it takes, read in this order, and the `body`. Of a read it is the
-        transaction, of a write a coroutine function.
+        `work` gets by name the parameters in `takes`, read in this order, and the `body`. A
+        coroutine function gets the serving and the caller first; others, a read transaction.
         """
         is_write = method != "GET"
         ids = [it.into for it in takes if it.is_in_path]
@@ -134,11 +134,11 @@ class Dialect:
         async def handle(request: Request) -> Response:
             values = {it.into: it.read(request, it.name) for it in takes}
             annotate(about(**{name: values[name] for name in ids}))
-            shape = {it.into: values.pop(it.into) for it in takes if it.is_of_answer}
+            shape = {it.into: values.pop(it.into) for it in takes if it.shapes_response}
             if body is not None:
                 values["body"] = await self.bodies.read(request, body, empty=not body_required)
             caller = await self.bodies.caller(request) if is_write else current_caller(request)
-            # The gate checked the same; a right may have been revoked since.
+            # The gate checked the same role; it may have been revoked since.
             caller.require(role)
             if iscoroutinefunction(work):
                 result = await work(self.serving, caller, **values)
@@ -146,7 +146,7 @@ class Dialect:
                 result = await self.serving.engine.read(caller, work, **values)
                 items = result.items if isinstance(result, Slice) else ()
                 if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
-                    # Other requests have the loop meanwhile.
+                    # In a thread, so that other requests have the event loop.
                     return await to_thread(self.answer, request, result, status, **shape)
             return self.answer(request, result, status, **shape)
 
@@ -158,19 +158,19 @@ class Dialect:
         )  # fmt: skip
 
 
-def page_json(items: Iterable[bytes], **beside: object) -> bytes:
+def page_json(items: Iterable[bytes], **more: object) -> bytes:
     pieces = [part for item in items for part in (b",", item)]
-    # Joined once: a page has megabytes, and each copy of it lets the loop wait.
-    return b"".join([b'{"data":[', *pieces[1:], b"],", written(beside)[1:]])
+    # Joined once: a page may have megabytes, and each copy of it blocks the event loop.
+    return b"".join([b'{"data":[', *pieces[1:], b"],", written(more)[1:]])
 
 
 def about(**ids: str) -> dict[str, Any]:
-    """Which store, entry and version a span is about, by the ids that a client sees."""
+    """Return span attributes with the public ids of a store, an entry and a version."""
     return {f"memory.{name}.id": public_id(KINDS[name][0], id_) for name, id_ in ids.items()}
 
 
 def about_any(done: object) -> dict[str, Any]:
-    """The same of what an operation returns."""
+    """Return the span attributes of an operation's result."""
     match done:
         case Store():
             return about(store=done.id)

@@ -34,17 +34,17 @@ from .api import Dialect, Param, Read, in_path, in_query
 from .entry import Entry, Version
 
 POLICY = rules.Policy(
-    paths_nest=True, unchanged_is_change=True, done_is_done=False, repeats_are_refused=True,
-    archived_keeps_entries=True, current_is_redacted=True, redaction_takes_all=False,
-    longest_name=64,
+    paths_nest=True, noop_creates_version=True, ignores_conflict_if_equal=False,
+    rejects_repeats=True, archived_forbids_deletes=True, may_redact_current=True,
+    redaction_clears_all=False, longest_name=64,
 )  # fmt: skip
 REFUSALS = Refusals(statuses={"too_large": 400})
 
 DEFAULT_PAGE, MAX_PAGE = 20, 100  # items of a page
-QUERY_LENGTH = 200  # code points of a search, in a span
-PATH_LENGTH = 100  # code points of the path of a memory that was found, in a span
-ID_LENGTH = 100  # characters of an id that was not found
-SNIPPET = 300  # characters
+QUERY_LENGTH = 200  # code points of a query that a span quotes
+PATH_LENGTH = 100  # code points of a hit's path that a span quotes
+ID_LENGTH = 100  # characters of an unknown id that a message quotes
+SNIPPET = 300  # characters of a hit's content
 
 _KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
 _UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
@@ -71,24 +71,24 @@ def _relative(path: str) -> str:
     return path
 
 
-Plain = bodies.must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
+Storable = bodies.must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=POLICY.longest_name),
-    Plain,
+    Storable,
 ]
 Description = Annotated[
-    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), Plain
+    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), Storable
 ]
-PairKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), Plain]
-PairValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), Plain]
-Pairs = Annotated[dict[PairKey, PairValue], Field(max_length=rules.MAX_PAIRS)]
+MetadataKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), Storable]
+MetadataValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), Storable]
+Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=rules.MAX_PAIRS)]
 Path = Annotated[
-    str, Plain, AfterValidator(_relative),
+    str, Storable, AfterValidator(_relative),
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
 ]  # fmt: skip
 Content = Annotated[
-    str, Plain, bodies.must(str.strip, "cannot be blank"),
+    str, Storable, bodies.must(str.strip, "cannot be blank"),
     bodies.must(
         lambda content: rules.size_of(content) <= rules.MAX_CONTENT,
         f"must be at most {rules.MAX_CONTENT:,} bytes",
@@ -102,7 +102,7 @@ class StoreBody(rules.Body):
 
     name: Name
     description: Description = ""
-    metadata: Pairs = Field(default={})
+    metadata: Metadata = Field(default={})
 
 
 class EntryBody(rules.Body):
@@ -110,17 +110,17 @@ class EntryBody(rules.Body):
 
     path: Path
     content: Content
-    metadata: Pairs = Field(default={})
+    metadata: Metadata = Field(default={})
 
 
 class EntryChangeBody(rules.Body):
     """PUT /memory_stores/{store_id}/memories/{entry_id}.
 
-    `version` and `content_sha256` are what the entry must have to be changed.
+    `version` and `content_sha256` are preconditions: the state that the entry must be in.
     """
 
     content: Content
-    metadata: Pairs | None = None
+    metadata: Metadata | None = None
     version: int | None = None
     content_sha256: Annotated[str, Field(pattern=r"^[0-9A-Fa-f]{64}$")] | None = None
 
@@ -131,14 +131,14 @@ class EntryChangeBody(rules.Body):
 
 
 class EntryHit(Entry):
-    """A memory that a search found: the beginning of its content, and its rank."""
+    """A search hit: a memory with the beginning of its content and its rank."""
 
     snippet: str
     rank: float
 
 
 class EntryHits(Record):
-    """What a search found, best first."""
+    """The hits of a search, best first."""
 
     data: list[EntryHit]
 
@@ -155,7 +155,7 @@ VersionList = api.listed(
 
 
 class StoreError(Record):
-    """What was wrong, and with which field or parameter."""
+    """The error, and the invalid field or parameter."""
 
     type: str
     message: str
@@ -163,7 +163,7 @@ class StoreError(Record):
 
 
 class StoreProblem(Record):
-    """A refusal: what was wrong, and the id of the request."""
+    """A refused request: the error, and the id of the request."""
 
     type: Literal["error"] = "error"
     error: StoreError
@@ -189,7 +189,7 @@ _PAIRS = (
 
 
 def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
-    """The first fault of a body as a sentence about its field."""
+    """Return the first fault of a body as an error about its field."""
     path, kind, details = faults[0]["loc"], faults[0]["type"], faults[0].get("ctx", {})
     is_inside = len(path) > 1 or kind == "too_long"
     sentence = _PAIRS if is_inside else _FAULTS[kind]
@@ -197,14 +197,14 @@ def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
 
 
 def _text(request: Request, name: str) -> str | None:
-    """A parameter as it was meant; BadField for one that no stored text can be like."""
+    """Return the decoded parameter; raise BadField if it is not UTF-8 or contains NUL."""
     try:
         return bodies.exact_parameter(request, name)
     except ValueError:
         raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name) from None
 
 
-def _words(request: Request, name: str) -> str:
+def _required_text(request: Request, name: str) -> str:
     if (text := _text(request, name)) is None:
         raise BadField(f"Missing required field: {name}", name)
     return text
@@ -217,7 +217,7 @@ _must = api.must(
 
 
 def _id(kind: str) -> Read:
-    """Reads a stable id; what has it need not exist any more."""
+    """Return a reader of stable ids; the object may have been deleted."""
     return _must(f"be an id: {kind}_ and 32 hexadecimal digits", partial(uid_of, kind))
 
 
@@ -237,15 +237,15 @@ LIMIT = in_query(
 )  # fmt: skip
 FROM, TO = api.created(_must, "be an RFC 3339 time", "RFC 3339 time", needs_offset=True)
 NAME = in_query("name", "name", _text, "Prefix of the name, ignoring case.")
-ARCHIVED = api.archived(_must, "`true` lists archived ones too.")
+ARCHIVED = api.archived(_must, "`true` lists archived stores too.")
 PATH_PREFIX = in_query("path_prefix", "path_prefix", _text, "Exact prefix of the path.")
-ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only those of this memory.")
-WORDS = in_query("q", "text", _words, "Any text.", kind="words", required=True)
+ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only versions of this memory.")
+WORDS = in_query("q", "text", _required_text, "Any text.", kind="words", required=True)
 
 
 def _page(kind: str) -> Sequence[Param]:
-    older = "Only items older than the one with this id."
-    newer = "Only items newer than the one with this id, starting next to it."
+    older = "Only items older than this id."
+    newer = "Only items newer than this id, beginning with the next newer one."
     return (
         in_query("after_id", "after", _id(kind), older),
         in_query("before_id", "before", partial(_before, kind), newer),
@@ -351,7 +351,7 @@ def _span(value: object) -> Attributes:
         case Entry():
             return {**about, "memory.entry.version": value.number}
         case Version():
-            return {**about, "memory.version.action": value.deed.value}
+            return {**about, "memory.version.action": value.kind.value}
     return about
 
 
@@ -375,7 +375,7 @@ def _hit_span(hit: Hit) -> Attributes:
     }
 
 
-# The contract's sentences, by the code of a refusal or by our own sentence.
+# Messages that the contract prescribes, by refusal code or by our own message.
 _BY_CODE = dict.fromkeys(("stale", "path_taken"), "Version or state conflict.")
 _BY_MISSING = {
     NO_STORE: ("MemoryStore", "store_id"),
@@ -385,12 +385,12 @@ _BY_MISSING = {
 
 
 def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request; what was not found is named by its id in the path."""
+    """Return the response to a refused request; for NotFound it names the id in the path."""
 
     def content(scope: Scope, id_: str) -> bytes:
         ids, message = scope.get("path_params", {}), _BY_CODE.get(refusal.code, str(refusal))
         kind, name = _BY_MISSING.get(message, ("", ""))
-        if name in ids:  # else what is answered again is gone, and the path never named it
+        if name in ids:  # a replay may refer to a deleted object that the path does not name
             message = f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
         error = StoreError(
             type=REFUSALS.type(refusal.code),

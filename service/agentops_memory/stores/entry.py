@@ -1,6 +1,6 @@
-"""An entry of a store, and its versions: created, read, listed, changed, deleted, redacted.
+"""Entries of stores and their versions: create, read, list, change, delete, redact.
 
-Each write is one transaction with its version; the versions of deleted entries stay.
+A write and its version are one transaction. The versions of deleted entries stay.
 """
 
 from collections.abc import Iterable, Mapping
@@ -28,14 +28,14 @@ from ..record import Microseconds, Record
 from . import store as rules
 from .store import EntryId, VersionId
 
-MOST_WITH_CONTENT = 20  # items of a page
+MAX_WITH_CONTENT = 20  # items of a page that includes contents
 
 
 class Version(Record):
     """One change of a memory.
 
     A deletion has no size, hash or content. A redacted version has no content; its path, size
-    and hash are empty if they were taken out as well.
+    and hash are empty if they were removed as well.
     """
 
     id: Annotated[rules.ShownVersion, Column("v.uid")]
@@ -49,10 +49,10 @@ class Version(Record):
     sha256: Annotated[
         str, Column("coalesce(v.sha256, '')"), Field(serialization_alias="content_sha256")
     ]
-    deed: Annotated[ChangeKind, Column("r.deed"), Field(serialization_alias="action")]
-    redacted: Annotated[bool, UNSTORED] = False  # what it is sent as follows from the instant
+    kind: Annotated[ChangeKind, Column("r.deed"), Field(serialization_alias="action")]
+    redacted: Annotated[bool, UNSTORED] = False  # serialized from `redacted_at`
     redacted_at: Microseconds | None = None
-    # The newest revision has no text of its own: the memory's row is its text.
+    # The newest revision has no text of its own: its text is in the memory's row.
     content: Annotated[
         str | None,
         Column("""CASE WHEN v.redacted_at IS NOT NULL OR r.deed = 'deleted' THEN NULL
@@ -82,21 +82,21 @@ class Past(NamedTuple):
 async def redact(
     serving: rules.Serving, caller: Caller, store: StoreId, version: VersionId
 ) -> Version:
-    """Remove a version's content for good, in archived stores too; AlreadyDone, StillCurrent.
+    """Remove a version's content permanently, in archived stores too.
 
-    Its bytes are erased within seconds, unless the entry has the same text now.
+    Raises AlreadyDone or StillCurrent. The bytes are erased within seconds, unless the entry's
+    current text is the same.
     """
-    of = store, version, serving.policy
-
-    if await serving.engine.read(caller, lambda tx: is_due(tx) and _redacted(tx, *of) is not None):
+    args = store, version, serving.policy
+    if await serving.engine.read(caller, lambda tx: is_due(tx) and bool(_redacted(tx, *args))):
         await audited(serving.audit, caller, "version.redacted", store=store, version=version)
-    redacted = await serving.engine.write(caller, _REDACT, *of)
+    redacted = await serving.engine.write(caller, _REDACT, *args)
     serving.on_erased(caller)
     return redacted
 
 
 def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Version:
-    """The version, with its content if it has one."""
+    """Return the version, with its content if it has one."""
     rules.known_store(tx, store)
     statement = f"SELECT {VERSION} FROM {_joined(tx, OF_STORE)} AND v.uid = :uid"
     row = tx[Sql].first(VERSION, statement, store=store, uid=version)
@@ -105,19 +105,19 @@ def known_version(tx: Transaction, store: StoreId, version: VersionId) -> Versio
 
 def list_versions(
     tx: Transaction, /, store: StoreId, *, limit: int, with_content: bool = False,
-    entry: EntryId | None = None, deed: ChangeKind | None = None, author: KeyId | None = None,
-    **of: Any,
+    entry: EntryId | None = None, kind: ChangeKind | None = None, author: KeyId | None = None,
+    **window: Any,
 ) -> rules.Slice[Version]:  # fmt: skip
-    """A page of versions of all entries, newest first."""
+    """Return a page of versions of one entry or of all, newest first."""
     rules.known_store(tx, store)
-    page = rules.Page(limit=min(limit, MOST_WITH_CONTENT) if with_content else limit, **of)
+    page = rules.Page(limit=min(limit, MAX_WITH_CONTENT) if with_content else limit, **window)
     leading = OF_STORE if entry is None else OF_ENTRY
-    of_deed = "" if deed is None else " AND r.deed = :deed"
+    of_kind = "" if kind is None else " AND r.deed = :kind"
     of_author = "" if author is None else " AND v.author = :author"
     statement = f"""SELECT {VERSION.but("" if with_content else "content")}
-                      FROM {_joined(tx, leading)}{of_deed}{of_author}{page.window("v.uid", "r.at")}
+                      FROM {_joined(tx, leading)}{of_kind}{of_author}{page.window("v.uid", "r.at")}
                      LIMIT :most"""
-    values = {"store": store, "entry": entry, "deed": deed, "author": author, **page.values}
+    values = {"store": store, "entry": entry, "kind": kind, "author": author, **page.values}
     versions = tx[Sql].filled(
         page.limit + 1, lambda most: tx[Sql].run(statement, most=most, **values), VERSION
     )
@@ -136,14 +136,14 @@ def redact_version(
         "redacted_at": rows.optional_micros(redacted.redacted_at),
         "redacted_by": redacted.redacted_by,
     })  # fmt: skip
-    # An empty copy of its own: the next change gives it none.
+    # Empty, not NULL: the next change fills NULL with the memory's text.
     tx[Sql].run(
         """UPDATE revisions
               SET type = '', title = '', content = '', tags = '[]'
             WHERE memory_id = :memory AND number = :number""",
         memory=redacted.memory, number=redacted.number,
     )  # fmt: skip
-    erased(tx, redacted.memory)
+    record_redaction(tx, redacted.memory)
     return redacted
 
 
@@ -153,11 +153,11 @@ _REDACT = once(redact_version, check=rules.known_store, about=lambda it: [it.mem
 def _redacted(
     tx: Transaction, store: StoreId, version: VersionId, policy: rules.Policy
 ) -> Version | None:
-    """The version after redaction; None if nothing would change."""
+    """Return the version after redaction, or None if nothing would change."""
     before = known_version(tx, store, version)
-    if before.redacted_at is not None and policy.repeats_are_refused:
+    if before.redacted_at is not None and policy.rejects_repeats:
         raise AlreadyDone("The version is already redacted.")
-    if not policy.current_is_redacted and tx[Sql].exists(
+    if not policy.may_redact_current and tx[Sql].exists(
         f"""SELECT 1
               FROM memories m
              WHERE m.id = :memory AND m.revision = :number
@@ -168,7 +168,7 @@ def _redacted(
             "The version is its memory's current one; change or delete the memory first."
         )
     changes: dict[str, object] = {"content": None}
-    if policy.redaction_takes_all:  # also of one that the other dialect has redacted
+    if policy.redaction_clears_all:  # of versions that the other dialect redacted, too
         changes |= {"path": "", "size": 0, "sha256": ""}
     if before.redacted_at is None:
         changes |= {"redacted_at": tx.now, "redacted_by": tx.caller.key}
@@ -176,8 +176,8 @@ def _redacted(
     return None if redacted == before else redacted
 
 
-def erased(tx: Transaction, memory: MemoryId) -> None:
-    """Record that the bytes of a memory's earlier text are to be erased."""
+def record_redaction(tx: Transaction, memory: MemoryId) -> None:
+    """Record that the bytes of a memory's earlier text must be erased."""
     tx[MemoryTable].must_scrub(memory)
     tx[ReceiptTable].add(
         Erasure(
@@ -188,7 +188,7 @@ def erased(tx: Transaction, memory: MemoryId) -> None:
 
 
 def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]:
-    """Earlier versions with own texts, of all stores, in this order; fewer if long."""
+    """Return the next versions with texts of their own, of all stores; fewer if they are long."""
     leads, (memory, number) = tx[Sql].dialect.leads, after
     texts = tx[Sql].run(
         f"""SELECT v.memory_id, t.uid, m.uid, v.number, r.type, r.title, r.content
@@ -216,7 +216,7 @@ def measure(tx: Transaction, memory: MemoryId, number: int, size: int, sha256: s
 
 
 VERSION = RowMapper(Version, "versions", "v.uid", alias="v.")
-# What leads: the store's versions in the order of their ids, or those of one entry alone.
+# What a query reads first: a store's versions by id, or the versions of one entry.
 OF_STORE = "v.store_id = t.space_id"
 OF_ENTRY = """v.memory_id = (SELECT id FROM memories WHERE uid = :entry)
               AND +v.store_id = t.space_id"""
@@ -232,20 +232,20 @@ def _joined(tx: Transaction, leading: str) -> str:
 
 
 @rows.reads("memories")
-def _past(  # noqa: PLR0917 - its columns
+def _past(  # noqa: PLR0917 - one parameter per column
     id_: int, store: str, entry: str, number: int, type_: str, title: str, content: str
 ) -> Past:
     text = Text(type=type_, title=title, content=content)
     return Past(MemoryId(id_), StoreId(store), EntryId(entry), number, text)
 
 
-ENTRY_TYPE = "memory"  # of each memory in a store
+ENTRY_TYPE = "memory"  # the type of every memory in a store
 AFTER_SLASH = chr(ord("/") + 1)
-LAST = "\U0010ffff" * 257  # after every path: none has as many signs of so many bytes
+LAST = "\U0010ffff" * 257  # sorts after every path: its 4-byte characters exceed MAX_PATH
 
 
 class Entry(Record):
-    """A memory of a store at its path; its content is absent where it was not read."""
+    """A memory of a store at its path; its content may be absent."""
 
     id: Annotated[rules.ShownEntry, Column("m.uid")]
     type: Literal["memory"] = "memory"
@@ -253,11 +253,11 @@ class Entry(Record):
     store: Annotated[rules.ShownStore, Column("t.uid"), Field(serialization_alias="store_id")]
     path: Annotated[str, Column("m.key")]
     size: Annotated[int, Column("v.size")]  # bytes of the content in UTF-8
-    # Their hash in hexadecimal.
+    # SHA-256 of the content, in hexadecimal.
     sha256: Annotated[str, Column("v.sha256"), Field(serialization_alias="content_sha256")]
-    # Of its versions, from 1.
+    # The number of the current version, from 1.
     number: Annotated[int, Column("m.revision"), Field(serialization_alias="version")]
-    version: Annotated[rules.VersionId, Column("v.uid"), Field(exclude=True)]  # the newest
+    version: Annotated[rules.VersionId, Column("v.uid"), Field(exclude=True)]  # its id
     metadata: Annotated[Mapping[str, str], Column("m.extras")]
     content: Annotated[str | None, Column("m.content")] = None
     created_at: Microseconds
@@ -265,7 +265,7 @@ class Entry(Record):
 
 
 class Stale(Conflict):
-    """A precondition was not met by the memory as it is now."""
+    """The memory does not meet the precondition of a change."""
 
     code = "stale"
 
@@ -277,14 +277,14 @@ class Stale(Conflict):
 async def create(
     serving: rules.Serving, caller: Caller, store: StoreId, body: rules.Body
 ) -> Written[Entry]:
-    """Write a new entry; PathTaken, Archived."""
+    """Create an entry; raise PathTaken or Archived."""
     return await serving.write(caller, _CREATE, body, store, serving.policy)
 
 
 async def amend(
     serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId, body: rules.Body
 ) -> Written[Entry]:
-    """Change an entry that is in the expected state; Stale, PathTaken, Archived."""
+    """Change an entry in the expected state; raise Stale, PathTaken or Archived."""
     done = await serving.write(caller, _AMEND, body, store, entry, body.expected, serving.policy)
     amended, has_erased = done.value
     if has_erased:
@@ -296,7 +296,7 @@ async def delete(
     serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId,
     expected: Expected = ANY_STATE,
 ) -> None:  # fmt: skip
-    """Delete an entry that is in the expected state; its versions stay. Stale, Archived."""
+    """Delete an entry in the expected state; raise Stale or Archived. Its versions stay."""
     if await serving.engine.write(caller, _DELETE, store, entry, expected, serving.policy):
         serving.on_erased(caller)
 
@@ -307,11 +307,11 @@ def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
 
 
 def list_entries(
-    tx: Transaction, /, store: StoreId, *, path_prefix: str | None = None, **of: Any
+    tx: Transaction, /, store: StoreId, *, path_prefix: str | None = None, **window: Any
 ) -> rules.Slice[Entry]:
-    """A page of entries without content, newest first."""
+    """Return a page of entries without content, newest first."""
     rules.known_store(tx, store)
-    page, prefix = rules.Page(**of), path_prefix or ""
+    page, prefix = rules.Page(**window), path_prefix or ""
     begins = "substr(m.key, 1, CAST(:length AS INTEGER)) = :prefix" if prefix else "TRUE"
     which = f"{begins}{page.window('m.uid', 'm.created_at')} LIMIT :most"
     values = {"store": store, "prefix": prefix, "length": len(prefix), **page.values}
@@ -325,13 +325,13 @@ def tree(
     tx: Transaction, /, store: StoreId, *, limit: int, prefix: str = "", is_shallow: bool = False,
     after: str | None = None, with_content: bool = False,
 ) -> rules.Slice[Entry | str]:  # fmt: skip
-    """Entries in the order of paths, below a prefix that is empty or ends with a slash.
+    """Return entries in the order of paths, below a prefix that is empty or ends with a slash.
 
-    They come after an item. Where it is shallow, folders, which end with a slash, stand for what
-    lies deeper.
+    The page begins after the item `after`. If it is shallow, deeper entries are represented by
+    their folders, which end with a slash.
     """
     rules.known_store(tx, store)
-    most = min(limit, MOST_WITH_CONTENT) if with_content else limit
+    most = min(limit, MAX_WITH_CONTENT) if with_content else limit
     first: str | None = prefix if after is None else _next(after)
     items: list[Entry | str] = []
     while first is not None and len(items) <= most:
@@ -339,7 +339,7 @@ def tree(
         first = None
         for entry in islice(tx[Sql].intact(rows, _ENTRY), most + 1 - len(items)):
             segment, slash, _ = entry.path.removeprefix(prefix).partition("/")
-            if is_shallow and slash:  # the folder stands for all that lies in it
+            if is_shallow and slash:  # the folder represents all entries in it
                 folder = prefix + segment + slash
                 items.append(folder)
                 first = _next(folder)
@@ -355,7 +355,7 @@ def tree(
 
 
 def _next(path: str) -> str:
-    """The lowest path after an item, and after everything in it if it is a folder."""
+    """Return the lowest path after an item and, if it is a folder, after all entries in it."""
     return path[:-1] + AFTER_SLASH if path.endswith("/") else path + "\x01"
 
 
@@ -380,13 +380,13 @@ def amend_entry(
     tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: rules.Policy,
     parts: rules.Parts,
 ) -> tuple[Entry, bool]:  # fmt: skip
-    """The entry as it is now, and whether a redacted version's bytes are to be erased."""
+    """Change an entry; return it, and whether bytes of a redacted version must be erased."""
     before = known_entry(tx, store, entry)
     rules.open_store(tx, store)
     amended, memory = before.model_copy(update=parts), _memory(tx, before)
-    if not (policy.done_is_done and amended == before):
+    if not (policy.ignores_conflict_if_equal and amended == before):
         require_state(memory, expected)
-    if amended == before and not policy.unchanged_is_change:
+    if amended == before and not policy.noop_creates_version:
         return before, False
     require_room(tx)
     if amended.path != before.path:
@@ -400,13 +400,13 @@ def amend_entry(
 def delete_entry(
     tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: rules.Policy
 ) -> bool:
-    """Whether a redacted version's bytes are to be erased."""
+    """Delete an entry; return whether bytes of a redacted version must be erased."""
     before = known_entry(tx, store, entry)
-    if policy.archived_keeps_entries:
+    if policy.archived_forbids_deletes:
         rules.open_store(tx, store)
     memory = _memory(tx, before)
     require_state(memory, expected)
-    # The row keeps nothing of what the versions keep, or have lost.
+    # The row is cleared: the text is in the versions, unless it was redacted there.
     deleted = replace(memory, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
     return _revise(tx, before, memory, deleted, ChangeKind.DELETED)
 
@@ -425,12 +425,12 @@ def require_state(memory: Memory, expected: Expected) -> None:
 def _revise(
     tx: Transaction, before: Entry, memory: Memory, after: Memory, kind: ChangeKind
 ) -> bool:
-    """Write the entry's next state; whether a redacted version's bytes are to be erased."""
+    """Write the entry's state; return whether bytes of a redacted version must be erased."""
     after = revised(tx, memory, after, kind)
     _add_version(tx, before.store, after, kind, before)
     is_deleted = kind is ChangeKind.DELETED
-    more = rules.size_of(after.text.content) - before.size
-    rules.grow(tx, before.store, -1 if is_deleted else 0, more)
+    growth = rules.size_of(after.text.content) - before.size
+    rules.grow(tx, before.store, -1 if is_deleted else 0, growth)
     is_new_text = is_deleted or after.text.content != before.content
     has_erased = is_new_text and tx[Sql].exists(
         """SELECT 1
@@ -439,16 +439,16 @@ def _revise(
         memory=before.memory, number=before.number,
     )  # fmt: skip
     if has_erased:
-        erased(tx, before.memory)
+        record_redaction(tx, before.memory)
     return has_erased
 
 
 def _add_version(
     tx: Transaction, store: StoreId, memory: Memory, kind: ChangeKind, before: Entry | None = None
 ) -> None:
-    """Add one for the newest revision, after the one before; of a deletion, with the path alone."""
+    """Add the version of the newest revision; the version of a deletion has only the path."""
     uid, content = tx.new_uid(tx.now), memory.text.content
-    if before is not None and uid <= before.version:  # another process made that one, or the clock
+    if before is not None and uid <= before.version:  # another clock is ahead
         uid = uid_after(before.version)
     is_deleted = kind is ChangeKind.DELETED
     tx[Sql].run(
@@ -466,9 +466,9 @@ def _add_version(
 def _require_free(
     tx: Transaction, store: StoreId, path: str, policy: rules.Policy, *, but: EntryId | None = None
 ) -> None:
-    """Raise PathTaken if the path is another entry's; if paths do not nest, also above and below.
+    """Raise PathTaken if another entry has the path or, unless paths nest, one above or below.
 
-    Of those below, two are enough, as one may be the entry itself.
+    Two entries below are enough to read, as one may be the entry itself.
     """
     steps = path.split("/")
     above = () if policy.paths_nest else range(1, len(steps))
@@ -483,7 +483,7 @@ def _require_free(
 
 def _memory(tx: Transaction, entry: Entry) -> Memory:
     memory = tx[MemoryTable].in_store(entry.store, entry.id)
-    assert memory is not None  # this transaction has just seen it
+    assert memory is not None  # this transaction has just read it
     return memory
 
 
@@ -491,7 +491,7 @@ def _text(path: str, content: str) -> Text:
     return Text(type=ENTRY_TYPE, title=path, content=content)
 
 
-# The rows: live memories of stores, with what their newest versions say of them.
+# Rows: live memories of stores, joined with their newest versions.
 
 _ENTRY = RowMapper(Entry, "memories", "m.id", alias="m.")
 
@@ -501,7 +501,7 @@ def _rows(tx: Transaction, condition: str, **values: object) -> Iterable[Any]:
 
 
 def _selecting(tx: Transaction, condition: str, but: str = "content") -> str:
-    # The store leads. The newest version always has a size and a hash of its own.
+    # The store is read first. A live entry's newest version always has a size and a hash.
     return f"""SELECT {_ENTRY.but(but)}
                  FROM stores t
                 {tx[Sql].dialect.leads} memories m
@@ -516,7 +516,7 @@ def _with_content(tx: Transaction, store: StoreId, entry: EntryId) -> Entry | No
 
 
 def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iterable[Any]:
-    """Entries below a prefix, empty or with a slash at its end, from `first` on, by code points."""
+    """Stream rows of entries below a prefix, "" or with a slash at its end, from `first` on."""
     return tx[Sql].stream(
         _selecting(tx, "m.key >= :first AND m.key < :end ORDER BY m.key"),
         store=store, first=max(first, prefix),

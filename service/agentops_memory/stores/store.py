@@ -1,6 +1,6 @@
-"""A memory store: created, listed, changed, archived, deleted; and what its contents share with it.
+"""Memory stores: their operations, rows and limits, and the rules in which the dialects differ.
 
-A store is a space without a project, whose memories are entries at paths, with versions.
+A store is a space without a project. Its memories are entries at paths, with versions.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -39,20 +39,20 @@ ShownEntry = Annotated[EntryId, PlainSerializer(partial(public_id, ENTRY), retur
 ShownVersion = Annotated[VersionId, PlainSerializer(partial(public_id, VERSION), return_type=str)]
 
 MAX_NAME = 255  # characters; a policy may allow fewer
-MAX_DESCRIPTION = 1024  # these, too, are the limits of the vendors' APIs
+MAX_DESCRIPTION = 1024  # characters; these limits are those of the vendors' APIs
 MAX_PAIRS = 16
 MAX_PAIR_KEY = 64
 MAX_PAIR_VALUE = 512
 MAX_CONTENT = 102_400  # bytes of a content in UTF-8
-MAX_PATH = 1024  # bytes
+MAX_PATH = 1024  # bytes of a path in UTF-8
 MAX_SEGMENTS = 20
 
 HISTORY = 64  # revisions of a deleted store erased in one transaction
-BATCH = 200  # memories of one; saves wait for it
+BATCH = 200  # memories of a deleted store erased in one transaction; saves wait for it
 
 PARTS = "name", "description", "path", "content", "metadata"
 Parts = Mapping[str, Any]
-"""Parts of a store or of an entry that are to be set, by name; others stay as they are."""
+"""The fields of a store or an entry to set, by name; absent fields stay as they are."""
 
 NO_ENTRY = "No such memory in this store."
 NO_VERSION = "No such version in this store."
@@ -62,22 +62,22 @@ NO_VERSION = "No such version in this store."
 class Policy:
     """Where the dialects differ."""
 
-    paths_nest: bool  # an entry may lie below another one
-    unchanged_is_change: bool  # an update with what is there already makes a version
-    done_is_done: bool  # an unmet expectation is forgiven when the entry is as wanted
-    repeats_are_refused: bool  # to archive or to redact a second time
-    archived_keeps_entries: bool  # an entry of an archived store cannot be deleted
-    current_is_redacted: bool  # the version that a live entry has now can be redacted
-    redaction_takes_all: bool  # also the path, size and hash
+    paths_nest: bool  # both `a` and `a/b` may be entries
+    noop_creates_version: bool  # an update that changes nothing creates a version
+    ignores_conflict_if_equal: bool  # when the entry is already as requested
+    rejects_repeats: bool  # archiving or redacting a second time fails
+    archived_forbids_deletes: bool  # entries of an archived store cannot be deleted
+    may_redact_current: bool  # a live entry's current version can be redacted
+    redaction_clears_all: bool  # redaction removes the path, size and hash, too
     longest_name: int = MAX_NAME  # characters of a store's name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What the operations of a dialect work with.
+    """The dependencies of a dialect's operations.
 
-    Every one is Denied for callers without access to every project, and NotFound for unknown
-    ids, also for an entry or a version of another store.
+    Each operation raises Denied for callers without access to every project, and NotFound for
+    unknown ids, including those of another store's entries and versions.
     """
 
     engine: Engine
@@ -87,22 +87,22 @@ class Serving:
     on_erased: Callable[[Caller], None] = noop
 
     async def write(
-        self, caller: Caller, work: Callable[..., T], body: "Body", *of: object
+        self, caller: Caller, work: Callable[..., T], body: "Body", *args: object
     ) -> Written[T]:
-        """What work makes of something, if it is named, and of a body without secrets."""
+        """Run `work` with `args` and the redacted fields of the body."""
         redactor = Redactor(self.rules(caller))
         size = sum(len(str(it)) for it in body.parts.values())
         parts = await aside(size, clean, redactor, body.parts, self.policy.longest_name)
-        done = await self.engine.write(caller, work, *of, parts)
+        done = await self.engine.write(caller, work, *args, parts)
         return Written(value=done, redacted=redactor.count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """A page of a list in descending order of ids, of what was created in a span of time.
+    """Selects a page of a list in descending order of ids, within a span of creation times.
 
-    It begins after an id, or ends before one, which need not exist any more. Both ends of the
-    span are included.
+    The page begins after an id, or ends before one; the object with that id may have been
+    deleted. Both ends of the span are included.
     """
 
     limit: int
@@ -112,7 +112,7 @@ class Page:
     created_to: datetime | None = None
 
     def window(self, id_: str, created_at: str) -> str:
-        """The conditions on these columns, each with its AND, and the order."""
+        """Return SQL conditions on these columns, each beginning with AND, and ORDER BY."""
         first = "" if self.created_from is None else f" AND {created_at} >= :created_from"
         last = "" if self.created_to is None else f" AND {created_at} <= :created_to"
         if self.before is not None:
@@ -122,7 +122,7 @@ class Page:
 
     @property
     def values(self) -> dict[str, object]:
-        """The values that `window` names."""
+        """The parameters of the SQL that `window` returns."""
         return {
             "after": self.after,
             "before": self.before,
@@ -131,11 +131,11 @@ class Page:
         }
 
     def sliced(self, rows: Iterable[T]) -> "Slice[T]":
-        """The page of these, newest first; one more says that there is more."""
-        some = list(islice(rows, self.limit + 1))
-        items = some[: self.limit]
+        """Return the page of `rows`, newest first; a row beyond the limit sets `has_more`."""
+        read = list(islice(rows, self.limit + 1))
+        items = read[: self.limit]
         newest_first = items if self.before is None else items[::-1]
-        return Slice(newest_first, len(some) > self.limit)
+        return Slice(newest_first, len(read) > self.limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +164,12 @@ def require_path(path: str) -> None:
 
 
 def size_of(content: str) -> int:
-    """The bytes of a content in UTF-8."""
+    """Return the size of a content in bytes of UTF-8."""
     return len(content.encode())
 
 
 class Body(BaseModel):
-    """What a client writes: parts of a store or of an entry."""
+    """A request body with fields of a store or an entry."""
 
     model_config = ConfigDict(strict=True)
 
@@ -179,12 +179,12 @@ class Body(BaseModel):
 
     @property
     def expected(self) -> Expected:
-        """The state that an entry must be in to be changed."""
+        """The state that the entry must be in, or the change is refused."""
         return ANY_STATE
 
 
 def clean(redactor: Redactor, parts: Parts, longest_name: int = MAX_NAME) -> Parts:
-    """The parts without secrets; Invalid for one that exceeds a limit."""
+    """Return the fields without secrets; raise Invalid if one exceeds its limit."""
 
     def cleaned(name: str, it: Any) -> object:
         match name:
@@ -197,7 +197,7 @@ def clean(redactor: Redactor, parts: Parts, longest_name: int = MAX_NAME) -> Par
             case "path":
                 require_path(it)
                 path = redactor.text(it, len(it) * MAX_PATH)
-                require_path(path)  # what stands for a secret may be longer than it
+                require_path(path)  # a placeholder may be longer than its secret
                 return path
         if len(it) > MAX_CONTENT or size_of(it) > MAX_CONTENT:
             raise Invalid(f"content has at most {MAX_CONTENT:,} bytes.")
@@ -207,7 +207,7 @@ def clean(redactor: Redactor, parts: Parts, longest_name: int = MAX_NAME) -> Par
 
 
 def clean_pairs(redactor: Redactor, pairs: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata without secrets. Of keys that become the same, one with a value prevails."""
+    """Return metadata without secrets. If keys become equal, a pair with a value wins."""
     return {
         redactor.text(key, MAX_PAIR_KEY): value and redactor.text(value, MAX_PAIR_VALUE)
         for key, value in sorted(pairs.items(), key=lambda pair: pair[1] is not None)
@@ -221,9 +221,9 @@ class Store(Record):
     type: Literal["memory_store"] = "memory_store"
     name: str
     description: str = ""
-    status: Literal["active", "archived"] = "active"  # what it is sent as follows from its end
-    entries: int = Field(default=0, serialization_alias="entry_count")  # live ones
-    size: int = Field(default=0, serialization_alias="total_size")  # their bytes
+    status: Literal["active", "archived"] = "active"  # serialized from `archived_at`
+    entries: int = Field(default=0, serialization_alias="entry_count")  # live entries
+    size: int = Field(default=0, serialization_alias="total_size")  # bytes of live entries
     metadata: Mapping[str, str] = {}
     archived_at: Microseconds | None = None
     created_at: Microseconds
@@ -234,7 +234,7 @@ class Store(Record):
         return "active" if self.archived_at is None else "archived"
 
 
-# What a dialect's operations run: names of stores need not be unique.
+# The operations of both dialects. Names of stores need not be unique.
 
 
 async def create(serving: Serving, caller: Caller, body: Body) -> Written[Store]:
@@ -242,21 +242,20 @@ async def create(serving: Serving, caller: Caller, body: Body) -> Written[Store]
 
 
 async def amend(serving: Serving, caller: Caller, store: StoreId, body: Body) -> Written[Store]:
-    """Change parts of a store; Archived if it is read-only."""
+    """Change fields of a store; raise Archived if it is read-only."""
     return await serving.write(caller, _AMEND, body, store)
 
 
 async def archive(serving: Serving, caller: Caller, store: StoreId) -> Store:
-    """Make a store read-only for good; AlreadyDone where the policy refuses a repetition."""
+    """Make a store read-only permanently; a repeat raises AlreadyDone if the policy says so."""
     return await serving.engine.write(caller, _ARCHIVE, store, serving.policy)
 
 
 async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
-    """Delete a store with all its entries and versions, for good.
+    """Delete a store with all its entries and versions permanently.
 
     It is invisible at once; its rows and bytes are erased in the background.
     """
-
     if deleted := await serving.engine.read(
         caller, lambda tx: known_store(tx, store) if is_due(tx) else None
     ):
@@ -267,13 +266,13 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
 
 
 def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
-    """The store, archived or not; Denied for callers who may not read stores."""
+    """Return the store, archived or not; raise Denied for callers who may not read stores."""
     tx.caller.require_stores()
     return required(tx[Sql].fetch(_STORE, "uid = :uid AND erasure_id IS NULL", uid=store), NO_STORE)
 
 
 def open_store(tx: Transaction, store: StoreId) -> Store:
-    """The store, if it can be written to."""
+    """Return the store; raise Archived if it is read-only."""
     record = known_store(tx, store)
     if record.archived_at is not None:
         raise Archived("The memory store is archived and read-only.")
@@ -285,7 +284,7 @@ def create_store(tx: Transaction, parts: Parts) -> Store:
     require_room(tx)
     id_ = StoreId(tx.new_uid(tx.now))
     store = Store(id=id_, created_at=tx.now, updated_at=tx.now, **parts)
-    # With its place in the index: a search may come before anything is written.
+    # Prepares the space's part of the index: a search may come before the first entry.
     space, _ = tx[SpaceTable].placed(Space.of_store(store.id))
     tx[Sql].insert("stores", space_id=space, **_STORE.values(store))
     return store
@@ -294,7 +293,7 @@ def create_store(tx: Transaction, parts: Parts) -> Store:
 def list_stores(
     tx: Transaction, /, *, name: str | None = None, with_archived: bool = False, **page: Any
 ) -> Slice[Store]:
-    """A page of stores, newest first; the name matches as a prefix, in any case."""
+    """Return a page of stores, newest first; `name` is a prefix, compared ignoring case."""
     tx.caller.require_stores()
     return stores_of(tx, Page(**page), name, with_archived=with_archived)
 
@@ -310,13 +309,13 @@ def stores_of(
         **page.values,
     )
     prefix = (name or "").casefold()
-    # Row by row until the page is full: SQLite folds the case of ASCII alone.
+    # Names are filtered here, until the page is full: SQLite folds the case of ASCII only.
     stores = tx[Sql].intact(rows, _STORE)
     return page.sliced(store for store in stores if store.name.casefold().startswith(prefix))
 
 
 def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
-    """Of the metadata, a pair with a value is set, one with None goes, and the rest stays."""
+    """Change a store; a metadata key with a value is set, one with None is removed."""
     before = open_store(tx, store)
     require_room(tx)
     patch: Mapping[str, str | None] = parts.get("metadata", {})
@@ -332,13 +331,13 @@ def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
     before = known_store(tx, store)
     if before.archived_at is None:
         return replace_store(tx, before, updated_at=tx.now, archived_at=tx.now)
-    if policy.repeats_are_refused:
+    if policy.rejects_repeats:
         raise AlreadyDone("The memory store is already archived.")
     return before
 
 
 def replace_store(tx: Transaction, store: Store, **instants: datetime) -> Store:
-    """Update a store's name, description, metadata and instants; the counts are `grow`'s."""
+    """Update a store's name, description, metadata and instants; `grow` updates its counts."""
     after = store.model_copy(update=instants)
     row = _STORE.values(after)
     del row["entries"], row["size"]
@@ -368,10 +367,10 @@ def delete_store(tx: Transaction, store: StoreId) -> None:
 
 def is_store_going(tx: Transaction) -> bool:
     """Whether rows of a deleted store remain to be erased."""
-    return _going(tx) is not None
+    return _unfinished_erasure(tx) is not None
 
 
-def _going(tx: Transaction) -> ErasureId | None:
+def _unfinished_erasure(tx: Transaction) -> ErasureId | None:
     rows = tx[Sql].run(
         """SELECT space_id, erasure_id
              FROM stores
@@ -382,8 +381,8 @@ def _going(tx: Transaction) -> ErasureId | None:
 
 
 def erase_some_of_store(tx: Transaction) -> None:
-    """Erase some of what remains of a deleted store: first its revisions, then its memories."""
-    sql, erasure = tx[Sql], _going(tx)
+    """Erase a batch of a deleted store: first its revisions, then its memories, then its row."""
+    sql, erasure = tx[Sql], _unfinished_erasure(tx)
     if erasure is None:
         return
     revisions = sql.run(
@@ -405,11 +404,11 @@ def erase_some_of_store(tx: Transaction) -> None:
              LIMIT :limit""",
         erasure=erasure, limit=BATCH,
     )  # fmt: skip
-    # Fewer than the limit if they are long.
+    # Fewer memories than the limit if their contents are long.
     memories = [MemoryId(id_) for id_, _ in rows.portion(some, MAX_STEP, lambda row: int(row[1]))]
     if memories:
         tx[MemoryTable].erase_some(memories)
-        tx[ReceiptTable].extend(erasure, memories, 0)  # their revisions are gone
+        tx[ReceiptTable].extend(erasure, memories, 0)  # their revisions were erased before
         return
     space = sql.number("SELECT space_id FROM stores WHERE erasure_id = :erasure", erasure=erasure)
     sql.run("DELETE FROM stores WHERE space_id = :space", space=space)
