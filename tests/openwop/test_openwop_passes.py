@@ -178,7 +178,7 @@ def test_what_was_deleted_since_a_pass_read_it_takes_no_part(path: Path) -> None
     async def race(engine: Engine) -> None:
         listed, _ = await engine.read(OPERATOR, consolidation.corpus, ref)
         known = await engine.read(OPERATOR, lambda tx: tx[RefTable].some(listed))
-        (step,) = consolidation.planned(known, screen, noop)
+        (step,) = consolidation.plan_steps(known, screen, noop)
         draft = archives.archive_of(ref, known, screen, None, supersedes=True)
         begun = await engine.write(OPERATOR, consolidation.begin_pass, ref, [], [], screen)
         await engine.write(OPERATOR, adapter.delete_entry, ref, RefEntryId("a"), None)

@@ -1,7 +1,7 @@
-"""MCP over streamable HTTP: a project's address, behind the same gate as everything else.
+"""MCP over streamable HTTP: an address for each project, behind the same gate as other protocols.
 
-Nothing is kept of a connection but the session that it named, so a restart of the service cuts
-none: a connection is known by the id that it got at its start and sends with each request.
+A connection is identified by an id that its first response assigns and each request repeats. Only
+the session that it named is kept, in memory, so connections survive a restart of the service.
 """
 
 import asyncio
@@ -36,27 +36,27 @@ from .tools import Connection, SessionNames
 
 if TYPE_CHECKING:
     from . import server as m
-else:  # with the first request: 20 ms, which a service without agents is spared
+else:  # imported with the first request: it takes 20 ms, which services without agents save
     m = Lazy(__package__, ".server")
 
 PREFIX = "/mcp"
 PROJECT = "X-Memory-Project"
 SESSION = "Mcp-Session-Id"
 VERSION, METHOD, NAME = "MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"
-NAMED = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}  # by the header
-REFUSED = -32000  # of JSON-RPC: an error of the server's own
+PARAM_OF_NAME = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+REFUSED = -32000  # JSON-RPC 2.0 §5.1: the first code for a server's own errors
 MISMATCH = -32020  # a header contradicts the body (protocol 2026-07-28)
 REFUSALS = Refusals()
-# Of faults where there is no handshake; with one, what has an id is answered with 200.
+# HTTP statuses of JSON-RPC errors without a handshake; with one, answers to requests have 200.
 STATUS = {-32700: 400, -32600: 400, -32601: 404, -32602: 400, -32020: 400, -32022: 400}
-IN_BASE64 = ("=?base64?", "?=")  # around a header that ASCII cannot spell
+IN_BASE64 = ("=?base64?", "?=")  # prefix and suffix of a header value that is not ASCII
 
-Owner = tuple[TenantId, KeyId | None]  # one has no room in what another names
+Owner = tuple[TenantId, KeyId | None]  # each owner has its own room for session names
 
 
 @dataclass(kw_only=True)
 class McpOverHttp:
-    """The connections of a service. Only what its requests say is known of each."""
+    """The MCP endpoint of a service; a connection is identified by its requests alone."""
 
     profile: Profile
     service: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
@@ -69,8 +69,8 @@ class McpOverHttp:
     def _server(self) -> "m.MemoryServer":
         return m.MemoryServer(self.profile)
 
-    async def ask(self, request: Request) -> Response:
-        """One message of an agent; a new connection gets an id, which cannot be guessed."""
+    async def handle(self, request: Request) -> Response:
+        """Answer one message of an agent; a new connection gets an id that cannot be guessed."""
         request.state.project = _project(request)
         annotate({"memory.project": request.state.project})
         try:
@@ -78,25 +78,25 @@ class McpOverHttp:
             if len(body) < SHORT:
                 message = m.message_in(body)
             else:
-                message = await asyncio.to_thread(m.message_in, body)  # others are served meanwhile
+                message = await asyncio.to_thread(m.message_in, body)  # keeps the event loop free
         except m.Fault as fault:
-            return _response(m.refused(None, fault), STATUS)
-        # Again: the body may have come slowly, and the key may be gone.
+            return _response(m.error_response(None, fault), STATUS)
+        # Checked again: the body may have arrived slowly, and the key may be revoked by now.
         request.state.caller = current_caller(request)
         version = request.headers.get(VERSION)
         has_envelope = version is not None and version not in m.HANDSHAKE
         call = m.request_of(message)
         if call is None:
-            return _noted(message, version if has_envelope else None)
+            return _acknowledge(message, version if has_envelope else None)
         if has_envelope:
             return await self._answer_in_envelope(request, call)
         if call.method != "initialize":
             connection = self._connection(request, call, "")
-            return _response(await m.answered(call.id, self._server.answer(call, connection)))
+            return _response(await m.response_to(call.id, self._server.answer(call, connection)))
         try:
             welcome = self._server.shake_hands(call.params)
         except m.Fault as fault:
-            return _response(m.refused(call.id, fault))
+            return _response(m.error_response(call.id, fault))
         answer = _response({"jsonrpc": "2.0", "id": call.id, "result": welcome})
         if SESSION not in request.headers:
             answer.headers[SESSION] = secrets.token_hex(16)
@@ -107,25 +107,25 @@ class McpOverHttp:
             _require_headers(request, call)
             program = m.envelope_of(call.params).program
         except m.Fault as fault:
-            return _response(m.refused(call.id, fault), STATUS)
+            return _response(m.error_response(call.id, fault), STATUS)
         connection = self._connection(request, call, program.name if program else "")
-        # A host that asks which versions there are chooses one with a handshake: only these have
-        # connections, each of which is a session of its own. One that does not ask is served, too.
+        # `server/discover` lists only versions with a handshake, so that each connection of a host
+        # has its own session. A host that sends envelopes without discovery is served, too.
         result = self._server.answer_in_envelope(call, connection, m.HANDSHAKE)
-        return _response(await m.answered(call.id, result), STATUS)
+        return _response(await m.response_to(call.id, result), STATUS)
 
     def _connection(self, request: Request, call: "m.Request", program: str) -> Connection:
-        """The connection of a program's request that was let in.
+        """Return the connection of an authorized request.
 
-        One that sends no id, as the protocol has it since 2026-07-28, is that of all
-        requests of one program for one project on one day.
+        Without a session id, which protocol 2026-07-28 dropped, all requests of one program for
+        one project on one day share a connection.
         """
         meta = (call.params or {}).get("_meta")
         traceparent = meta.get("traceparent") if isinstance(meta, dict) else None
         trace = {"traceparent": traceparent} if isinstance(traceparent, str) else trace_headers()
         caller, project = request.state.caller, request.state.project
         id_ = request.headers.get(SESSION)
-        # Another for each key and project, whatever id it sends.
+        # The session differs by key and project, whatever id is sent.
         parts = (caller.tenant, caller.key, project, id_ or f"{program} {self.clock():%Y-%m-%d}")
         return Connection(
             service=self.service(lambda: current_caller(request), trace),
@@ -139,43 +139,43 @@ class McpOverHttp:
         return Response(status_code=204)
 
 
-def _noted(message: object, version: str | None) -> Response:
-    """The answer to what is no request; where there is no handshake, of what version it is."""
+def _acknowledge(message: object, version: str | None) -> Response:
+    """Acknowledge a notification or response; without a handshake, `version` is its version."""
     is_good = m.notification_of(message) is not None
     if version is None:
-        is_good = is_good or m.is_answer(message)
+        is_good = is_good or m.is_response(message)
     elif isinstance(message, dict) and "id" in message:
         is_good = False
     try:
         if not is_good:
-            raise m.Fault(m.INVALID_REQUEST, m.NO_MESSAGE)
+            raise m.Fault(m.INVALID_REQUEST, m.INVALID_MESSAGE)
         if version is not None:
             m.require_envelope_version(version)
     except m.Fault as fault:
-        return _response(m.refused(m.id_of(message), fault), STATUS)
+        return _response(m.error_response(m.id_of(message), fault), STATUS)
     return Response(status_code=202)
 
 
 def _require_headers(request: Request, call: "m.Request") -> None:
-    """Refuse a request whose headers, by which proxies may route, say another thing than it."""
+    """Refuse a request whose headers, by which proxies may route, contradict its body."""
     for name in (VERSION, METHOD, NAME):
         if len(request.headers.getlist(name)) > 1:
             raise m.Fault(MISMATCH, f"{name} header appears more than once")
     params = call.params or {}
     meta = params.get("_meta")
     if not isinstance(meta, dict) or not {m.VERSION, m.CAPABILITIES} <= meta.keys():
-        m.envelope_of(params)  # which says what is missing
+        m.envelope_of(params)  # raises a Fault that names the missing keys
         return
-    part = NAMED.get(call.method, "")
-    stated = {
+    key = PARAM_OF_NAME.get(call.method, "")
+    expected = {
         VERSION: (meta[m.VERSION], "request envelope's protocol version"),
         METHOD: (call.method, "request body's method"),
-        **({NAME: (params[part], f"request body's {part!r} parameter")} if part in params else {}),
+        **({NAME: (params[key], f"request body's {key!r} parameter")} if key in params else {}),
     }
-    for name, (value, what) in stated.items():
+    for name, (value, source) in expected.items():
         header = request.headers.get(name)
         if (_decoded(header) if name == NAME else header) != value:
-            raise m.Fault(MISMATCH, f"{name.lower()} header does not match the {what}")
+            raise m.Fault(MISMATCH, f"{name.lower()} header does not match the {source}")
 
 
 def _decoded(header: str | None) -> str | None:
@@ -197,8 +197,8 @@ def _project(request: Request) -> Project:
     in_path = clean(request.path_params.get("project", "")).rstrip("/")
     named = {project_name(in_path)}
     for value in request.headers.getlist(PROJECT):
-        with suppress(UnicodeDecodeError):  # what is no UTF-8 stays as it is read, as Latin-1
-            value = value.encode("latin-1").decode("utf-8")  # noqa: PLW2901 - as it was meant
+        with suppress(UnicodeDecodeError):  # a value that is not UTF-8 stays Latin-1
+            value = value.encode("latin-1").decode("utf-8")  # noqa: PLW2901 - decoded
         named.add(project_name(clean(value)))
     named.discard(Project(""))
     if len(named) != 1:
@@ -212,7 +212,7 @@ def _project(request: Request) -> Project:
 
 
 def operations(agents: McpOverHttp) -> tuple[Operation, ...]:
-    """Every message needs a reader's key; a tool that changes something needs a writer's."""
+    """Return the routes; each message needs a reader's key, a tool that writes a writer's."""
     return tuple(
         Operation(
             method=method, path=f"{PREFIX}{path}", name=name, summary=summary, handler=handler,
@@ -220,20 +220,20 @@ def operations(agents: McpOverHttp) -> tuple[Operation, ...]:
         )
         for path in ("/{project:path}", "")
         for method, name, summary, handler, status in (
-            ("POST", "mcp", "One message of an agent.", agents.ask, 200),
-            ("DELETE", "mcp_end", "The end of an agent's connection.", agents.end, 204),
+            ("POST", "mcp", "Answer one message of an agent.", agents.handle, 200),
+            ("DELETE", "mcp_end", "End an agent's connection.", agents.end, 204),
         )
     )  # fmt: skip
 
 
 def refused(refusal: Refusal) -> Response:
-    """A refusal as an error of JSON-RPC: no client tells another's sentence."""
+    """Return a refusal as a JSON-RPC error: clients display messages of these only."""
     error = {"code": REFUSED, "message": str(refusal)}
     content = {"jsonrpc": "2.0", "id": None, "error": error}
     return JSONResponse(content, REFUSALS.status(refusal.code), REFUSALS.headers_of(refusal))
 
 
-# MCP is described by itself (tools/list) and not by OpenAPI.
+# MCP is described by its own `tools/list`, not by OpenAPI.
 PROTOCOL = Protocol(
     title="MCP", summary="Memory as tools of agents.", prefix=PREFIX, refused=refused,
     sent=(SESSION, VERSION, METHOD, NAME, PROJECT), read=(*READ, SESSION),

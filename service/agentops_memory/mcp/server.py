@@ -1,9 +1,9 @@
-"""The messages of MCP: which ask for an answer, and what it is, by the version of the protocol.
+"""The messages of MCP: requests and their answers, by version of the protocol.
 
-Until 2026-07-28 a connection begins with a handshake. Since then there is none: each request
-names its version, its program and what that can do, in an envelope.
+Before version 2026-07-28 a connection begins with a handshake. Since then each request has an
+envelope instead, which names its version, its program and the program's capabilities.
 
-MCP over standard input and output: one agent, one project, one connection.
+`Host` serves MCP over standard input and output: one agent, one project, one connection.
 """
 
 import asyncio
@@ -32,14 +32,14 @@ ENVELOPE = ("2026-07-28",)
 PARSE_ERROR, INTERNAL = -32700, -32603  # these and the next three: JSON-RPC 2.0 §5.1
 INVALID_REQUEST, NO_METHOD, INVALID_PARAMS = -32600, -32601, -32602
 UNSUPPORTED_VERSION = -32022
-NO_MESSAGE = "A message must be one JSON-RPC 2.0 object; MCP has no batches since 2025-06-18."
+INVALID_MESSAGE = "A message must be one JSON-RPC 2.0 object; MCP has no batches since 2025-06-18."
 
-OF_PROTOCOL = "io.modelcontextprotocol/"
-VERSION, CAPABILITIES = f"{OF_PROTOCOL}protocolVersion", f"{OF_PROTOCOL}clientCapabilities"
-SERVER = f"{OF_PROTOCOL}serverInfo"
+META_PREFIX = "io.modelcontextprotocol/"
+VERSION, CAPABILITIES = f"{META_PREFIX}protocolVersion", f"{META_PREFIX}clientCapabilities"
+SERVER = f"{META_PREFIX}serverInfo"
 
-ME = {"name": "agentops-memory", "title": "AgentOps memory", "version": __version__}
-SERVED = {
+SERVER_INFO = {"name": "agentops-memory", "title": "AgentOps memory", "version": __version__}
+SERVER_CAPABILITIES = {
     "prompts": {"listChanged": False},
     "resources": {"listChanged": False, "subscribe": False},
     "tools": {"listChanged": False},
@@ -92,9 +92,9 @@ doubt, save."""
 
 END = "At the end of the work, call mem_session_end{messages}."
 
-# Answers that a host might keep, as the envelope has it; it keeps none.
-KEPT = {"server/discover", "tools/list", "resources/list", "resources/read", "prompts/list"}
-NOT_KEPT = {"ttlMs": 0, "cacheScope": "private"}
+# Methods whose answers in an envelope say whether a host may cache them; it may not.
+CACHEABLE = {"server/discover", "tools/list", "resources/list", "resources/read", "prompts/list"}
+NO_CACHING = {"ttlMs": 0, "cacheScope": "private"}
 
 Json = Mapping[str, Any]
 Model = TypeVar("Model", bound=BaseModel)
@@ -103,7 +103,7 @@ log = logging.getLogger(__name__)
 
 
 class Fault(Exception):
-    """Why a request has no result, as JSON-RPC has it."""
+    """A JSON-RPC error: its code, message and data."""
 
     def __init__(self, code: int, message: str, data: object = None) -> None:
         super().__init__(message)
@@ -115,7 +115,7 @@ class Params(BaseModel):
 
 
 class Page(Params):
-    """Of a list; all of it is one page."""
+    """The parameters of a list, all of which is one page."""
 
     cursor: str | None = None
 
@@ -146,14 +146,14 @@ class Handshake(Params):
 
 
 class Envelope(BaseModel):
-    """What a request says of itself where there is no handshake."""
+    """The metadata of a request that has no handshake."""
 
     capabilities: dict[str, Any] = Field(alias="io.modelcontextprotocol/clientCapabilities")
     program: Program | None = Field(None, alias="io.modelcontextprotocol/clientInfo")
 
 
 class Request(NamedTuple):
-    """A message that asks for an answer."""
+    """A message that needs an answer."""
 
     id: int | str
     method: str
@@ -166,7 +166,7 @@ class Request(NamedTuple):
 
 
 def message_in(body: bytes) -> object:
-    """The JSON in a body; what is no text in it is U+FFFD. A Fault for what is no JSON."""
+    """Return the JSON in a body, with U+FFFD for invalid text; raises a Fault if not JSON."""
     try:
         return parsed(written(parsed(body)))
     except Invalid as error:
@@ -174,7 +174,7 @@ def message_in(body: bytes) -> object:
 
 
 def request_of(message: object) -> Request | None:
-    """The request that a message is; None for a notification, an answer, or what is neither."""
+    """Return a message as a request, or None for a notification, response or invalid message."""
     match message:
         case {"jsonrpc": "2.0", "id": int() | str() as id_, "method": str() as method, **others}:
             params = others.get("params")
@@ -184,18 +184,18 @@ def request_of(message: object) -> Request | None:
 
 
 def notification_of(message: object) -> tuple[str, Json] | None:
-    """The method and the parameters of a message that asks for no answer."""
+    """Return the method and parameters of a notification, or None for other messages."""
     match message:
         case {"jsonrpc": "2.0", "method": str() as method, **others}:
             params = others.get("params")
-            # Some hosts write a missing id as null; any other is of a request, if a bad one.
+            # Some hosts send a null id with notifications; any other id makes it a request.
             if others.get("id") is None and (params is None or isinstance(params, dict)):
                 return method, params or {}
     return None
 
 
-def is_answer(message: object) -> bool:
-    """Whether a message answers a request, of which this server makes none."""
+def is_response(message: object) -> bool:
+    """Return whether a message is a response, although this server sends no requests."""
     match message:
         case {"jsonrpc": "2.0", "result": dict()} | {"jsonrpc": "2.0", "error": dict()}:
             return True
@@ -203,22 +203,22 @@ def is_answer(message: object) -> bool:
 
 
 def id_of(message: object) -> int | str | None:
-    """The id that the refusal of an invalid request carries, so that no host waits for it."""
+    """Return the id of an invalid request for its error, so that the host stops waiting."""
     match message:
         case {"id": int() | str() as id_} if not isinstance(id_, bool):
             return id_
     return None
 
 
-def read(kind: type[Model], params: Json | None) -> Model:
+def parse_params(kind: type[Model], params: Json | None) -> Model:
     try:
         return kind.model_validate(params or {})
-    except ValidationError as error:  # whose text quotes what was sent
+    except ValidationError as error:  # its text quotes the input, so it is not sent
         raise Fault(INVALID_PARAMS, "Invalid request parameters", "") from error
 
 
 def envelope_of(params: Json | None) -> Envelope:
-    """The envelope of a request; a Fault for what is none, or of an unknown version."""
+    """Return the envelope of a request; raises a Fault if it or its version is invalid."""
     meta = (params or {}).get("_meta")
     if not isinstance(meta, dict):
         raise Fault(
@@ -232,7 +232,7 @@ def envelope_of(params: Json | None) -> Envelope:
             INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {names}"
         )
     require_envelope_version(meta[VERSION])
-    return read(Envelope, meta)
+    return parse_params(Envelope, meta)
 
 
 def require_envelope_version(version: object) -> None:
@@ -248,7 +248,7 @@ def unsupported(version: object, message: str) -> Fault:
 
 
 def instructions(profile: Profile, project: str) -> str:
-    """The short form, which a host may put before every conversation."""
+    """Return the short instructions, which a host may put before every conversation."""
     parts = [text for tool, text in IN_SHORT.items() if profile.offers(tool)]
     summary = f" In short: {', '.join(parts)}." if parts else ""
     return INSTRUCTIONS.format(project=project, tools=summary)
@@ -269,14 +269,14 @@ def guide(profile: Profile, project: str) -> str:
 
 def _constant(result: Json) -> Callable[[Json | None, Connection], Awaitable[Json]]:
     async def answer(params: Json | None, _: Connection) -> Json:
-        read(Page, params)
+        parse_params(Page, params)
         return result
 
     return answer
 
 
 class MemoryServer:
-    """The methods of one profile, each for the connection that asks."""
+    """The methods of MCP for one profile; each call names its connection."""
 
     def __init__(self, profile: Profile, project: str = "named by the address") -> None:
         self._profile = profile
@@ -290,17 +290,17 @@ class MemoryServer:
         }  # fmt: skip
 
     def shake_hands(self, params: Json | None) -> Json:
-        """The answer to `initialize`: the version that was proposed, or else the newest."""
-        proposed = read(Handshake, params).protocol_version
+        """Answer `initialize` with the proposed version, or the newest if that is unknown."""
+        proposed = parse_params(Handshake, params).protocol_version
         return {
-            "capabilities": SERVED,
+            "capabilities": SERVER_CAPABILITIES,
             "instructions": instructions(self._profile, self._project),
             "protocolVersion": proposed if proposed in HANDSHAKE else HANDSHAKE[-1],
-            "serverInfo": ME,
+            "serverInfo": SERVER_INFO,
         }
 
     async def answer(self, request: Request, connection: Connection) -> Json:
-        """The result of a request after a handshake."""
+        """Return the result of a request after a handshake; raises a Fault."""
         method = self.methods.get(request.method)
         if method is None:
             raise Fault(NO_METHOD, "Method not found", request.method)
@@ -309,33 +309,33 @@ class MemoryServer:
     async def answer_in_envelope(
         self, request: Request, connection: Connection, versions: tuple[str, ...] = ENVELOPE
     ) -> Json:
-        """The result of a request whose envelope was read."""
+        """Return the result of a request whose envelope is valid; raises a Fault."""
         if request.method == "server/discover":
-            read(Params, request.params)
+            parse_params(Params, request.params)
             result: Json = {
-                "capabilities": SERVED,
+                "capabilities": SERVER_CAPABILITIES,
                 "instructions": instructions(self._profile, self._project),
                 "supportedVersions": list(versions),
             }
-        elif request.method == "ping":  # the envelope's versions have none
+        elif request.method == "ping":  # versions with envelopes have no ping
             raise Fault(NO_METHOD, "Method not found", request.method)
         else:
             result = await self.answer(request, connection)
-        kept = NOT_KEPT if request.method in KEPT else {}
-        # In the order of the protocol's own SDK, as are all others.
-        parts = {**result, **kept, "resultType": "complete"}
-        return {**dict(sorted(parts.items())), "_meta": {SERVER: ME}}
+        caching = NO_CACHING if request.method in CACHEABLE else {}
+        # In the same key order as the SDK of the protocol, like all answers.
+        parts = {**result, **caching, "resultType": "complete"}
+        return {**dict(sorted(parts.items())), "_meta": {SERVER: SERVER_INFO}}
 
     @cached_property
     def _listed(self) -> list[dict[str, Any]]:
         return [tool.description() for tool in self._tools.values()]
 
     async def _list_tools(self, params: Json | None, _: Connection) -> Json:
-        read(Page, params)
+        parse_params(Page, params)
         return {"tools": self._listed}
 
     async def _call_tool(self, params: Json | None, connection: Connection) -> Json:
-        call = read(ToolCall, params)
+        call = parse_params(ToolCall, params)
         tool = self._tools.get(call.name)
         if tool is None:
             raise Fault(INVALID_PARAMS, f"Unknown tool: {call.name[:100]}")
@@ -343,44 +343,44 @@ class MemoryServer:
         return {"content": [{"text": text, "type": "text"}], "isError": is_error}
 
     async def _read_resource(self, params: Json | None, connection: Connection) -> Json:
-        if read(ResourceRead, params).uri != CONTEXT["uri"]:
+        if parse_params(ResourceRead, params).uri != CONTEXT["uri"]:
             raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
         try:
             text = await context.run(connection)
         except MemoryServiceError as error:
             raise Fault(INTERNAL, sentence(error)) from error
-        except Exception as error:  # the boundary, as of a tool
+        except Exception as error:  # the outermost boundary, as in Tool.call
             log.exception("a resource failed")
             raise Fault(INTERNAL, FAILED) from error
-        of = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": CONTEXT["uri"]}
-        return {"contents": [of]}
+        content = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": CONTEXT["uri"]}
+        return {"contents": [content]}
 
     async def _get_prompt(self, params: Json | None, connection: Connection) -> Json:
-        if read(PromptGet, params).name != PROMPT["name"]:
+        if parse_params(PromptGet, params).name != PROMPT["name"]:
             raise Fault(INVALID_PARAMS, f"Unknown prompt; there is {PROMPT['name']}.")
         text = guide(self._profile, connection.project)
         return {"messages": [{"content": {"text": text, "type": "text"}, "role": "user"}]}
 
 
-async def answered(id_: int | str, result: Awaitable[Json]) -> dict[str, Any]:
+async def response_to(id_: int | str, result: Awaitable[Json]) -> dict[str, Any]:
     try:
         return {"jsonrpc": "2.0", "id": id_, "result": await result}
     except Fault as fault:
-        return refused(id_, fault)
+        return error_response(id_, fault)
 
 
-def refused(id_: int | str | None, fault: Fault) -> dict[str, Any]:
+def error_response(id_: int | str | None, fault: Fault) -> dict[str, Any]:
     error: dict[str, Any] = {"code": fault.code, "message": str(fault)}
     if fault.data is not None:
         error["data"] = fault.data
     return {"jsonrpc": "2.0", "id": id_, "error": error}
 
 
-LONGEST_CALL = 30.0  # seconds: a client's repetitions, and a write that waits in line
+LONGEST_CALL = 30.0  # seconds: a client's retries, and a write that waits in the queue
 
 
 class Host:
-    """The program at the other end. Its first request decides how it speaks for good."""
+    """The program at the other end. Its first request selects handshake or envelopes."""
 
     def __init__(self, service: MemoryService, project: str, profile: Profile) -> None:
         self._server = MemoryServer(profile, project)
@@ -388,45 +388,45 @@ class Host:
             service=service, project=project, profile=profile, names=SessionNames(),
             own_session=f"mcp-{secrets.token_hex(12)}", clock=partial(datetime.now, UTC),
         )  # fmt: skip
-        self._has_envelopes: bool | None = None  # unknown before its first request
-        self._is_welcome = False
-        self._is_gone = False  # and nobody is left to tell
+        self._has_envelopes: bool | None = None  # None before its first request
+        self._has_shaken_hands = False
+        self._is_closed = False  # whether nothing reads the output any more
         self._calls = set[asyncio.Task[None]]()
-        self._latest: dict[int | str, asyncio.Task[None]] = {}  # by the id, which may come twice
+        self._latest: dict[int | str, asyncio.Task[None]] = {}  # by id; hosts may reuse ids
         self._writing = asyncio.Lock()
 
     async def serve(self) -> None:
-        """Answer until the input ends and its calls are done, or nobody reads any more.
+        """Answer requests until the input ends and calls are done, or the output is closed.
 
-        Nothing but the protocol is written to the output meanwhile. A host that closes the input
-        may have a save under way: the end comes when it is done.
+        Only protocol messages may be written to the output meanwhile. After the input ends, calls
+        under way, such as a save, have LONGEST_CALL seconds to finish.
         """
         while line := await asyncio.to_thread(sys.stdin.buffer.readline):
-            if self._is_gone:
+            if self._is_closed:
                 return
             if line.strip():
-                self._take(line)
+                self._handle(line)
         if self._calls:
             await asyncio.wait(self._calls, timeout=LONGEST_CALL)
 
-    def _take(self, line: bytes) -> None:
+    def _handle(self, line: bytes) -> None:
         try:
             message = message_in(line)
         except Fault as fault:
-            self._start(self._write(refused(None, fault)))
+            self._start(self._write(error_response(None, fault)))
             return
         if request := request_of(message):
             self._latest[request.id] = call = self._start(self._answer(request))
-            call.add_done_callback(partial(self._ended, request.id))
+            call.add_done_callback(partial(self._forget, request.id))
         elif (notification := notification_of(message)) is not None:
             method, params = notification
             id_ = params.get("requestId")
             cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
             if method == "notifications/cancelled" and cancelled:
-                cancelled.cancel()  # and is not answered
-        elif not is_answer(message):
-            invalid = Fault(INVALID_REQUEST, NO_MESSAGE)
-            self._start(self._write(refused(id_of(message), invalid)))
+                cancelled.cancel()  # it gets no answer
+        elif not is_response(message):
+            invalid = Fault(INVALID_REQUEST, INVALID_MESSAGE)
+            self._start(self._write(error_response(id_of(message), invalid)))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -434,19 +434,19 @@ class Host:
         task.add_done_callback(self._calls.discard)
         return task
 
-    def _ended(self, id_: int | str, call: asyncio.Task[None]) -> None:
+    def _forget(self, id_: int | str, call: asyncio.Task[None]) -> None:
         if self._latest.get(id_) is call:
             del self._latest[id_]
 
     async def _answer(self, request: Request) -> None:
-        await self._write(await answered(request.id, self._result(request)))
+        await self._write(await response_to(request.id, self._result(request)))
 
     async def _write(self, answer: Json) -> None:
         try:
             async with self._writing:
                 await asyncio.to_thread(_write, written(answer) + b"\n")
         except BrokenPipeError:
-            self._is_gone = True
+            self._is_closed = True
 
     async def _result(self, request: Request) -> Json:
         is_handshake = request.method == "initialize"
@@ -463,7 +463,7 @@ class Host:
             return await self._server.answer_in_envelope(request, self._connection)
         if is_handshake:
             result = self._server.shake_hands(request.params)
-            self._is_welcome = True
+            self._has_shaken_hands = True
             return result
         if request.has_envelope:
             raise Fault(
@@ -472,7 +472,7 @@ class Host:
                 "2026-07-28 envelope are not accepted on it",
             )
         is_known = request.method in self._server.methods and request.method != "ping"
-        if is_known and not self._is_welcome:
+        if is_known and not self._has_shaken_hands:
             raise Fault(INVALID_PARAMS, "Invalid request parameters", "")
         return await self._server.answer(request, self._connection)
 

@@ -1,7 +1,7 @@
-"""The tools of agents, over any service: what each takes, does, and says, with the ids others take.
+"""The tools of agents, over any service; their answers have the ids that other tools take.
 
-In a list what was stored is indented, and a title is one line, so that no stored text
-can pass for another memory or for a word of the service.
+In lists, stored contents are indented, and titles have one line, so that no stored text can look
+like another memory or a message of the service.
 """
 
 import logging
@@ -25,15 +25,15 @@ from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
 from ..recall.query import MAX_PROMPT
 from ..settings import Profile
 
-GLOBAL = "global"  # the scope whose memories every project sees
-MOST_NAMED = 1000  # connections of one key of which is remembered which session they named
+GLOBAL = "global"  # the scope of memories that all projects see
+MOST_NAMED = 1000  # connections of one key whose named sessions are remembered
 
 
 class SessionNames(OrderedDict[str, str]):
-    """Which session each connection saves into: one of its own, unless it named another."""
+    """The session that each connection saves into: its own, unless it named another."""
 
     def of(self, own: str) -> str:
-        """The session of the connection whose own session that is."""
+        """Return the session of the connection with this own session."""
         if own in self:
             self.move_to_end(own)
         return self.get(own, own)
@@ -47,22 +47,22 @@ class SessionNames(OrderedDict[str, str]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """What the tools of one connection act on: one project, whatever ids they get."""
+    """The context of one connection's tools, which act on one project whatever ids they get."""
 
     service: MemoryService
-    project: str  # folded
+    project: str  # normalized
     profile: Profile
     own_session: str
     names: SessionNames
     clock: Callable[[], datetime]
-    is_lasting: bool = True  # whether later requests are known to come from it
+    is_lasting: bool = True  # whether its later requests can be recognized
 
     @property
     def session(self) -> str:
         return self.names.of(self.own_session)
 
     async def readable(self, id_: int) -> m.Observation:
-        """A memory that this project sees; NotFound for one of another, as for none."""
+        """Return a memory that this project sees; raises NotFound for all others."""
         unknown = m.NotFound(f"There is no memory {id_} in this project.")
         try:
             memory = await self.service.get(id_)
@@ -109,7 +109,7 @@ Neighbors = Annotated[int, Field(ge=1, le=MOST_NEIGHBORS)]
 
 
 class Arguments(BaseModel):
-    """The arguments of a tool; unknown ones are refused, so that none is lost in silence."""
+    """The arguments of a tool; unknown ones are refused, so that none is silently ignored."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -140,8 +140,8 @@ Pinned = Annotated[
 Superseded = Annotated[list[Id], Field(
     max_length=MAX_SUPERSEDED, description="Ids of memories that this one replaces."
 )]  # fmt: skip
-Into = Annotated[SessionId | None, Field(description="The session it belongs to.")]
-Words = Annotated[str, Field(
+SaveSession = Annotated[SessionId | None, Field(description="The session it belongs to.")]
+QueryText = Annotated[str, Field(
     min_length=1,
     description="A question or keywords; the part of a topic key up to its slash also matches.",
 )]  # fmt: skip
@@ -151,7 +151,7 @@ Conversation = Annotated[list[SaidMessage], Field(
 )]  # fmt: skip
 Ended = Annotated[SessionId | None, Field(description="Default: the current session.")]
 
-BECAME = {
+OUTCOMES = {
     "created": "New: memory {0.id}, in session {1}.",
     "updated": "Updated: memory {0.id} has this topic_key and is now at revision "
     "{0.revision_count}; the text before is in its history.",
@@ -159,27 +159,27 @@ BECAME = {
     "{0.duplicate_count} times, and nothing was added.",
 }
 
-LISTED = 1000  # characters of a memory's content in a list
+MAX_EXCERPT = 1000  # characters of a memory's content in a list
 
-NEAR_KEYS = 5
-SIMILAR = 3  # look-alikes that a save tells of
-MOST_WORDS = 6  # of a title, in a topic key
-LITTLE = frozenset(
+NEAR_KEYS = 5  # limit of the similar keys in a suggestion
+SIMILAR = 3  # limit of the similar memories that a save reports
+MOST_WORDS = 6  # most words of a title in a topic key
+STOPWORDS = frozenset(
     "a an and are as at be by for from has have in into is it its of on or our that the their "
     "this to use used uses using was we were will with".split()
 )
 
-MOST_ARGUMENTS = 50  # that are looked at; no tool takes as many
-MOST_FAULTS = 10  # that are reported
+MOST_ARGUMENTS = 50  # most arguments that are checked; no tool takes so many
+MOST_FAULTS = 10  # most faults that are reported
 
 FAILED = "The memory service failed; its log has the reason. The call may have had an effect."
-DEAD = "Continue without memory for now, and say so; save what you wanted to save later."
+OUTAGE_HINT = "Continue without memory for now, and say so; save what you wanted to save later."
 HINTS = {
     401: "This connection needs an API key; ask the user to configure one.",
     403: "This connection's API key does not allow this; ask the user to configure another.",
     429: "Wait a few seconds, and call again.",
-    500: DEAD,
-    503: DEAD,
+    500: OUTAGE_HINT,
+    503: OUTAGE_HINT,
     507: "Nothing more can be saved until memories are erased or the quota is raised.",
 }
 
@@ -188,32 +188,32 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool. What it answers is text; its refusals are MemoryServiceErrors."""
+    """A tool. `run` returns text, or raises MemoryServiceError."""
 
     name: str
     title: str
     about: str
     takes: type[Arguments]
     run: Callable[..., Awaitable[str]]
-    reads: bool  # it changes nothing
-    destroys: bool  # it may take something away
-    repeats: bool  # done again, it changes nothing more
+    reads: bool  # whether it changes nothing
+    destroys: bool  # whether it may delete or overwrite
+    repeats: bool  # whether a repetition changes nothing more
 
     async def call(self, agent: Connection, arguments: Mapping[str, Any]) -> tuple[str, bool]:
-        """The text, and whether it is an error: one that the agent can correct, so it sees it.
+        """Return the text, and whether it is an error, which the agent sees and may correct.
 
         An argument that is null counts as absent.
         """
         try:
-            few = islice(arguments.items(), MOST_ARGUMENTS)
-            args = dict(self.takes.model_validate({k: v for k, v in few if v is not None}))
+            checked = islice(arguments.items(), MOST_ARGUMENTS)
+            args = dict(self.takes.model_validate({k: v for k, v in checked if v is not None}))
         except ValidationError as error:
             return self._faults(error), True
         try:
             return await self.run(agent, **args), False
         except m.MemoryServiceError as error:
             return sentence(error), True
-        except Exception:  # the boundary: nothing of its inside reaches the agent
+        except Exception:  # the outermost boundary: no internals reach the agent
             log.exception("a tool failed", extra={"tool": self.name})
             return FAILED, True
 
@@ -224,16 +224,16 @@ class Tool:
                 "openWorldHint": False, "readOnlyHint": self.reads, "title": self.title,
             },
             "description": self.about,
-            "inputSchema": _untitled(self.takes.model_json_schema()),
+            "inputSchema": _without_titles(self.takes.model_json_schema()),
             "name": self.name,
             "title": self.title,
         }  # fmt: skip
 
     def _faults(self, error: ValidationError) -> str:
-        every = error.errors(include_url=False, include_input=False, include_context=False)
+        errors = error.errors(include_url=False, include_input=False, include_context=False)
         faults = [
             f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
-            for fault in every[:MOST_FAULTS]
+            for fault in errors[:MOST_FAULTS]
         ]
         takes = ", ".join(
             name if field.is_required() else f"{name} (optional)"
@@ -245,7 +245,7 @@ class Tool:
 def tool(
     title: str, *, reads: bool = False, destroys: bool = False, repeats: bool = False
 ) -> Callable[[Callable[..., Awaitable[str]]], Tool]:
-    """A function as a tool: its parameters are the arguments, its docstring what agents read."""
+    """Declare a function as a tool; its parameters are the arguments, its docstring the help."""
 
     def declared(run: Callable[..., Awaitable[str]]) -> Tool:
         return Tool(
@@ -272,7 +272,7 @@ async def save(  # noqa: PLR0913 - the fields of a memory, each by its name
     tags: Tags = [],  # noqa: B006 - never changed
     topic_key: TopicKey = None, scope: Scope = None, ttl: Lifetime = None, pinned: Pinned = False,
     supersedes: Superseded = [],  # noqa: B006 - as above
-    session_id: Into = None,
+    session_id: SaveSession = None,
 ) -> str:  # fmt: skip
     """Save what is worth knowing in later sessions: a decision and its reason, the cause and fix
     of a bug, a discovery, a setting, a preference. Call it right after such an event, without
@@ -285,24 +285,24 @@ async def save(  # noqa: PLR0913 - the fields of a memory, each by its name
         tags=tags, topic_key=topic_key, scope=scope, supersedes=supersedes, similar=SIMILAR,
         ttl=None if ttl is None else timedelta(seconds=ttl), pinned=pinned or None,
     )  # fmt: skip
-    if outcome.redacted:  # reported as it is stored
+    if outcome.redacted:  # report the redacted title
         title = (await agent.service.get(outcome.id)).title
-    became = BECAME[outcome.action].format(outcome, _line(session))
+    report = OUTCOMES[outcome.action].format(outcome, _line(session))
     if outcome.expires_at:
-        became += f" It expires {_at(outcome.expires_at)}."
-    became += _redacted(outcome.redacted)
+        report += f" It expires {_time(outcome.expires_at)}."
+    report += _redacted(outcome.redacted)
     if outcome.warning:
-        became += f"\nWarning: {outcome.warning}."
+        report += f"\nWarning: {outcome.warning}."
     for it in outcome.similar or ():
         age = m.age_words((agent.clock() - it.updated_at).total_seconds())
         old = age if age == m.JUST_NOW else f"{age} old"
-        became += f'\nSimilar: #{it.id} "{_line(it.title)}" ({it.score:.2f}, {old}). '
-        became += f"If this replaces it, save again with supersedes=[{it.id}]."
-    return f"Saved {_head(type, title)}\n{became}"
+        report += f'\nSimilar: #{it.id} "{_line(it.title)}" ({it.score:.2f}, {old}). '
+        report += f"If this replaces it, save again with supersedes=[{it.id}]."
+    return f"Saved {_head(type, title)}\n{report}"
 
 
 @tool("Search memories", reads=True)
-async def search(agent: Connection, query: Words, limit: Hits = 10) -> str:
+async def search(agent: Connection, query: QueryText, limit: Hits = 10) -> str:
     """Find memories by keywords or by a question in plain language. Any of the words may match;
     more and rarer matches rank higher. Returns ranked memories with their ids. Call it when
     something may have come up before.
@@ -316,7 +316,7 @@ async def search(agent: Connection, query: Words, limit: Hits = 10) -> str:
     for rank, hit in enumerate(hits, 1):
         key = f" ({it})" if (it := _key(hit, " ")) else ""
         title = _head(hit.type, hit.title)
-        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_cut(hit.content, hint)}")
+        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_excerpt(hit.content, hint)}")
     if hits.omitted:
         parts.append(f"{hits.omitted} more did not fit into one response.")
     return "\n\n".join(parts)
@@ -349,10 +349,10 @@ async def context(
     if answer.observations:
         parts.append(f"Memories, {'best match' if query else 'newest'} first:")
     for line in answer.observations:
-        id_ = (line.explain or {}).get("id")  # one of a memory store has none here
+        id_ = (line.explain or {}).get("id")  # a memory of a memory store has none here
         age = "" if line.age is None else m.age_suffix(line.age)
         head = f"{f'#{id_} ' if id_ else ''}{_head(line.type, line.title)}{age}"
-        parts.append(f"{head}\n{_cut(line.content)}")
+        parts.append(f"{head}\n{_excerpt(line.content)}")
     return "\n\n".join(parts) or "This project has no memories yet."
 
 
@@ -391,9 +391,9 @@ async def history(agent: Connection, id: Id) -> str:
     revisions = await agent.service.history(id)
     parts = [f"{m.counted(len(revisions), 'revision')} of memory {id}, newest first:"]
     for it in revisions:
-        text = f" {_head(it.type or '', it.title or '')}\n{_cut(it.content or '')}"
+        text = f" {_head(it.type or '', it.title or '')}\n{_excerpt(it.content or '')}"
         title = "" if it.title is None else text
-        parts.append(f"{it.revision}. {it.action} {_at(it.created_at)}{title}")
+        parts.append(f"{it.revision}. {it.action} {_time(it.created_at)}{title}")
     return "\n\n".join(parts)
 
 
@@ -403,17 +403,17 @@ async def timeline(agent: Connection, id: Id, before: Neighbors = 3, after: Neig
     await agent.writable(id)
     parts = [f"Around memory {id}, oldest first:"]
     for it in await agent.service.timeline(id, before=before, after=after):
-        head = f"{'>' if it.id == id else ' '} #{it.id} {_at(it.created_at)}"
-        parts.append(f"{head} {_head(it.type, it.title)}\n{_cut(it.content)}")
+        head = f"{'>' if it.id == id else ' '} #{it.id} {_time(it.created_at)}"
+        parts.append(f"{head} {_head(it.type, it.title)}\n{_excerpt(it.content)}")
     return "\n\n".join(parts)
 
 
 @tool("Count memories", reads=True)
 async def stats(agent: Connection) -> str:
     """Count the memories and sessions of this project."""
-    of = await agent.service.stats(agent.project)
-    memories = m.counted(of.total_observations, "memory", "memories")
-    return f"Project {agent.project} has {memories} in {m.counted(of.total_sessions, 'session')}."
+    sums = await agent.service.stats(agent.project)
+    memories = m.counted(sums.total_observations, "memory", "memories")
+    return f"Project {agent.project} has {memories} in {m.counted(sums.total_sessions, 'session')}."
 
 
 @tool("Confirm a memory", repeats=True)
@@ -433,13 +433,13 @@ async def review(agent: Connection, limit: Hits = 10) -> str:
         return "No memory needs a review."
     parts = []
     for item in due.items:
-        of, other, why = item.observation, item.other, "it is due for a review"
+        it, other, why = item.observation, item.other, "it is due for a review"
         if item.reason == "expires_soon":
-            why = f"it expires {_at(of.expires_at)}" if of.expires_at else "it expires soon"
+            why = f"it expires {_time(it.expires_at)}" if it.expires_at else "it expires soon"
         elif other:
             why = f"it is nearly the same as #{other.id} {_head(other.type, other.title)}"
-        age = m.age_suffix((agent.clock() - max(of.updated_at, of.last_seen_at)).total_seconds())
-        parts.append(f"#{of.id} {_head(of.type, of.title)}{age}: {why}\n{_cut(of.content)}")
+        age = m.age_suffix((agent.clock() - max(it.updated_at, it.last_seen_at)).total_seconds())
+        parts.append(f"#{it.id} {_head(it.type, it.title)}{age}: {why}\n{_excerpt(it.content)}")
     return "\n\n".join([*parts, *(["More memories need a review."] if due.next else [])])
 
 
@@ -477,15 +477,15 @@ async def suggest_topic_key(agent: Connection, title: Title, type: Type = "disco
     similar keys that are in use.
     """
     words = _words(title)
-    telling = [word for word in words if word not in LITTLE] or words
-    key = f"{'-'.join(_words(type)) or 'note'}/{'-'.join(telling[:MOST_WORDS]) or 'untitled'}"
+    keywords = [word for word in words if word not in STOPWORDS] or words
+    key = f"{'-'.join(_words(type)) or 'note'}/{'-'.join(keywords[:MOST_WORDS]) or 'untitled'}"
     key = key[: redactor.MAX_KEY]
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=MOST_HITS)
     also = await agent.service.search(title[:MAX_PROMPT], project=agent.project)
     keys = {hit.id: hit.topic_key for hit in [*also, *near] if hit.topic_key}
     same = [await agent.readable(id_) for id_, used in keys.items() if used == key]
-    # A save that names no scope would replace one of these, not one that all projects share.
+    # A save without a scope replaces a memory of this project, never a global one.
     if any((it.project, it.scope) == (agent.project, "project") for it in same):
         return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
     others = [it for it in dict.fromkeys(keys.values()) if it != key]
@@ -516,71 +516,71 @@ def offered(profile: Profile) -> Mapping[str, Tool]:
     return tools
 
 
-def _untitled(schema: Any) -> Any:
+def _without_titles(schema: Any) -> Any:
     if isinstance(schema, list):
-        return [_untitled(each) for each in schema]
+        return [_without_titles(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     return {
-        name: {key: _untitled(value) for key, value in part.items()}
+        name: {key: _without_titles(value) for key, value in part.items()}
         if name in ("properties", "$defs")
-        else _untitled(part)
+        else _without_titles(part)
         for name, part in schema.items()
         if name != "title"
     }
 
 
 def sentence(error: m.MemoryServiceError) -> str:
-    """An error as an agent reads it, with what to do about it."""
+    """Return an error as a sentence for an agent, with a hint what to do about it."""
     if isinstance(error, m.Unreachable):
-        return f"{error} {DEAD}"
+        return f"{error} {OUTAGE_HINT}"
     if isinstance(error, m.Refused) and error.status in HINTS:
         return f"{error} {HINTS[error.status]}"
     return str(error)
 
 
-def _memory_text(of: m.Observation, note: str = "") -> str:
-    about = [f"#{of.id} {_head(of.type, of.title)}"]
-    if key := _key(of, ": "):
+def _memory_text(memory: m.Observation, note: str = "") -> str:
+    about = [f"#{memory.id} {_head(memory.type, memory.title)}"]
+    if key := _key(memory, ": "):
         about.append(key)
-    if of.tags:
-        about.append(f"tags: {_line(', '.join(of.tags))}")
-    where = _line(f"{of.project}, scope {of.scope}, session {of.session_id}")
+    if memory.tags:
+        about.append(f"tags: {_line(', '.join(memory.tags))}")
+    where = _line(f"{memory.project}, scope {memory.scope}, session {memory.session_id}")
     about.append(
-        f"{where}, revision {of.revision_count}, "
-        f"saved {_at(of.created_at)}, changed {_at(of.updated_at)}"
+        f"{where}, revision {memory.revision_count}, "
+        f"saved {_time(memory.created_at)}, changed {_time(memory.updated_at)}"
     )
     life = {
-        "expired" if of.expired else "expires": of.expires_at and _at(of.expires_at),
-        "pinned": of.pinned and "yes",
-        "supersedes": ", ".join(f"#{it}" for it in of.supersedes),
-        "superseded by": ", ".join(f"#{it}" for it in of.superseded_by),
-        "review": of.review_at and _at(of.review_at),
-        "confirmed": of.confirmed_at and _at(of.confirmed_at),
+        "expired" if memory.expired else "expires": memory.expires_at and _time(memory.expires_at),
+        "pinned": memory.pinned and "yes",
+        "supersedes": ", ".join(f"#{it}" for it in memory.supersedes),
+        "superseded by": ", ".join(f"#{it}" for it in memory.superseded_by),
+        "review": memory.review_at and _time(memory.review_at),
+        "confirmed": memory.confirmed_at and _time(memory.confirmed_at),
     }
     if any(life.values()):
         about.append("; ".join(f"{name}: {text}" for name, text in life.items() if text))
-    whole = "\n".join(about) + f"\n\n{of.content}"
-    return f"{note}{_redacted(of.redacted)}\n{whole}" if note else whole
+    whole = "\n".join(about) + f"\n\n{memory.content}"
+    return f"{note}{_redacted(memory.redacted)}\n{whole}" if note else whole
 
 
 def _head(type_: str, title: str) -> str:
     return _line(f"[{type_}] {title}")
 
 
-def _key(of: m.Hit | m.Observation, between: str) -> str:
-    return f"topic_key{between}{_line(of.topic_key)}" if of.topic_key else ""
+def _key(memory: m.Hit | m.Observation, between: str) -> str:
+    return f"topic_key{between}{_line(memory.topic_key)}" if memory.topic_key else ""
 
 
 def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _cut(content: str, hint: str = "") -> str:
-    lines = "\n".join(f"    {line}" for line in content[:LISTED].splitlines())
-    if len(content) <= LISTED:
+def _excerpt(content: str, hint: str = "") -> str:
+    lines = "\n".join(f"    {line}" for line in content[:MAX_EXCERPT].splitlines())
+    if len(content) <= MAX_EXCERPT:
         return lines
-    return f"{lines}...\n(the first {LISTED:,} of {len(content):,} characters{hint})"
+    return f"{lines}...\n(the first {MAX_EXCERPT:,} of {len(content):,} characters{hint})"
 
 
 def _redacted(secrets: int) -> str:
@@ -588,5 +588,5 @@ def _redacted(secrets: int) -> str:
     return f" {m.counted(secrets, 'secret')} in it {were} not stored." if secrets else ""
 
 
-def _at(instant: datetime) -> str:
+def _time(instant: datetime) -> str:
     return f"{instant:%Y-%m-%d %H:%M} UTC"

@@ -1,4 +1,4 @@
-"""The memory adapter: entries of refs are put, read, listed, found and deleted (OpenWOP)."""
+"""The memory adapter of OpenWOP: puts, reads, lists, searches and deletes entries of a ref."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,28 +31,28 @@ from ..telemetry import Cut, annotate
 from . import api
 from .api import BASE, DEFAULT_ROWS, Page, Param, Query, Serving, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_matched
-from .entries import Origin, Provenance, RefEntry, RefTable, added
+from .entries import Origin, Provenance, RefEntry, RefTable, add_entry
 from .runs import RunEventType, RunId, RunTable, SecretsLost, require_open, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
-MOST_ENTRIES = 500  # entries of a page
-RESULTS, MOST_RESULTS = 10, 100  # of a search
-MOST_RANKED = 1000  # of a search, among which a budget chooses
+MOST_ENTRIES = 500  # most entries of one page
+RESULTS, MOST_RESULTS = 10, 100  # results of a search: default and maximum
+MOST_RANKED = 1000  # hits of a search, from which the token budget chooses
 
 
 class RefExtent(CamelRecord):
-    """A ref, with how much it holds."""
+    """A ref, and the number and size of its entries."""
 
     memory_ref: Annotated[MemoryRef, Column("ref")]
-    entries: int  # that are not deleted
-    bytes: Annotated[int, Column("size")]  # of their contents
+    entries: int  # entries that are not deleted
+    bytes: Annotated[int, Column("size")]  # size of their contents, as UTF-8
 
 
 _EXTENT = RowMapper(RefExtent, "refs", "space_id")
 
 
 class RefEntryBody(BaseModel):
-    """An entry to be put, in a run if it names one."""
+    """A new entry, and the run that puts it, if any."""
 
     model_config = api.CAMEL
     memory_ref: api.MemoryRefText
@@ -67,7 +67,7 @@ class RefEntryBody(BaseModel):
     agent_id: api.AgentName | None = None
 
     @model_validator(mode="after")
-    def _together(self) -> "RefEntryBody":
+    def _check_combinations(self) -> "RefEntryBody":
         if self.expires_at is not None and self.ttl_seconds is not None:
             raise fault_of("ttlSeconds", "and expiresAt must not be used together")
         for name, value in {"nodeId": self.node_id, "agentId": self.agent_id}.items():
@@ -75,8 +75,8 @@ class RefEntryBody(BaseModel):
                 raise fault_of(name, "needs a runId")
         return self
 
-    def ends(self, since: datetime) -> datetime | None:
-        """When the entry ends: at a whole millisecond, as on the wire."""
+    def expiry(self, since: datetime) -> datetime | None:
+        """Return when the entry expires, in whole milliseconds, as on the wire."""
         if self.ttl_seconds is not None:
             return whole_milliseconds(since + timedelta(seconds=self.ttl_seconds))
         at = None if self.expires_at is None else instant(self.expires_at)
@@ -84,14 +84,14 @@ class RefEntryBody(BaseModel):
 
 
 class OneRefEntry(CamelRecord):
-    """An entry, and the ref that it is in."""
+    """An entry and its ref."""
 
     memory_ref: MemoryRef
     entry: RefEntry
 
 
 class DeletedRefEntry(CamelRecord):
-    """What was deleted."""
+    """The entry that was deleted."""
 
     memory_ref: MemoryRef
     memory_id: str
@@ -99,7 +99,7 @@ class DeletedRefEntry(CamelRecord):
 
 
 class ListedRefEntries(CamelRecord):
-    """Entries of a ref; `next` is the id to continue with."""
+    """Entries of a ref; `next` is the `before` of the next page."""
 
     memory_ref: str
     entries: list[RefEntry]
@@ -107,7 +107,7 @@ class ListedRefEntries(CamelRecord):
 
 
 class FoundRefEntries(CamelRecord):
-    """Entries by their words, with the rank of each; a lower one is better."""
+    """Entries that match a search, and the rank of each; a lower rank is better."""
 
     memory_ref: str
     entries: list[RefEntry]
@@ -115,13 +115,13 @@ class FoundRefEntries(CamelRecord):
 
 
 class IdTaken(Conflict):
-    code = "memory_id_conflict"  # a live entry has the id, and says something else
+    code = "memory_id_conflict"  # a live entry with this id has other content, tags or expiry
 
 
 def _tag(query: Query, name: str) -> str | None:
     tag = query.text(name)
     if tag is not None and len(tag) > api.LONGEST_TAG:
-        query.fault(name, f"has at most {api.LONGEST_TAG} characters")
+        query.fault(name, f"must have at most {api.LONGEST_TAG} characters")
     return tag
 
 
@@ -134,7 +134,7 @@ def _rank(query: Query, name: str) -> None:
 
 _REF = Param(name="memoryRef", help="The ref (default `tenant-memory`).",
              read=lambda query, name: query.ref(name) or TENANT_MEMORY)  # fmt: skip
-_IN_RUN = Param(name="runId", help="A run, whose snapshot is read.")
+_IN_RUN = Param(name="runId", help="The run whose snapshot is read.")
 _TAG = Param(name="tag", help="Only entries with this tag.", read=_tag)
 _BUDGET = Param(
     name="tokenBudget", kind="count", help="Maximum number of code points of all contents "
@@ -157,7 +157,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
            answer=ListedRefEntries, query=(_REF, _IN_RUN, *LISTED), refusals=(404, 422)),
         it("POST", every, "put",
            "Store an entry; repeating it under the same host id returns the first one.", put,
-           body=RefEntryBody, answer=OneRefEntry, status=201, status_if_new=200, headers=WRITTEN,
+           body=RefEntryBody, answer=OneRefEntry, status=200, status_if_new=201, headers=WRITTEN,
            refusals=(404, 409)),
         it("GET", one, "get", "One entry, even if another supersedes it.", get,
            answer=OneRefEntry, query=(_REF, _IN_RUN), refusals=(422,)),
@@ -166,7 +166,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
            query=(
                Param(name="memoryRef", help=_REF.help,
                      read=lambda query, name: query.text(name) or TENANT_MEMORY),
-               Param(name="runId", help="The run whose log records this."),
+               Param(name="runId", help="The run whose log records the deletion."),
            )),
         it("GET", f"{BASE}/search", "search",
            "Search the live entries of a ref by words, best match first.", search,
@@ -181,7 +181,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
            query=(_REF,)),
         it("GET", f"{BASE}/refs", "refs", "Refs that have entries, in code point order.",
            list_refs, query=(limit(), Param(name="after", help="A ref; returns those after it.")),
-           answer=api.listed(RefExtent, "refs", "Refs; `next` is the one to continue with.")),
+           answer=api.listed(RefExtent, "refs", "Refs; `next` is the `after` of the next page.")),
     )  # fmt: skip
 
 
@@ -189,9 +189,9 @@ async def list_entries(
     serving: Serving, caller: Caller, *, memory_ref: str, limit: int, rank: None = None,
     **which: Any,
 ) -> Page:  # fmt: skip
-    """Live entries that no live one supersedes, newest first; in a run as its snapshot has it.
+    """List live entries that no live entry supersedes, newest first; with a run, in its snapshot.
 
-    NotFound for an unknown run, BadFields for an unknown `before`, SnapshotLost.
+    Raises NotFound for an unknown run, BadFields for an unknown `before`, or SnapshotLost.
     """
     ref = serving.readable(caller, memory_ref)
     entries, has_more = await serving.engine.read(caller, _listed, ref, limit, **which)
@@ -203,7 +203,7 @@ async def get(
     serving: Serving, caller: Caller, *, memory_id: str, memory_ref: MemoryRef,
     run_id: str | None = None,
 ) -> OneRefEntry:  # fmt: skip
-    """The entry, also one that another supersedes; NotFound, SnapshotLost."""
+    """Return the entry, even if it is superseded; raises NotFound or SnapshotLost."""
     ref = serving.readable(caller, memory_ref)
     entry = await serving.engine.read(caller, _entry, ref, api.RefEntryId(memory_id), run_id)
     return OneRefEntry(memory_ref=memory_ref, entry=entry)
@@ -212,15 +212,15 @@ async def get(
 async def provenance(
     serving: Serving, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: str
 ) -> Provenance:
-    """Who wrote the entry, of what it was made, and what replaces it; NotFound."""
+    """Return who wrote the entry, its sources and what replaces it; raises NotFound."""
     ref = serving.readable(caller, memory_ref)
     return await serving.engine.read(caller, lambda tx: tx[RefTable].provenance(ref, memory_id))
 
 
 async def put(serving: Serving, caller: Caller, body: RefEntryBody) -> Written[OneRefEntry]:
-    """Make an entry; the same one again under a host's id is the first.
+    """Create an entry; an identical put under a host-chosen id returns the first entry.
 
-    Denied for another tenant's ref; IdTaken, MemoryChanged, RunEnded, SecretsLost, TooManyArmed.
+    Raises Denied for a foreign ref; IdTaken, MemoryChanged, RunEnded, SecretsLost, TooManyArmed.
     """
 
     def without_secrets(screen: api.Screen) -> RefEntryBody:
@@ -248,9 +248,9 @@ async def delete(
     serving: Serving, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: MemoryRef,
     run_id: str | None = None,
 ) -> DeletedRefEntry:  # fmt: skip
-    """Delete an entry: it is gone for all but runs that are open; NotFound, RunEnded."""
+    """Delete an entry: only open runs still see it; raises NotFound or RunEnded."""
     if (ref := serving.readable(caller, memory_ref)) == api.NOWHERE:
-        await serving.engine.read(caller, _entry, ref, memory_id, run_id)  # is refused
+        await serving.engine.read(caller, _entry, ref, memory_id, run_id)  # raises NotFound
     await serving.engine.write(caller, once(delete_entry), ref, memory_id, run_id)
     id_ = serving.redaction.echo(caller, memory_id)
     return DeletedRefEntry(memory_ref=memory_ref, memory_id=id_, removed=True)
@@ -259,12 +259,12 @@ async def delete(
 async def search(
     serving: Serving, caller: Caller, *, memory_ref: str, q: str, limit: int, **which: Any
 ) -> Page:
-    """Entries that a list would show, by their words, best first."""
+    """Search the entries that a list would show; return the best match first."""
     entries: Sequence[RefEntry] = ()
     ranks: Sequence[float] = ()
     ref = serving.readable(caller, memory_ref)
     if ref != api.NOWHERE and (words := parse_query(q, serving.features, serving.timeout)):
-        entries, ranks = await serving.engine.read(caller, _found, ref, words, limit, **which)
+        entries, ranks = await serving.engine.read(caller, _search, ref, words, limit, **which)
     echoed = serving.redaction.echo(caller, memory_ref)
     return Page("entries", entries, more=lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})
 
@@ -285,7 +285,7 @@ def _listed(
     tx: Transaction, ref: MemoryRef, limit: int, *, run_id: str | None = None,
     tag: str | None = None, before: api.RefEntryId | None = None, token_budget: int | None = None,
 ) -> tuple[Sequence[RefEntry], bool]:  # fmt: skip
-    """A page of entries, and whether there are more; the budget bounds the length of contents."""
+    """Return a page, and whether more entries follow; the budget bounds the total length."""
     listed = tx[RefTable].listed(ref, snapshot_of(tx, run_id, ref), tag=tag, before=before)
     chosen, has_more = api.first_fitting(listed, limit, token_budget)
     return tx[RefTable].some(chosen), has_more
@@ -295,7 +295,7 @@ def _entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | No
     return required(tx[RefTable].get(ref, entry, snapshot_of(tx, run, ref)), api.NO_ENTRY)
 
 
-def _found(
+def _search(
     tx: Transaction, ref: MemoryRef, q: Words, limit: int, tag: str | None, token_budget: int | None
 ) -> tuple[Sequence[RefEntry], Sequence[float]]:
     within = Filter(ref=ref, tag=tag, is_current=True)
@@ -309,17 +309,17 @@ def _found(
 def put_entry(
     tx: Transaction, body: RefEntryBody, registered: Callable[[RunId], Mapping[str, int]]
 ) -> Written[RefEntry]:
-    """Make an entry; `registered` counts the values that this process has of a run's secrets."""
+    """Create an entry; `registered` returns how many values of each secret this process holds."""
     ref, tags, node = body.memory_ref, tuple(body.tags), body.node_id
     run = None if body.run_id is None else require_open(tx, body.run_id)
     if run is not None:
-        held = registered(run.id)
-        if any(held.get(id_, 0) < number for id_, number in run.secrets.items()):
+        counts = registered(run.id)
+        if any(counts.get(id_, 0) < number for id_, number in run.secrets.items()):
             raise SecretsLost("The values registered by the run are lost; register them again.")
     known = None if body.id is None else tx[RefTable].get(ref, body.id)
     if known is not None:
-        says_the_same = known.content == body.content and known.tags == tags
-        if not says_the_same or known.expires_at != body.ends(known.created_at):
+        is_same = known.content == body.content and known.tags == tags
+        if not is_same or known.expires_at != body.expiry(known.created_at):
             raise IdTaken("Another live entry has this id.")
         return Written(value=known, is_new=False)
     require_room(tx)
@@ -327,11 +327,11 @@ def put_entry(
     replaced = [it.memory for it in older if it is not None]
     if len(replaced) < len(older):
         raise api.MemoryChanged
-    ends, conditions = body.ends(tx.now), conditions_of(tags, tx.now)
-    if ends is not None and ends <= tx.now:
+    expiry, conditions = body.expiry(tx.now), conditions_of(tags, tx.now)
+    if expiry is not None and expiry <= tx.now:
         raise BadFields([("expiresAt", "must be in the future")])
     origin = Origin.whole(run=run.id if run else None, node=node, agent=body.agent_id)
-    entry = added(tx, ref, body.content, tags, name=body.id, origin=origin, ends=ends)
+    entry = add_entry(tx, ref, body.content, tags, name=body.id, origin=origin, expires_at=expiry)
     if replaced:
         last = tx[RunTable].newest()
         for it in replaced:
@@ -341,8 +341,8 @@ def put_entry(
         names = {"nodeId": node, "agentId": body.agent_id}
         payload = {"memoryRef": ref, "memoryId": entry.id, **names, "tags": body.tags}  # RFC 0057
         fields = {name: it for name, it in payload.items() if it is not None}
-        tx[RunTable].tell(run, RunEventType.WRITTEN, fields, node)
-        tx[RunTable].hear(run, ref)
+        tx[RunTable].append_event(run, RunEventType.WRITTEN, fields, node)
+        tx[RunTable].touch(run, ref)
     fired = fire_matched(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return Written(value=entry, is_new=True, fired=fired)
@@ -351,7 +351,7 @@ def put_entry(
 def _still_live(
     tx: Transaction, put: Written[RefEntry], body: RefEntryBody, *_: object
 ) -> Written[RefEntry]:
-    """What was put; AnswerErased if it is deleted, or over its time."""
+    """Return what was put; raises AnswerErased if the entry is deleted, changed or expired."""
     if tx[RefTable].get(body.memory_ref, put.value.id) != put.value:
         raise AnswerErased
     return put
@@ -366,14 +366,14 @@ _PUT = once(
 def delete_entry(tx: Transaction, ref: MemoryRef, entry: api.RefEntryId, run: str | None) -> None:
     within = None if run is None else require_open(tx, run)
     stored = _entry(tx, ref, entry, None)
-    removed(tx, stored.memory)
+    remove_entry(tx, stored.memory)
     if within is not None:
         payload = {"memoryRef": ref, "memoryId": stored.id}
-        tx[RunTable].tell(within, RunEventType.DELETED, payload)
-        tx[RunTable].hear(within)
+        tx[RunTable].append_event(within, RunEventType.DELETED, payload)
+        tx[RunTable].touch(within)
 
 
-def removed(tx: Transaction, memory: MemoryId) -> None:
+def remove_entry(tx: Transaction, memory: MemoryId) -> None:
     row = {"memory_id": memory, "deleted_after": tx[RunTable].newest()}
     tx[Sql].update("ref_entries", "memory_id", row)
     cancel_of(tx, [memory])

@@ -1,7 +1,7 @@
-"""What every noun of OpenWOP needs: what serves it, operations, the fields of bodies, and refs.
+"""What all nouns of OpenWOP share: `Serving`, operations, fields of bodies, and rules of refs.
 
-Of refs: which there can be, what may be written to them, and which entries they hold when (OpenWOP
-CTI-1, SR-1, RFC 0004 §A).
+The rules say which refs are valid, what hosts may write to a ref, and which entries a ref has now
+or in a snapshot (OpenWOP CTI-1, SR-1, RFC 0004 §A).
 """
 
 import asyncio
@@ -46,22 +46,22 @@ from ..telemetry.metrics import COMMITMENTS_FIRED
 T = TypeVar("T")
 
 RefEntryId = NewType("RefEntryId", str)
-"""The id that the host gave, or `mem_` and the digits of the stable id."""
+"""The id that the host chose, or `mem_` and the digits of the stable id."""
 
 Offset = NewType("Offset", int)
-"""An event's offset in the log of all runs: the order of commits, whatever clocks say."""
+"""An event's offset in the log of all runs; the order of commits, independent of clocks."""
 
 JsonObject = Mapping[str, object]
 
 LONGEST_REF = LONGEST_ID = 256  # code points
 LONGEST_TAG = 256
 MAX_CONTENT = 65_536  # bytes of UTF-8
-MAX_READ = 2 * 1024 * 1024  # bytes of the contents that are read for one answer, which has less
+MAX_READ = 2 * 1024 * 1024  # bytes of contents read for one answer; an answer holds less
 ARCHIVE, DISTILLED, COMPACTED = "archive", "distilled", "compacted-from:"  # tags of the service
 
-NO_ENTRY = "memory entry not found"  # said of whatever is not there, or not to be known
-NOWHERE = MemoryRef("")  # stands for a ref under which there can be nothing
-MADE = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)  # an id that the service gives
+NO_ENTRY = "memory entry not found"  # also of an entry that the caller must not know of
+NOWHERE = MemoryRef("")  # stands for a ref that cannot have entries
+SERVICE_ID = re.compile(r"(?:mem|archive)_[0-9a-f]{32}", re.ASCII)  # ids that the service assigns
 _OWNERS = re.compile(
     r"(?:workspaces|tenants)/(?P<folder>[^/]*)/"
     r"|tenant:(?P<label>[^:/]*)(?:[:/]|$)"
@@ -73,10 +73,10 @@ _SEPARATORS = re.compile(r"[/\\]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Memory as it was just after an event.
+    """The state of memory just after an event.
 
-    It holds what was put up to the memory `high`, but what was deleted before the event:
-    a deletion is marked with the last event before it.
+    It holds the entries up to the memory `high`, except those deleted before the event. A
+    deletion is marked with the last event before it.
     """
 
     offset: Annotated[Offset, Column("log_offset")]
@@ -85,20 +85,20 @@ class Snapshot:
 
 
 class MemoryChanged(Conflict):
-    code = "memory_changed"  # what was named is not live any more
+    code = "memory_changed"  # an entry that the request names is no longer live
 
     def __init__(self) -> None:
-        super().__init__("An entry that was named is not live.")
+        super().__init__("An entry that the request names is not live.")
 
 
 class ScreenOutdated(Exception):
-    """A value was registered after the entry was screened, and before it is written."""
+    """A secret was registered after the text was screened and before it was written."""
 
 
-# The screen of what hosts write: secrets are rewritten, in each form that they have (SR-1).
+# The screen rewrites secrets in all that hosts write, in each form that secrets have (SR-1).
 
-# A reference to a secret that a host resolves; its other marker; and keys in the shape of
-# OpenAI's, which for this protocol may be shorter than elsewhere.
+# A reference to a secret that a host resolves; a host's marker of a redacted secret; and keys in
+# the shape of OpenAI's, which may be shorter in this protocol than elsewhere.
 _RESOLVED = re.compile(r"\[BYOK:[^\]]*\]")
 _MARKED = re.compile(r"<REDACTED:([^>]*)>")
 _KEY = re.compile(r"(?<![A-Za-z0-9])sk-(?=[A-Za-z_-]*\d)[A-Za-z0-9_-]{16,}")
@@ -107,34 +107,34 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """Rewrites what one request writes; what it counts, its redactor has counted."""
+    """Rewrites secrets in what one request writes; its redactor counts them."""
 
     redactor: Redactor
 
     def text(self, text: str) -> str:
-        """The text without secrets; it may be longer than it was."""
-        clean, number = marked(self.redactor.whole(text))
+        """Return the text without secrets; it may be longer than the original."""
+        clean, number = mark_secrets(self.redactor.whole(text))
         if not number:
             return clean
         self.redactor.kinds[VALUE] += number
-        return self.redactor.whole(clean)  # what a marker completes
+        return self.redactor.whole(clean)  # a new marker may complete another secret
 
     def changes(self, name: str) -> bool:
-        """Whether a name holds a secret."""
+        """Return whether a name holds a secret."""
         return Screen(Redactor(self.redactor.rules)).text(name) != name
 
     def content(self, content: str) -> str:
-        """The content without secrets, at most as long as one can be."""
+        """Return the content without secrets, cut to the maximum length."""
         clean = self.text(content)
         return clean if clean == content else clean.encode()[:MAX_CONTENT].decode(errors="ignore")
 
     def tags(self, tags: Iterable[str]) -> tuple[str, ...]:
-        """The tags without secrets, each once."""
+        """Return the tags without secrets or duplicates."""
         return tuple(dict.fromkeys(self.text(tag)[:LONGEST_TAG] for tag in tags))
 
 
-def marked(text: str) -> tuple[str, int]:
-    """The text with our markers in place of what a host has for secrets, and how many."""
+def mark_secrets(text: str) -> tuple[str, int]:
+    """Replace hosts' references, markers and keys by our markers; return the text and count."""
     number = 0
     for pattern, kind in _FORMS:
         text, times = pattern.subn(kind, text)
@@ -143,32 +143,32 @@ def marked(text: str) -> tuple[str, int]:
 
 
 def screened(redactor: Redactor, text: Text) -> Text:
-    """The text of an entry's memory without secrets."""
+    """Return the text of an entry's memory without secrets."""
     screen = Screen(redactor)
     return replace(text, content=screen.content(text.content), tags=screen.tags(text.tags))
 
 
-def _named(match: re.Match[str]) -> str:
+def _marker(match: re.Match[str]) -> str:
     return f"{MARK}{_UNSAFE.sub('-', match[1])[:LONGEST_NAME] or 'value'}]"
 
 
-_FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _named), (_KEY, f"{MARK}openai-key]"))
+_FORMS = ((_RESOLVED, f"{MARK}byok]"), (_MARKED, _marker), (_KEY, f"{MARK}openai-key]"))
 
 
-# Which ids, refs and names there can be, before any look into storage.
+# Which ids, refs and names are valid; none of these checks reads storage.
 def ref_entry_id(uid: str, name: str | None) -> RefEntryId:
-    """The public id of an entry, by its stable id and the name that its host gave."""
+    """Return the public id of an entry from its stable id and the name that its host chose."""
     return RefEntryId(name or public_id(ENTRY, uid))
 
 
 def is_malformed(ref: str) -> bool:
-    """Whether a text can be no ref, for any caller."""
+    """Return whether a text is not a valid ref for any caller."""
     too_long = not 0 < len(ref) <= LONGEST_REF
     return too_long or has_controls(ref) or ".." in _SEPARATORS.split(ref)
 
 
 def require_ref(ref: MemoryRef, tenant: TenantId, screen: Screen, field: str = "memoryRef") -> None:
-    """Refuse with BadFields a ref that can be none, with Denied another tenant's."""
+    """Raise BadFields for an invalid ref, and Denied for another tenant's."""
     if is_malformed(ref) or screen.changes(ref):
         raise BadFields([(field, "is not a memory ref")])
     if _is_foreign(ref, tenant):
@@ -181,58 +181,58 @@ def _is_foreign(ref: str, tenant: TenantId) -> bool:
 
 
 def require_plain(screen: Screen, **names: str | None) -> None:
-    """Refuse with BadFields names that hold a secret: a name cannot be rewritten."""
+    """Raise BadFields for names that hold a secret, as a name cannot be rewritten."""
     faults = [(field, "holds a secret") for field, it in names.items() if it and screen.changes(it)]
     if faults:
         raise BadFields(faults)
 
 
 class KeyedLocks:
-    """The locks of one service, each as long as somebody holds it or waits."""
+    """The locks of one service; a lock exists only while it is held or awaited."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
 
     def of(self, caller: Caller, *names: str) -> asyncio.Lock:
-        """The lock of something of the caller's tenant."""
+        """Return the lock of something that the caller's tenant has."""
         return self._locks.setdefault((caller.tenant, *names), asyncio.Lock())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """What the operations of every noun work with.
+    """The dependencies that the operations of all nouns share.
 
-    NotFound for what is not there; under what can be no ref, and another tenant's, there is
-    nothing. A change that is audited is audited first, and not made if that fails.
+    An invalid ref, or another tenant's, has no entries; what does not exist raises NotFound. An
+    audited change is audited first, and not made if auditing fails.
     """
 
     engine: Engine
     redaction: Redaction
     audit: Audit
     clock: Callable[[], datetime]
-    fire: Callable[[Caller], Awaitable[None]]  # commitments that are due, a step of them
+    fire: Callable[[Caller], Awaitable[None]]  # fires at most one step of due commitments
     features: Features = ALL
-    timeout: timedelta = TIMEOUT  # of a search
-    keep_archives: timedelta = timedelta()  # 0: forever
-    is_consolidating: bool = False  # whether refs are consolidated by themselves
-    on_due: Callable[[Caller], object] = noop  # called where commitments may be left that are due
+    timeout: timedelta = TIMEOUT  # how long one search may take
+    keep_archives: timedelta = timedelta()  # 0 keeps them permanently
+    is_consolidating: bool = False  # whether a scheduled job consolidates changed refs
+    on_due: Callable[[Caller], object] = noop  # called when due commitments may be left
     on_erased: Callable[[Caller], None] = noop
-    pass_ended: Callable[[str, str], object] = noop  # gets the outcome of a pass, after its kind
+    pass_ended: Callable[[str, str], object] = noop  # called with (kind, outcome)
     locks: KeyedLocks = field(default_factory=KeyedLocks)
 
     def screen(self, caller: Caller) -> Screen:
-        """The screen of what a caller writes now."""
+        """Return a screen with the caller's current rules."""
         return Screen(Redactor(self.redaction.rules(caller)))
 
     def readable(self, caller: Caller, ref: str) -> MemoryRef:
-        """The ref, or NOWHERE for one under which the caller finds nothing."""
-        is_none = is_malformed(ref) or self.screen(caller).changes(ref)
-        return NOWHERE if is_none or _is_foreign(ref, caller.tenant) else MemoryRef(ref)
+        """Return the ref, or NOWHERE if the ref cannot have entries for this caller."""
+        is_invalid = is_malformed(ref) or self.screen(caller).changes(ref)
+        return NOWHERE if is_invalid or _is_foreign(ref, caller.tenant) else MemoryRef(ref)
 
     async def write(
         self, caller: Caller, screen: Screen, work: Callable[..., T], *arguments: object
     ) -> T:
-        """The outcome of a transaction; ScreenOutdated if the screen has not the values of now."""
+        """Run a transaction; raises ScreenOutdated if registered secrets changed since `screen`."""
 
         @wraps(work)
         def checked(tx: Transaction, *arguments: object) -> T:
@@ -246,9 +246,9 @@ class Serving:
         self, caller: Caller, work: Callable[..., T],
         clean: Callable[[Screen], Awaitable[Sequence[object]]],
     ) -> Written[T]:  # fmt: skip
-        """What work makes of its arguments as a screen leaves them.
+        """Run `work` in a transaction, with the arguments that `clean` returns for a screen.
 
-        A value that is registered meanwhile holds for them, too: then it is done again.
+        If a secret is registered meanwhile, both are repeated with a new screen.
         """
         while True:
             screen = self.screen(caller)
@@ -258,17 +258,17 @@ class Serving:
                 return Written(value=done, redacted=screen.redactor.count)
 
     async def fire_due(self, caller: Caller) -> None:
-        """Fire what is due, at most a step of it, before something is read that would tell of it.
+        """Fire at most one step of due commitments, before a read that would show their state.
 
-        What is left is still armed, and fires soon after. While nothing can be written nothing
-        fires, and what is there can be read.
+        The rest stays armed, and fires soon after. If storage takes no writes, none fires, and
+        the read continues.
         """
         with suppress(Unavailable):
             await self.fire(caller)
 
 
 def reading(work: Callable[..., T]) -> Callable[..., Awaitable[T]]:
-    """The work of an operation that reads in a transaction."""
+    """Return the work of an operation that only runs `work` in a read transaction."""
     return lambda serving, caller, **values: serving.engine.read(caller, work, **values)
 
 
@@ -276,11 +276,11 @@ def first_fitting(
     listed: Iterable[tuple[T, int, int]], limit: int, budget: int | None = None, *,
     room: int = MAX_READ,
 ) -> tuple[list[T], bool]:  # fmt: skip
-    """The first of some that fit into a room, and whether there are more to continue with.
+    """Return the first items that fit, and whether a next page would have more.
 
-    Each comes with the bytes of its content, and the length of that in code points. One that alone
-    exceeds the budget is left out; of the others the longest prefix whose lengths add up to no
-    more than it (RFC 0113).
+    `listed` has items with the bytes and code points of their contents. An item that alone exceeds
+    the budget is left out; of the others, the longest prefix within the budget is returned
+    (RFC 0113). `room` bounds the bytes.
     """
     chosen, most = list[T](), MOST if budget is None else budget
     left = most
@@ -294,20 +294,20 @@ def first_fitting(
     return chosen, False
 
 
-# Which entries of a ref there are, now or in a snapshot: conditions on `ref_entries e`.
+# Conditions on `ref_entries e`: which entries a ref has, now or in a snapshot.
 def undeleted_at(alias: str) -> str:
-    """Not deleted at the event: what is deleted now may have been after it."""
+    """Return SQL: the entry was not deleted at the event; a later deletion does not count."""
     deleted_after = f"{alias}.deleted_after"
     return f"({deleted_after} IS NULL OR {deleted_after} BETWEEN :offset AND {2 * MOST})"
 
 
 def put_by(alias: str) -> str:
-    """Put by then: what was renewed without its secrets, when it was put first."""
+    """Return SQL: the entry was put up to the event; a renewed one counts from its first put."""
     return f"coalesce({alias}.renews, {alias}.memory_id) <= :high"
 
 
 def present(at: Snapshot | None, alias: str = "e") -> str:
-    """Neither deleted nor expired."""
+    """Return SQL: the entry is neither deleted nor expired."""
     unexpired = f"NOT {expired(f'{alias}.memory_id')}"
     if at is None:
         return f"{alias}.deleted_after IS NULL AND {unexpired}"
@@ -315,7 +315,7 @@ def present(at: Snapshot | None, alias: str = "e") -> str:
 
 
 def superseded(at: Snapshot | None) -> str:
-    """Replaced by another entry that is there."""
+    """Return SQL: an entry that is present supersedes this one."""
     if at is None:
         return superseded_in_ref("e.memory_id")
     return f"""EXISTS (SELECT 1
@@ -327,7 +327,7 @@ def superseded(at: Snapshot | None) -> str:
 
 
 def values(at: Snapshot | None) -> Mapping[str, object]:
-    """The values that the conditions name, beside `:now`."""
+    """Return the parameters of the conditions, except `:now`."""
     return {} if at is None else {"offset": at.offset, "high": at.high}
 
 
@@ -340,10 +340,10 @@ CAMEL = ConfigDict(**bodies.BODY_CONFIG, alias_generator=to_camel, populate_by_n
 def _tags(tags: list[str]) -> list[str]:
     kept = list(dict.fromkeys(filter(None, tags)))
     if len(kept) > MAX_TAGS:
-        raise bodies.fault(f"has at most {MAX_TAGS} items")
+        raise bodies.fault(f"must have at most {MAX_TAGS} items")
     archives = (ARCHIVE, DISTILLED)
     if any(tag in archives or tag.startswith(COMPACTED) for tag in kept):
-        raise bodies.fault("has a tag reserved for the service")
+        raise bodies.fault("must not have a tag reserved for the service")
     return kept
 
 
@@ -363,7 +363,7 @@ MemoryRefText = Annotated[
 EntryName = Annotated[RefEntryId, Field(min_length=1, max_length=LONGEST_ID), Exact, Printable]
 OwnName = Annotated[
     EntryName,
-    bodies.must(lambda name: not MADE.fullmatch(name), "has a form reserved for the service"),
+    bodies.must(lambda name: not SERVICE_ID.fullmatch(name), "is reserved for the service"),
 ]
 RunName = Annotated[
     str, Field(min_length=1, max_length=LONGEST_RUN), Exact, Printable,
@@ -377,14 +377,14 @@ ContentText = Annotated[
     str, Exact, bodies.must(lambda text: text.strip() != "", "must not be blank"),
     bodies.must(
         lambda text: len(text.encode()) <= MAX_CONTENT,
-        f"has at most {MAX_CONTENT:,} bytes of UTF-8",
+        f"must have at most {MAX_CONTENT:,} bytes of UTF-8",
     ),
 ]  # fmt: skip
 
 BASE = "/v1/host/agentops-memory"
 LONGEST_BODY = 1024 * 1024  # bytes
-DEFAULT_ROWS, MOST_LISTED = 100, 1000  # rows of a list: unless set, and at most
-SPANS = {  # arguments that a span names: names alone, each with its secrets taken out
+DEFAULT_ROWS, MOST_LISTED = 100, 1000  # rows of a list: default and maximum
+SPAN_ATTRIBUTES = {  # by argument; only names, and without secrets
     "memory_ref": "memory.ref",
     "run_id": "openwop.run_id",
     "node_id": "openwop.node_id",
@@ -398,14 +398,14 @@ _IN_PATH = re.compile(r"{(\w+)")
 
 
 class Query:
-    """The parameters of a request, of which all faults are reported together."""
+    """The query parameters of a request; all their faults are reported together."""
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._faults: list[tuple[str, str]] = []
 
     def arguments(self, params: Sequence["Param"]) -> dict[str, object]:
-        """What they are, by name in snake_case; BadFields."""
+        """Return the parsed parameters by name in snake_case; raises BadFields."""
         arguments = {to_snake(it.name): it.read(self, it.name) for it in params}
         for it in params:
             if it.required and arguments[to_snake(it.name)] is None:
@@ -418,7 +418,7 @@ class Query:
         self._faults.append((name, problem))
 
     def text(self, name: str, *, allows_nul: bool = False) -> str | None:
-        """A text, exactly; an empty one is unset."""
+        """Return the exact text of a parameter, or None if it is empty or not set."""
         try:
             return bodies.exact_parameter(self._request, name, allows_nul=allows_nul)
         except ValueError:
@@ -426,11 +426,11 @@ class Query:
             return None
 
     def ref(self, name: str) -> str | None:
-        """A ref to be read; one with NUL names nothing, as any other malformed one (CTI-1)."""
+        """Return a ref to read; one with NUL has no entries, as any malformed ref (CTI-1)."""
         return self.text(name, allows_nul=True)
 
     def number(self, name: str, least: int = 0) -> int | None:
-        """A whole number, at least so large."""
+        """Return a whole number of at least `least`, or None if it is not set."""
         text = self.text(name)
         if text is None:
             return None
@@ -442,13 +442,13 @@ class Query:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param(Parameter):
-    """A parameter of the query, and how its argument is read."""
+    """A query parameter, and the function that reads its argument."""
 
     read: Callable[[Query, str], Any] = Query.text
 
 
 def limit(default: int = DEFAULT_ROWS, most: int = MOST_LISTED) -> Param:
-    """How many rows: the default for 0 and where it is not set."""
+    """Return the parameter `limit`; 0 or no value means the default."""
     return Param(
         name="limit", kind="integer", is_row_count=True,
         help=f"Maximum number of results (default {default}, at most {most:,}).",
@@ -457,7 +457,7 @@ def limit(default: int = DEFAULT_ROWS, most: int = MOST_LISTED) -> Param:
 
 
 def choice(name: str, of: type[StrEnum], help_: str) -> Param:
-    """One of a closed set, or none."""
+    """Return an optional parameter whose value is a member of `of`."""
 
     def read(query: Query, name: str) -> StrEnum | None:
         text = query.text(name)
@@ -471,30 +471,30 @@ def choice(name: str, of: type[StrEnum], help_: str) -> Param:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A list under a name, as much of it as one answer can hold.
+    """A list under a name; one answer holds as many items as fit.
 
-    With a cursor it continues after the last item that is sent, if any is left.
+    If items are left, `next` is the cursor of the last item that was sent.
     """
 
     name: str
     items: Sequence[Record]
     cursor: Callable[[Any], str] | None = None
-    has_more: bool = False  # than the items
+    has_more: bool = False  # whether more items follow `items`
     more: Callable[[int], Mapping[str, object]] = lambda _: {}
-    """What else is answered, where so many of the items are."""
+    """Returns the other fields of the answer for the number of items that were sent."""
 
     def beside(self, sent: int) -> dict[str, object]:
-        """What is answered beside so many of the items."""
-        beside = dict(self.more(sent))
+        """Return the fields of an answer with `sent` items, other than the list."""
+        fields = dict(self.more(sent))
         if self.cursor and sent and (self.has_more or sent < len(self.items)):
-            beside["next"] = self.cursor(self.items[sent - 1])
-        return beside
+            fields["next"] = self.cursor(self.items[sent - 1])
+        return fields
 
 
 def first_page(
     name: str, rows: Callable[..., Sequence[Record]], cursor: Callable[[Any], str]
 ) -> Callable[..., Awaitable[Page]]:
-    """The work of a list whose `rows` are read in a transaction, one more than the limit."""
+    """Return the work of a list; `rows` reads one row more than the limit in a transaction."""
 
     async def work(serving: Serving, caller: Caller, *, limit: int, **which: Any) -> Page:
         listed = await serving.engine.read(caller, rows, limit=limit + 1, **which)
@@ -504,7 +504,7 @@ def first_page(
 
 
 def listed(item: type[Record], name: str, docs: str) -> type[Record]:
-    """The shape of a `Page` of items."""
+    """Return the schema of a `Page` of items."""
     fields: dict[str, Any] = {name: (list[item], ...), "next": (str | None, None)}  # type: ignore[valid-type]
     return create_model(f"Listed{name.capitalize()}", __base__=Record, __doc__=docs, **fields)
 
@@ -515,11 +515,11 @@ def op(  # noqa: PLR0913 - all that an operation is
     body: type[BaseModel] | None = None, body_required: bool = True, takes_key: bool | None = None,
     query: Sequence[Param] = (), fires: bool = False, **more: Any,
 ) -> Operation:  # fmt: skip
-    """An operation. `work` gets what serves it, the caller, who may still do this, and its request.
+    """Return an operation. It calls `work` with `serving`, the authorized caller, and by name the
+    path parameters, the query parameters (in snake_case) and the `body`.
 
-    Of that by name what the path names and the parameters (in snake_case), and the `body`. Unless
-    set, GET is for readers, and all else for writers and takes an idempotency key. What a path
-    names may not be there. With `fires` due commitments fire first.
+    By default GET is for readers; other methods are for writers and take an idempotency key. A path
+    with parameters may be refused with 404. With `fires`, due commitments fire first.
     """
     is_write, in_path = method != "GET", _IN_PATH.findall(path)
     keyed = is_write if takes_key is None else takes_key
@@ -532,7 +532,7 @@ def op(  # noqa: PLR0913 - all that an operation is
         if body is not None:
             values["body"] = await BODIES.read(request, body, empty=not body_required)
         values |= Query(request).arguments(query)
-        for argument, attribute in SPANS.items():
+        for argument, attribute in SPAN_ATTRIBUTES.items():
             if value := values.get(argument) or getattr(values.get("body"), argument, None):
                 annotate({attribute: Cut(value, LONGEST_IN_SPAN)})
         if keyed:
@@ -552,8 +552,8 @@ def op(  # noqa: PLR0913 - all that an operation is
         if not caller.is_replay:
             count(COMMITMENTS_FIRED, "predicate", by=done.fired)
         headers = {REDACTED: str(done.redacted)} if done.redacted else {}
-        of_new = status if done.is_new or status_if_new is None else status_if_new
-        return Response(done.value.json_bytes(), of_new, headers, media_type=bodies.JSON)
+        code = status_if_new if done.is_new and status_if_new else status
+        return Response(done.value.json_bytes(), code, headers, media_type=bodies.JSON)
 
     return Operation(
         method=method, path=path, name=f"openwop_{name}", summary=summary, handler=handle,
@@ -563,9 +563,9 @@ def op(  # noqa: PLR0913 - all that an operation is
 
 
 def text_in_path(request: Request, name: str) -> str:
-    """What the path names, exactly; BadFields for what is no text."""
+    """Return the exact path parameter; raises BadFields if it is not UTF-8."""
     text: str = request.path_params[name]
-    if REPLACEMENT in text:  # which stands for bytes that are no UTF-8, unless it was sent
+    if REPLACEMENT in text:  # it stands for bytes that are not UTF-8, unless the caller sent it
         sent = unquote_to_bytes(request.scope["raw_path"])
         if sent.decode(errors="replace") != sent.decode(errors="surrogateescape"):
             raise BadFields([(name, "must be UTF-8")])
@@ -575,8 +575,8 @@ def text_in_path(request: Request, name: str) -> str:
 def _page(page: Page) -> Response:
     items = fitting(it.json_bytes() for it in page.items)
     annotate({"memory.result_count": len(items)})
-    beside = page.beside(len(items))
+    others = page.beside(len(items))
     listed = b'{"%b":[%b]' % (page.name.encode(), b",".join(items))
     return Response(
-        listed + (b"," + bodies.written(beside)[1:] if beside else b"}"), media_type=bodies.JSON
+        listed + (b"," + bodies.written(others)[1:] if others else b"}"), media_type=bodies.JSON
     )

@@ -1,7 +1,7 @@
-"""Archives of a ref: what they say, and how a compaction or a distillation puts them.
+"""Archives of a ref: their text, and how a compaction or a distillation puts them.
 
-The rule `extract-1` chooses what a few sources say within a number of bytes. Integers alone decide,
-and nothing depends on the order of a set: the same sources and cap give the same bytes everywhere.
+The rule `extract-1` chooses sentences of the sources within a number of bytes. It uses integers
+only, and no order of a set: the same sources and cap give the same bytes everywhere.
 """
 
 import asyncio
@@ -36,17 +36,17 @@ from ..memory.table import Sql
 from ..recall.query import STOPWORDS
 from ..recall.text import sha256_of
 from . import api, passes
-from .adapter import removed
+from .adapter import remove_entry
 from .api import BASE, Serving, op
-from .commitments import time_to_come
-from .entries import ListedRef, Method, Origin, RefEntry, RefTable, added, subjects
+from .commitments import due_condition
+from .entries import ListedRef, Method, Origin, RefEntry, RefTable, add_entry, subjects
 from .passes import Inputs, Link, PassObject, Pausing
 from .runs import RunEventType, RunId, RunKind, RunTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveDraft:
-    """An archive to be put. Its id is made of what it is made of, so it is the same again."""
+    """An archive to put. Its id is a digest of its sources and text, so it is reproducible."""
 
     id: api.RefEntryId
     ref: MemoryRef
@@ -54,8 +54,8 @@ class ArchiveDraft:
     content: str
     subjects: tuple[str, ...]  # tags
     sources: Sequence[RefEntry]
-    ends: datetime | None
-    budget: int | None = None  # of a distillation, in tokens
+    expires_at: datetime | None
+    budget: int | None = None  # tokens of a distillation
     supersedes: bool
 
     @property
@@ -64,7 +64,7 @@ class ArchiveDraft:
 
 
 class CompactBody(BaseModel):
-    """A ref whose oldest entries an archive takes the place of."""
+    """A ref whose oldest entries are replaced by an archive."""
 
     model_config = api.CAMEL
     memory_ref: api.MemoryRefText
@@ -73,7 +73,7 @@ class CompactBody(BaseModel):
 
 
 class DistillBody(BaseModel):
-    """A ref whose entries an archive tells of, within a budget of tokens."""
+    """A ref whose entries are distilled into an archive, within a budget of tokens."""
 
     model_config = api.CAMEL
     memory_ref: api.MemoryRefText
@@ -84,14 +84,14 @@ class DistillBody(BaseModel):
 
 
 class DistilledObject(PassObject):
-    """The same of a distillation; `created` is false where the archive was there."""
+    """A distillation; `created` is false if the same archive existed."""
 
     archive_checksum: str
     created: bool
 
 
 Build = Callable[[api.Screen], ArchiveDraft]
-"""Makes an archive of what was read; outside of any transaction."""
+"""Builds an archive of the entries that were read, outside any transaction."""
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
@@ -106,9 +106,9 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 async def compact(serving: Serving, caller: Caller, body: CompactBody) -> Written[PassObject]:
-    """Put an archive in the place of the oldest entries; NothingToCompact.
+    """Replace the oldest entries by an archive; raises NothingToCompact.
 
-    Its text is the host's `content`, or chosen from what they say (`extract-1`).
+    Its text is the host's `content`, or extracted from the entries (`extract-1`).
     """
     ref, text, replaces = body.memory_ref, body.content, not body.keep_sources
 
@@ -118,41 +118,41 @@ async def compact(serving: Serving, caller: Caller, body: CompactBody) -> Writte
         sources = tx[RefTable].some(chosen)
         return partial(archive_of, ref, sources, content=text, supersedes=replaces)
 
-    done = await _archived(serving, caller, "compaction", ref, read, passes.REPLACEABLE)
+    done = await _build_and_put(serving, caller, "compaction", ref, read, passes.REPLACEABLE)
     made = PassObject(run_id=done.value.run_id, event=done.value.event)
     return Written(value=made, redacted=done.redacted)
 
 
 async def distill(serving: Serving, caller: Caller, body: DistillBody) -> Written[DistilledObject]:
-    """Put an archive of all entries, within a budget of tokens for both; these stay.
+    """Put an archive of all entries, which stay; the budget covers entries and archive.
 
-    The same sources and budget are the same archive. With `recursive` archives are read,
-    too. NothingToDistill, BudgetExceeded.
+    The same sources and budget give the same archive. With `recursive`, archives are sources,
+    too. Raises NothingToDistill or BudgetExceeded.
     """
     ref, which = body.memory_ref, passes.VISIBLE if body.recursive else passes.NO_ARCHIVES
     most = min(body.token_budget or MOST_TOKENS, MOST_TOKENS)
 
     def read(tx: Transaction) -> Build:
-        listed, ends = list(passes.inputs(tx, ref, which)), None
+        listed, expires_at = list(passes.inputs(tx, ref, which)), None
         if listed:
-            _distillation_cap(most, _tokens(listed))  # or BudgetExceeded
+            _distillation_cap(most, _tokens(listed))  # raises BudgetExceeded
         sources = tx[RefTable].some([each.memory for each in listed])
         if body.expires_at is not None:
             at, problem = instant(body.expires_at), "must be in the future"
-            ends = time_to_come(at, tx.now, "expiresAt", problem).due_at
+            expires_at = due_condition(at, tx.now, "expiresAt", problem).due_at
         elif serving.keep_archives:
-            ends = whole_milliseconds(tx.now + serving.keep_archives)
+            expires_at = whole_milliseconds(tx.now + serving.keep_archives)
         text = body.content
-        return partial(archive_of, ref, sources, content=text, budget=most, ends=ends)
+        return partial(archive_of, ref, sources, content=text, budget=most, expires_at=expires_at)
 
-    return await _archived(serving, caller, "distillation", ref, read, which)
+    return await _build_and_put(serving, caller, "distillation", ref, read, which)
 
 
-async def _archived(
+async def _build_and_put(
     serving: Serving, caller: Caller, kind: str, ref: MemoryRef,
     read: Callable[[Transaction], Build], which: Inputs,
 ) -> Written[DistilledObject]:  # fmt: skip
-    """Put an archive, rebuilt while what it is made of changes."""
+    """Build and put an archive; if its sources change meanwhile, build it again."""
     work = once(put_archive)
     async with passes.locked(serving, caller, ref, kind):
         for _ in range(passes.TRIES):
@@ -164,72 +164,72 @@ async def _archived(
                 done = await serving.write(caller, screen, work, draft, which)
                 if draft is not None:
                     serving.pass_ended(kind, "done" if done.created else "unchanged")
-                passes.measure(done)
+                passes.annotate_pass(done)
                 return Written(value=done, redacted=screen.redactor.count)
         raise api.MemoryChanged
 
 
-_END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
+_SENTENCE_END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
 
-# Normalising sorts piled-up marks in quadratic time; a pile that is in order costs nothing.
-_PILE = re.compile(r"[\W\uff9e\uff9f]{31,}")
-_CACHED_SIGNS = 16_384  # characters
+# Normalizing sorts a run of combining marks in quadratic time, unless the run is in order.
+_MARK_RUN = re.compile(r"[\W\uff9e\uff9f]{31,}")
+_MOST_CACHED = 16_384  # characters
 
 
 class Unit(NamedTuple):
-    """A sentence or a line, with single spaces, and its words: normalized, case folded."""
+    """A sentence or line with single spaces, and its normalized, case-folded words."""
 
     text: str
     words: tuple[str, ...]
 
 
 def units(content: str) -> list[Unit]:
-    """The units of a text that have a word, in its order.
+    """Return the units of a text that have a word, in order.
 
-    It is split at line ends, and behind each mark that ends a sentence. A word is a run of
-    letters, numbers and marks.
+    The text is split at line ends, and after each mark that ends a sentence. A word is a run of
+    letters, numbers and combining marks.
     """
-    lines = _END.sub(r"\g<0>\n", content).splitlines()
+    lines = _SENTENCE_END.sub(r"\g<0>\n", content).splitlines()
     texts = [text for line in lines if (text := " ".join(line.split()))]
-    # All at once, as a call for each would cost more than the work.
+    # Normalized in one call: a call for each text would cost more than the work.
     together = "\n".join(texts)
     if not together.isascii():
-        together = unicodedata.normalize("NFKC", _PILE.sub(_in_order, together))
-    together = together.casefold().translate(_SIGNS)
+        together = unicodedata.normalize("NFKC", _MARK_RUN.sub(_sort_marks, together))
+    together = together.casefold().translate(_WORD_CHARS)
     words = (tuple(text.split()) for text in together.split("\n"))
     return [unit for unit in map(Unit, texts, words) if unit.words]
 
 
-def _in_order(pile: re.Match[str]) -> str:
-    """The decomposed pile, with each run of combining characters in canonical order."""
-    apart = (sign for character in pile[0] for sign in unicodedata.normalize("NFKD", character))
-    runs = groupby(apart, key=lambda sign: unicodedata.combining(sign) > 0)
+def _sort_marks(match: re.Match[str]) -> str:
+    """Return the decomposed text, with each run of combining characters in canonical order."""
+    parts = (part for char in match[0] for part in unicodedata.normalize("NFKD", char))
+    runs = groupby(parts, key=lambda part: unicodedata.combining(part) > 0)
     return "".join(
         "".join(sorted(run, key=unicodedata.combining) if combines else run)
         for combines, run in runs
     )
 
 
-class _Signs(dict[int, str]):
-    """A cached translation table: what belongs to words is itself, what ends them a space."""
+class _WordChars(dict[int, str]):
+    """A cached translation table: characters of words stay, all others become a space."""
 
     def __missing__(self, point: int) -> str:
-        sign = chr(point)
-        kept = sign if sign == "\n" or unicodedata.category(sign)[0] in "LNM" else " "
-        if len(self) < _CACHED_SIGNS:
+        char = chr(point)
+        kept = char if char == "\n" or unicodedata.category(char)[0] in "LNM" else " "
+        if len(self) < _MOST_CACHED:
             self[point] = kept
         return kept
 
 
-_SIGNS = _Signs()
+_WORD_CHARS = _WordChars()
 
-MOST_COMPACTED = 500  # entries of a compaction
+MOST_COMPACTED = 500  # most entries of one compaction
 MOST_COMPACTED_BYTES = 4 * 1024 * 1024  # held in memory while sentences are chosen
-SMALLEST_CAP = 1024  # bytes of an extract
-MOST_TOKENS = 100_000  # of a distillation: of its sources and its archive together
-SMALLEST_OUTPUT = 256  # tokens of an archive that a distillation may always have, if they are left
-SMALLEST_ROOM = 16  # tokens that must be left of a budget
-MOST_NAMED = 100  # entries that an event names
+SMALLEST_CAP = 1024  # bytes that an extract may always have
+MOST_TOKENS = 100_000  # of one distillation: its sources and its archive together
+SMALLEST_OUTPUT = 256  # tokens that a distilled archive may have if the budget has them left
+SMALLEST_ROOM = 16  # tokens of a budget that the sources must leave
+MOST_NAMED = 100  # most entries whose ids an event has
 ARCHIVE_ID = "archive_"
 ELLIPSIS = "..."
 
@@ -238,15 +238,15 @@ _DATED = re.compile(r"- ([0-9]{4}-[0-9]{2}-[0-9]{2}): ")
 
 
 class NothingToCompact(Conflict):
-    code = "nothing_to_compact"  # fewer than two entries, or no word in them
+    code = "nothing_to_compact"  # fewer than two entries, or entries without words
 
 
 class NothingToDistill(Conflict):
-    code = "nothing_to_distill"  # no entry, or no word in it
+    code = "nothing_to_distill"  # no entries, or entries without words
 
 
 class BudgetExceeded(Refusal):
-    code = "token_budget_exceeded"  # the sources and their archive do not fit into it
+    code = "token_budget_exceeded"  # the sources and their archive exceed the budget
 
     def __init__(self, budget: int, required: int) -> None:
         super().__init__("The budget is too small for an archive of these entries.")
@@ -254,7 +254,7 @@ class BudgetExceeded(Refusal):
 
 
 class Source(NamedTuple):
-    """A text and the day it was written; an archive has a day of its own on each line."""
+    """A text and the day it was written; each line of an archive has its own day."""
 
     content: str
     day: date
@@ -263,7 +263,7 @@ class Source(NamedTuple):
 
 class _Line(NamedTuple):
     unit: Unit
-    source: int  # its place among the others
+    source: int  # the index of its source
     day: date
 
     @property
@@ -272,14 +272,14 @@ class _Line(NamedTuple):
 
 
 def extract(sources: Sequence[Source], cap: int, pause: Pausing = noop) -> str:
-    """The lines of the sources, oldest first, that say the most within `cap` bytes.
+    """Return the lines of the sources, oldest first, that say the most within `cap` bytes.
 
-    Every line's end counts, the last one's too. Where no line fits, or all words are stop words,
-    it is the best line, cut if it is longer than the cap. Empty if the sources have no word, or
-    the cap has no place for the first character of that line's unit.
+    Line ends count, also that of the last line. If no line fits, or all words are stop words, the
+    best line is returned, cut to the cap. The result is empty if the sources have no words, or if
+    no character of that line's unit fits.
     """
-    weights = Counter[str]()  # in how many sources each word stands
-    distinct = dict[tuple[str, ...], _Line]()  # of those with equal words the last one
+    weights = Counter[str]()  # the number of sources of each word
+    distinct = dict[tuple[str, ...], _Line]()  # the last line of those with equal words
     for at, source in enumerate(sources):
         lines = _lines(at, source)
         weights.update(set(chain.from_iterable(line.unit.words for line in lines)))
@@ -290,19 +290,19 @@ def extract(sources: Sequence[Source], cap: int, pause: Pausing = noop) -> str:
     if not distinct:
         return ""
     lines = list(distinct.values())
-    best, taken = _chosen(lines, weights, cap, pause)
+    best, taken = _choose(lines, weights, cap, pause)
     return "\n".join(lines[at].text for at in sorted(taken)) if taken else _cut(lines[best], cap)
 
 
 def has_words(sources: Iterable[Source]) -> bool:
-    """Whether there is anything to extract."""
+    """Return whether any source has words."""
     return any(_lines(0, source) for source in sources)
 
 
 def _lines(at: int, source: Source) -> list[_Line]:
     if not source.is_archive:
         return [_Line(unit, at, source.day) for unit in units(source.content)]
-    dated = (_undated(line, source.day) for line in source.content.splitlines())
+    dated = (_split_date(line, source.day) for line in source.content.splitlines())
     return [
         _Line(unit, at, day)
         for day, lines in groupby(dated, key=itemgetter(1))
@@ -310,21 +310,21 @@ def _lines(at: int, source: Source) -> list[_Line]:
     ]
 
 
-def _undated(line: str, day: date) -> tuple[str, date]:
-    """An archive's line without its own date, and that date; else the day of the archive."""
+def _split_date(line: str, day: date) -> tuple[str, date]:
+    """Return a line of an archive without its date, and the date, by default the archive's day."""
     if prefix := _DATED.match(line):
         with suppress(ValueError):
             return line[prefix.end() :], date.fromisoformat(prefix[1])
     return line, day
 
 
-def _chosen(
+def _choose(
     lines: Sequence[_Line], weights: Mapping[str, int], cap: int, pause: Pausing
 ) -> tuple[int, list[int]]:
-    """The line that is best without a cap, and those that are taken: by what each adds a byte.
+    """Return the best line regardless of the cap, and the lines taken greedily by gain per byte.
 
-    What a line adds only ever falls, so a heap of what each once added has the best on top as
-    soon as the topmost one's figure is still true.
+    Gains only ever decrease, so a heap of outdated gains has the best line on top once the gain of
+    the topmost line is current.
     """
     sizes = [_PREFIX + len(line.unit.text.encode()) + len("\n") for line in lines]
     gains = list[int]()
@@ -335,12 +335,12 @@ def _chosen(
         gains.append(sum(map(weights.__getitem__, words)))
         for word in words:
             holders[word].append(at)
-    # Two different fractions of such denominators lie at least 1 / scale apart, so their
-    # order is that of these whole numbers, and equal ones are equal.
+    # Two different gains per byte differ by at least 1 / scale, so their order is that of these
+    # whole numbers, and equal ones stay equal.
     scale = max(sizes) ** 2
 
     def ranked(at: int) -> tuple[int, int, int]:
-        """Smaller is better: what it adds for its bytes, the newer source, the earlier place."""
+        """Return a sort key: higher gain per byte, then newer source, then earlier line."""
         return -(gains[at] * scale // sizes[at]), -lines[at].source, at
 
     heap = list(map(ranked, range(len(lines))))
@@ -364,7 +364,7 @@ def _chosen(
 
 
 def _cut(line: _Line, cap: int) -> str:
-    """The line within the cap, cut at a code point; empty if nothing of its unit has place."""
+    """Return the line cut to the cap at a code point; empty if no part of its unit fits."""
     text = line.text.encode()
     if len(text) <= cap:
         return line.text
@@ -372,18 +372,18 @@ def _cut(line: _Line, cap: int) -> str:
     return kept + ELLIPSIS if len(kept) > _PREFIX else ""
 
 
-def first_end(sources: Iterable[RefEntry]) -> datetime | None:
-    """When the first of the entries ends: what was made of them says no longer what they say."""
+def first_expiry(sources: Iterable[RefEntry]) -> datetime | None:
+    """Return the earliest expiry: a text derived from the entries expires with the first."""
     return min((it.expires_at for it in sources if it.expires_at is not None), default=None)
 
 
 def _tokens(texts: Iterable[ListedRef | RefEntry | ArchiveDraft]) -> int:
-    """How many tokens texts have together, each as many as it begins four bytes."""
+    """Return the tokens of texts: each has one token per four bytes, rounded up."""
     return sum(-(-it.size // 4) for it in texts)
 
 
 def _distillation_cap(budget: int, taken: int) -> int:
-    """The most bytes of an archive within a budget; BudgetExceeded if that leaves too little."""
+    """Return the most bytes of an archive; raises BudgetExceeded if too few tokens are left."""
     required = taken + max(SMALLEST_ROOM, -(-taken // 10))
     if budget < required:
         raise BudgetExceeded(budget, required)
@@ -392,20 +392,18 @@ def _distillation_cap(budget: int, taken: int) -> int:
 
 def archive_of(
     ref: MemoryRef, sources: Sequence[RefEntry], screen: api.Screen, content: str | None, *,
-    budget: int | None = None, ends: datetime | None = None, supersedes: bool = False,
+    budget: int | None = None, expires_at: datetime | None = None, supersedes: bool = False,
 ) -> ArchiveDraft:  # fmt: skip
-    """The archive of entries: with a budget that of a distillation, else that of a compaction.
+    """Return the archive of a distillation if there is a budget, otherwise of a compaction.
 
-    NothingToCompact, NothingToDistill, BudgetExceeded.
+    Raises NothingToCompact, NothingToDistill or BudgetExceeded.
     """
     if budget is not None:
         cap = _distillation_cap(budget, _tokens(sources))
         nothing: Refusal = NothingToDistill("There is no entry with words to distill.")
     else:
         cap = min(max(SMALLEST_CAP, -(-sum(it.size for it in sources) // 3)), api.MAX_CONTENT)
-        nothing = NothingToCompact(
-            "There are not two entries with words that a compaction may replace."
-        )
+        nothing = NothingToCompact("A compaction needs at least two entries with words.")
     text = _text(sources, screen, content, cap) if budget or len(sources) > 1 else None
     if text is None:
         raise nothing
@@ -418,7 +416,7 @@ def archive_of(
         id=api.RefEntryId(ARCHIVE_ID + digest.hexdigest()[:32]), ref=ref, method=method,
         content=text, subjects=screen.tags(about), sources=sources, budget=budget,
         supersedes=supersedes,
-        ends=min(filter(None, (ends, first_end(sources))), default=None),
+        expires_at=min(filter(None, (expires_at, first_expiry(sources))), default=None),
     )  # fmt: skip
     if budget is not None and (used := _tokens([*sources, draft])) > budget:
         raise BudgetExceeded(budget, used)
@@ -428,10 +426,10 @@ def archive_of(
 def _text(
     sources: Sequence[RefEntry], screen: api.Screen, content: str | None, cap: int
 ) -> str | None:
-    """What an archive says: a host's text, or an extract; None if the sources have no word."""
+    """Return the host's text or an extract, or None if the sources have no words."""
     if content is not None:
         return screen.content(content) if has_words(map(_source, sources)) else None
-    # A value is compared with texts as they were put: an extract may say it in pieces.
+    # The sources are screened first: an extract may have only pieces of a secret.
     clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
     extracted = screen.text(extract(list(map(_source, clean)), cap, passes.Throttle()))
     return extracted.encode()[:cap].decode(errors="ignore") or None
@@ -442,20 +440,20 @@ def _source(entry: RefEntry) -> Source:
 
 
 def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> DistilledObject:
-    """Put an archive, if its sources are still what the pass has read; MemoryChanged."""
+    """Put an archive; raises MemoryChanged if its sources are no longer as they were read."""
     if draft is None:
-        raise api.MemoryChanged  # the answer under the idempotency key is over its time
+        raise api.MemoryChanged  # the stored answer of the idempotency key has expired
     ref, sources = draft.ref, [it.memory for it in draft.sources]
     if not passes.are_all(tx, sources, which):
         raise api.MemoryChanged
     existing = tx[RefTable].get(ref, draft.id)
     made_of = "SELECT source_id FROM derivations WHERE memory_id = :memory"
     if existing and {*tx[Sql].column(made_of, memory=existing.memory)} != {*sources}:
-        removed(tx, existing.memory)  # of others that had the ids of these: it may say too much
+        remove_entry(tx, existing.memory)  # its sources were other entries with the same ids
         existing = None
     require_room(tx)
     run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
-    entry = existing or _added(tx, run.id, draft)
+    entry = existing or _add(tx, run.id, draft)
     if draft.supersedes:
         passes.link(tx, run, [Link(entry.memory, it) for it in sources], counts=False)
     written, replaced = () if existing else (entry.memory,), len(sources) if draft.supersedes else 0
@@ -469,17 +467,17 @@ def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> D
         used = _tokens([*draft.sources, draft])
         spent = {"tokenBudget": draft.budget, "tokensUsed": used, "indexUpdated": False}
         payload["distillation"] = spent
-    event = passes.finished(tx, run, RunEventType.COMPACTED, payload)
+    event = passes.finish(tx, run, RunEventType.COMPACTED, payload)
     checksum, is_new = sha256_of(entry.content), existing is None
     return DistilledObject(run_id=run.id, event=event, archive_checksum=checksum, created=is_new)
 
 
-def _added(tx: Transaction, run: RunId, draft: ArchiveDraft) -> RefEntry:
+def _add(tx: Transaction, run: RunId, draft: ArchiveDraft) -> RefEntry:
     kind, sources = (api.DISTILLED,) if draft.budget else (), draft.sources
     tags = (api.ARCHIVE, api.COMPACTED + run, *kind, *draft.subjects)
     origin = Origin(run=run, method=draft.method)
-    text, ends = draft.content, draft.ends
-    entry = added(tx, draft.ref, text, tags, name=draft.id, origin=origin, ends=ends)
+    text, expiry = draft.content, draft.expires_at
+    entry = add_entry(tx, draft.ref, text, tags, name=draft.id, origin=origin, expires_at=expiry)
     tx[Sql].run(
         """INSERT INTO archives (memory_id, space_id, sources, first_at, last_at)
            SELECT :memory, space_id, :sources, :first, :last FROM refs WHERE ref = :ref""",

@@ -1,8 +1,8 @@
-"""Commitments: entries with a condition, under which each fires once (OpenWOP RFC 0068).
+"""Commitments: an entry and a condition under which it fires at most once (OpenWOP RFC 0068).
 
-The condition is a time to come, or a tag that is waited for. A commitment whose source was deleted,
-was superseded or has expired is cancelled, and reads so before its row says so. A note tells of a
-tag that was put and whose commitments have not all fired: one for each tag, however many wait.
+The condition is a future time, or an awaited tag. If its entry is deleted, superseded or expired, a
+commitment reads as cancelled, even before its row is updated. A note (a row of `met_tags`) records
+that an awaited tag was put and not all of its commitments have fired: one row for each put tag.
 """
 
 import json
@@ -44,45 +44,45 @@ from .api import BASE, CAMEL, Page, Param, Query, Serving, op, present, reading
 from .entries import RefEntry, RefTable
 from .runs import RunEventType, RunTable
 
-DUE, WHEN = "due:", "when:"  # tags that arm a time, and a tag that is waited for
-SPACE = "(SELECT space_id FROM refs WHERE ref = :ref)"
+DUE, WHEN = "due:", "when:"  # prefixes of the tags that arm a time or an awaited tag
+SPACE_OF_REF = "(SELECT space_id FROM refs WHERE ref = :ref)"
 
 
 class Condition(NamedTuple):
-    """When to fire: at an instant, or with the first live entry of a tag."""
+    """When to fire: at an instant, or when the first live entry with a tag is put."""
 
     due_at: datetime | None = None
     tag: str | None = None
 
 
 def conditions_of(tags: Iterable[str], now: datetime) -> Sequence[Condition]:
-    """What the tags of a new entry arm, each once; BadFields for one that never comes true."""
+    """Return the distinct conditions in the tags of a new entry; raises BadFields if invalid."""
     armed = []
     for tag in tags:
         if tag.startswith(DUE):
             at = exact(tag.removeprefix(DUE), needs_offset=True)
-            problem = "has a due time that is invalid or in the past"
-            armed.append(time_to_come(at, now, "tags", problem))
+            problem = "must not have a due time that is invalid or in the past"
+            armed.append(due_condition(at, now, "tags", problem))
         elif tag == WHEN:
-            raise BadFields([("tags", "waits for an empty tag")])
+            raise BadFields([("tags", "must not wait for an empty tag")])
         elif tag.startswith(WHEN):
             armed.append(Condition(tag=tag.removeprefix(WHEN)))
     return tuple(dict.fromkeys(armed))
 
 
-def time_to_come(at: datetime | None, now: datetime, field_: str, problem: str) -> Condition:
-    """The condition that an instant has come; BadFields for none, or one that is past."""
+def due_condition(at: datetime | None, now: datetime, field_: str, problem: str) -> Condition:
+    """Return the condition of an instant; raises BadFields if it is None or not in the future."""
     due = None if at is None else whole_milliseconds(at)
     if due is None or due <= now:
         raise BadFields([(field_, problem)])
     return Condition(due_at=due)
 
 
-def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
-    """Note the tags of an entry that was put and that armed commitments wait for; the first note.
+def note_awaited_tags(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
+    """Note which tags of a new entry armed commitments wait for; return the id of the first note.
 
-    Not where another live entry has the tag, unless that is the source itself. What is armed later
-    is not met. What waits fires in steps from then on, whatever becomes of the entry.
+    If another live entry has a tag, only its own commitments fire; if two have it, none. The others
+    fire in steps, even if the new entry is deleted meanwhile; those armed later do not.
     """
     if not entry.tags:
         return None
@@ -91,7 +91,7 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
         f"""SELECT listed.value FROM {sql.dialect.texts("listed")}
              WHERE EXISTS (SELECT 1
                              FROM commitments c {sql.dialect.hint("commitments_by_tag")}
-                            WHERE c.space_id = {SPACE} AND c.tag = listed.value
+                            WHERE c.space_id = {SPACE_OF_REF} AND c.tag = listed.value
                                   AND c.state = 'armed')
           ORDER BY listed.key""",
         ref=ref, texts=json.dumps(list(entry.tags)),
@@ -102,12 +102,12 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
             f"""SELECT t.memory_id
                   FROM ref_tags t
                   JOIN ref_entries e ON e.memory_id = t.memory_id
-                 WHERE t.space_id = {SPACE} AND t.tag = :tag AND t.memory_id <> :new
+                 WHERE t.space_id = {SPACE_OF_REF} AND t.tag = :tag AND t.memory_id <> :new
                        AND {present(None)}
               ORDER BY t.created_at DESC, t.memory_id DESC LIMIT 2""",
             ref=ref, tag=tag, new=entry.memory, now=micros(tx.now),
         )  # fmt: skip
-        if len(others) < 2:  # the one may be the source itself; two are as good as all
+        if len(others) < 2:  # a single entry may be the source itself
             notes.append({"memory": entry.memory, "tag": tag, "source": next(iter(others), None)})
     if not notes:
         return None
@@ -123,7 +123,7 @@ def meet(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int | None:
 
 
 def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
-    """Armed commitments that notes tell of, from the first note on; notes used up go."""
+    """Return armed commitments whose tags were noted, from `first` on; delete finished notes."""
     sql, ids = tx[Sql], list[int]()
     for note in sql.column(
         "SELECT id FROM met_tags WHERE id >= :first ORDER BY id LIMIT :most", first=first, most=most
@@ -144,13 +144,13 @@ def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
     return ids
 
 
-# What one transaction fires or cancels. The writers of a tenant wait for it: 10 ms on SQLite, and
-# 40 ms on PostgreSQL.
+# Most commitments that one transaction fires or cancels. The tenant's writers wait for it: 10 ms on
+# SQLite, and 40 ms on PostgreSQL.
 STEP = 200
-# What a ref may have armed, so that what one put can meet, and a count of it, stays small.
+# Most armed commitments of a tag, and of a ref; bounds what one put can fire, and counting.
 MOST_OF_TAG, MOST_ARMED = 1_000, 10_000
 
-COMMITMENT = "cmt"  # how public ids begin
+COMMITMENT = "cmt"  # prefix of public ids
 
 
 class ConditionKind(StrEnum):
@@ -161,20 +161,20 @@ class ConditionKind(StrEnum):
 
 
 class CommitmentState(StrEnum):
-    """Armed, until it has fired or its source is gone; neither of these ever changes."""
+    """Armed until it fires or is cancelled; these two states are final."""
 
     ARMED = "armed"
     FIRED = "fired"
     CANCELLED = "cancelled"
 
 
-# One whose source is not live and current reads as cancelled.
+# An armed commitment whose entry is not live and current reads as cancelled.
 _CURRENT = f"{api.present(None)} AND NOT {api.superseded(None)}"
 _STATE = f"CASE WHEN c.state = 'armed' AND NOT ({_CURRENT}) THEN 'cancelled' ELSE c.state END"
 
 
 class Commitment(CamelRecord):
-    """A commitment: an entry, its condition, and what has become of it."""
+    """A commitment: an entry, its condition and state."""
 
     id: Annotated[str, Column("c.uid", read=lambda uid: public_id(COMMITMENT, uid))]
     memory_ref: Annotated[str, Column("f.ref")]
@@ -193,7 +193,7 @@ _COMMITMENT = RowMapper(Commitment, "commitments", "c.id", alias="c.")
 
 
 class CommitmentBody(BaseModel):
-    """A condition of an entry: a time to come, or a tag that is waited for."""
+    """A condition of an entry: a future time, or an awaited tag."""
 
     model_config = CAMEL
     memory_ref: api.MemoryRefText
@@ -203,7 +203,7 @@ class CommitmentBody(BaseModel):
     tag: Annotated[str, Field(min_length=1, max_length=api.LONGEST_TAG), api.Exact] | None = None
 
     @model_validator(mode="after")
-    def _has_one(self) -> "CommitmentBody":
+    def _check_condition(self) -> "CommitmentBody":
         fields = [("dueAt", self.due_at), ("tag", self.tag)]
         (needed, value), (other, extra) = fields if self.condition == "time" else fields[::-1]
         if value is None:
@@ -229,7 +229,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
     return (
         it("POST", every, "create_commitment",
            "Arm a condition for an entry; if an equal one is armed, it is returned instead.",
-           create, body=CommitmentBody, answer=Commitment, status=201, status_if_new=200,
+           create, body=CommitmentBody, answer=Commitment, status=200, status_if_new=201,
            headers=WRITTEN, refusals=(404,)),
         it("GET", every, "list_commitments", "Commitments in the order of their ids.",
            list_commitments, fires=True,
@@ -241,7 +241,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
                Param(name="after", help="An id; returns those after it.", read=_after),
                api.limit(),
            )),
-        it("GET", one, "get_commitment", "One commitment.", reading(known), fires=True,
+        it("GET", one, "get_commitment", "One commitment.", reading(known_commitment), fires=True,
            answer=Commitment),
         it("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
            cancel, answer=Commitment),
@@ -258,10 +258,10 @@ def _after(query: Query, name: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """Fires what is due, of any caller, in steps that each are a transaction of their own.
+    """Fires the due commitments of tenants in steps; each step is one transaction.
 
-    After its commit `on_fired` gets the kind of condition and how many have fired, and `on_due` is
-    called if more may be due: another step is to follow.
+    After its commit, `on_fired` is called with each kind of condition and the number fired, and
+    `on_due` if more may be due, so that another step follows.
     """
 
     engine: Engine
@@ -270,9 +270,9 @@ class Firing:
     _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
-        """Fire what is due of the tenant, at most so many."""
+        """Fire at most `most` due commitments of the tenant."""
         operator = Caller(tenant=caller.tenant)
-        # One step at a time: many readers would else queue as many before the next save.
+        # One step at a time: otherwise many readers would queue as many steps before the next save.
         async with self._locks.of(operator):
             if not await self.engine.read(operator, has_due):
                 return
@@ -283,7 +283,7 @@ class Firing:
             self.on_due(operator)
 
     async def look(self, caller: Caller) -> None:
-        """The same, and cancel what has lost its source, as that has expired."""
+        """Fire one step, and cancel all commitments whose entries have expired."""
         await self.step(caller)
         operator = Caller(tenant=caller.tenant)
         while await self.engine.read(operator, _orphans, 1):
@@ -291,10 +291,10 @@ class Firing:
 
 
 async def create(serving: Serving, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
-    """Arm a condition for an entry; if an equal one is armed, it is returned instead.
+    """Arm a condition for an entry; if an equal commitment is armed, return that one.
 
-    BadFields for a time that is past, Denied for another tenant's ref, NotFound for an entry
-    that is not live, or that a live one supersedes, TooManyArmed.
+    Raises BadFields for a time in the past, Denied for another tenant's ref, NotFound for an entry
+    that is not live or is superseded, or TooManyArmed.
     """
     work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
@@ -321,7 +321,7 @@ async def cancel(serving: Serving, caller: Caller, commitment_id: str) -> Commit
 def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
-        condition = time_to_come(parsed(body.due_at), tx.now, "dueAt", "must be in the future")
+        condition = due_condition(parsed(body.due_at), tx.now, "dueAt", "must be in the future")
     source = tx[RefTable].get(body.memory_ref, body.memory_id)
     if source is None or not tx[Sql].exists(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
@@ -329,7 +329,7 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
     ):  # fmt: skip
         raise NotFound(api.NO_ENTRY)
     same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
-    armed = _some(
+    armed = _select(
         tx, f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
         f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
         source=source.memory, due_at=optional_micros(condition.due_at), tag=condition.tag,
@@ -338,23 +338,23 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
         return Written(value=armed[0])
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
-    return Written(value=known(tx, made), is_new=True)
+    return Written(value=known_commitment(tx, made), is_new=True)
 
 
-def known(tx: Transaction, commitment_id: str) -> Commitment:
+def known_commitment(tx: Transaction, commitment_id: str) -> Commitment:
     uid = uid_of(COMMITMENT, commitment_id)
-    if uid and (rows := _some(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
+    if uid and (rows := _select(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
         return rows[0]
     raise NotFound("commitment not found")
 
 
 def cancel_commitment(tx: Transaction, id_: str) -> Commitment:
-    _settle(tx, [known(tx, id_)], "state = 'cancelled'")
-    return known(tx, id_)
+    _settle(tx, [known_commitment(tx, id_)], "state = 'cancelled'")
+    return known_commitment(tx, id_)
 
 
 def arm(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]) -> Sequence[str]:
-    """Make commitments of an entry that has none of these armed; their ids. TooManyArmed."""
+    """Arm conditions that an entry has not armed yet; return ids or raise TooManyArmed."""
     if not conditions:
         return ()
     if not _has_room(tx, source, conditions):
@@ -391,14 +391,14 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
 
 
 def fire_matched(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
-    """Note what an entry that was put has met, and fire at most a step of it; how many."""
-    first = meet(tx, ref, entry)
-    return 0 if first is None else _fire(tx, _picked(tx, take_matched(tx, STEP, first))).total()
+    """Note the awaited tags of a new entry, and fire at most STEP commitments; return how many."""
+    first = note_awaited_tags(tx, ref, entry)
+    return 0 if first is None else _fire(tx, _by_ids(tx, take_matched(tx, STEP, first))).total()
 
 
 def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
-    """Fire what is due, at most so many; how many of each kind, and whether there is more."""
-    due = _picked(tx, take_matched(tx, most))
+    """Fire at most `most` due commitments; return counts by kind, and whether more are due."""
+    due = _by_ids(tx, take_matched(tx, most))
     if len(due) < most:
         ids = tx[Sql].column(
             f"""SELECT id FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
@@ -406,12 +406,12 @@ def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
               ORDER BY due_at, id LIMIT :most""",
             most=most - len(due), now=micros(tx.now),
         )  # fmt: skip
-        due += _picked(tx, ids)
+        due += _by_ids(tx, ids)
     return _fire(tx, due), has_due(tx)
 
 
 def has_due(tx: Transaction) -> bool:
-    """Whether a tag is noted that was met, or the time of an armed one has come."""
+    """Return whether a note is left, or the time of an armed commitment has come."""
     return tx[Sql].exists("SELECT 1 FROM met_tags LIMIT 1") or tx[Sql].exists(
         f"""SELECT 1 FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
              WHERE {_IS_DUE}
@@ -421,7 +421,7 @@ def has_due(tx: Transaction) -> bool:
 
 
 def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[ConditionKind]:
-    """Fire them, each with its event, but those whose sources are gone; how many were fired."""
+    """Fire armed commitments, with an event each; cancel the others; count the fired by kind."""
     armed = [it for it in commitments if it.state is CommitmentState.ARMED]
     orphans = [it for it in commitments if it.state is not CommitmentState.ARMED]
     _settle(tx, orphans, "state = 'cancelled'")
@@ -437,7 +437,7 @@ def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[Conditi
 
 
 def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> None:
-    """Cancel the armed commitments of entries that are deleted, superseded or expired."""
+    """Cancel the armed commitments of entries that were deleted, superseded or expired."""
     dialect = tx[Sql].dialect
     tx[Sql].run(
         f"""UPDATE commitments {dialect.hint("commitments_armed")}
@@ -449,7 +449,7 @@ def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> None:
 
 
 def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
-    """What the commitments of an entry wait for, or have waited for."""
+    """Return the tags that commitments of an entry await or have awaited."""
     return tx[Sql].column(
         "SELECT tag FROM commitments WHERE memory_id = :source AND tag IS NOT NULL ORDER BY id",
         source=source,
@@ -457,7 +457,7 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
 
 
 def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
-    """Take secrets out of the tags that commitments of an entry wait for."""
+    """Redact the tags that commitments of an entry await."""
     sql = tx[Sql]
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
@@ -467,7 +467,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source, tag=tag, clean=clean,
         )  # fmt: skip
-        # What has met them by the tag has met them by its new name, too.
+        # Notes of the old tag apply to the redacted tag, too.
         sql.run(
             """INSERT INTO met_tags (space_id, tag, newest, source_id)
                SELECT t.space_id, :clean, t.newest, e.memory_id
@@ -490,10 +490,10 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
 
 
-def _some(
+def _select(
     tx: Transaction, which: str, condition: str, *, is_strict: bool = False, **values: object
 ) -> list[Commitment]:
-    """Commitments; one that is damaged is left out, or refused with DamagedRow."""
+    """Return commitments; a damaged row is left out, or raises DamagedRow with `is_strict`."""
     rows = tx[Sql].run(
         f"""SELECT {_COMMITMENT}
               FROM {which}
@@ -506,19 +506,19 @@ def _some(
     return list(map(_COMMITMENT, rows) if is_strict else tx[Sql].intact(rows, _COMMITMENT))
 
 
-def _picked(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
-    """The commitments with these ids, in their order, each once."""
+def _by_ids(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
+    """Return the commitments with these ids, in their order, without duplicates."""
     dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
     which = f"{dialect.ids('listed')} {dialect.leads} commitments c ON c.id = listed.value"
-    return _some(tx, which, "TRUE ORDER BY listed.key", ids=each)
+    return _select(tx, which, "TRUE ORDER BY listed.key", ids=each)
 
 
 def _listed(
     tx: Transaction, ref: str | None, state: CommitmentState | None, after: str, limit: int
 ) -> list[Commitment]:
-    of_ref = "" if ref is None else f"AND c.space_id = {SPACE}"
+    of_ref = "" if ref is None else f"AND c.space_id = {SPACE_OF_REF}"
     in_state = "" if state is None else f"AND {_STATE} = :state"
-    return _some(
+    return _select(
         tx, "commitments c", f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit",
         after=after, ref=ref, state=state, limit=limit,
     )  # fmt: skip
@@ -528,7 +528,7 @@ _first_page = api.first_page("commitments", _listed, lambda it: it.id)
 
 
 def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
-    """Sources of armed ones that are gone."""
+    """Return the entries of armed commitments that are not live and current."""
     return tx[Sql].column(
         f"""SELECT DISTINCT c.memory_id
               FROM commitments c {tx[Sql].dialect.hint("commitments_armed")}

@@ -1,4 +1,4 @@
-"""Consolidation: which entries others make superfluous, and how these take their place."""
+"""Consolidation: finds redundant entries of a ref and supersedes them."""
 
 import asyncio
 import json
@@ -27,30 +27,30 @@ from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
 from . import api, passes
 from .api import BASE, MemoryChanged, RefEntryId, Screen, Serving, op, present
-from .archives import MOST_NAMED, first_end, units
-from .commitments import arm, conditions_of, meet
-from .entries import Method, Origin, RefEntry, RefTable, added, erase_some, subjects
+from .archives import MOST_NAMED, first_expiry, units
+from .commitments import arm, conditions_of, note_awaited_tags
+from .entries import Method, Origin, RefEntry, RefTable, add_entry, erase_some, subjects
 from .passes import Link, PassObject, Pausing, Trigger
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 
-STEP = 200  # links of one transaction; puts wait for it
-MOST_CONSOLIDATED = 10_000  # entries of a consolidation
-MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024  # held in memory with their words
-MOST_MERGES = 100  # of one request
-MOST_CHANGED = 200  # refs of one look for those that have changed
-KEY = "key:"  # and which fact an entry states
+STEP = 200  # most links of one transaction, for which puts wait
+MOST_CONSOLIDATED = 10_000  # most entries of one consolidation
+MOST_CONSOLIDATED_BYTES = 16 * 1024 * 1024  # of their contents, held in memory with their words
+MOST_MERGES = 100  # most merges of one request
+MOST_CHANGED = 200  # changed refs that one query returns
+KEY = "key:"  # prefix of the tag that names the fact an entry states
 INCIDENTAL = ("source:", "run-id:", "node:", "workflow:")
-"""How tags begin that tell where an entry comes from, not what it says."""
+"""Prefixes of provenance tags, which say nothing about the content."""
 
 Tags = frozenset[str]
 
 
 class MemoryTooLarge(Refusal):
-    code = "memory_too_large"  # the ref holds more than one pass can look at; a part would not do
+    code = "memory_too_large"  # a partial pass would be wrong
 
 
 class MergeBody(BaseModel):
-    """Entries that become one, and what it says."""
+    """Entries to be replaced by one entry, and its content."""
 
     model_config = api.CAMEL
     ids: Annotated[
@@ -62,14 +62,14 @@ class MergeBody(BaseModel):
 
 
 class ConsolidateBody(BaseModel):
-    """A ref whose entries are to stand for what they say, too."""
+    """A ref to consolidate, and the merges that the host requests."""
 
     model_config = api.CAMEL
     memory_ref: api.MemoryRefText
     merges: Annotated[list[MergeBody], Field(max_length=MOST_MERGES)] = []
 
     @model_validator(mode="after")
-    def _together(self) -> "ConsolidateBody":
+    def _check_merges(self) -> "ConsolidateBody":
         ids = [it for merge in self.merges for it in merge.ids]
         if len(set(ids)) < len(ids):
             raise fault_of("merges", "must name each entry once")
@@ -80,28 +80,28 @@ Screened = TypeVar("Screened", RefEntry, MergeBody)
 
 
 class Step(NamedTuple):
-    """Links that are made at once, and entries whose secrets go with them.
+    """Links made in one transaction, and the entries among them that hold secrets.
 
-    `renewed` stay, as they are without their secrets; `erased` are replaced and go.
+    `renewed`: surviving entries, rewritten without secrets. `erased`: superseded entries.
     """
 
     links: Sequence[Link]
-    ids: Sequence[RefEntryId]  # of those that are replaced
+    ids: Sequence[RefEntryId]  # of the superseded entries
     renewed: Sequence[RefEntry]
     erased: Sequence[MemoryId]
 
 
-class Begun(NamedTuple):
-    """A consolidation that continues: what it has done so far."""
+class Progress(NamedTuple):
+    """What a running consolidation has done so far."""
 
     run: RunId
     ref: MemoryRef
-    inputs: int = 0  # entries that it has looked at
-    newest: MemoryId = UNSAVED  # at its last look
+    inputs: int = 0  # entries that it has read
+    newest: MemoryId = UNSAVED  # the newest memory at its last read
     written: tuple[MemoryId, ...] = ()
     replaced: tuple[RefEntryId, ...] = ()
-    merges: int = 0  # entries that hosts have written in place of others
-    renewed: int = 0  # entries that are gone for good, but for their secrets
+    merges: int = 0  # entries that the host wrote to replace others
+    renewed: int = 0  # entries replaced by a copy without secrets
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
@@ -113,7 +113,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 async def consolidate_changed(serving: Serving, caller: Caller) -> None:
-    """Consolidate each ref to which something was put since; what is refused waits."""
+    """Consolidate each ref that has new entries; a refused ref waits for the next call."""
     after = MemoryRef("")
     while changed := await serving.engine.read(caller, changed_refs, after):
         for after in changed:
@@ -125,29 +125,29 @@ async def consolidate_changed(serving: Serving, caller: Caller) -> None:
 async def consolidate(
     serving: Serving, caller: Caller, body: ConsolidateBody, trigger: Trigger = Trigger.ON_DEMAND
 ) -> Written[PassObject]:
-    """Let entries stand for what they say, too: merges of a host, newer facts, larger texts.
+    """Supersede entries: by merges of a host, newer facts of a key, and texts that contain them.
 
-    No word is lost but those of a stale key. It is done in steps, each of which holds;
-    MemoryTooLarge for a ref that is more than one pass can look at.
+    No word is lost, except those of stale facts. Each finished step remains. Raises MemoryTooLarge
+    for a ref that one pass cannot process.
     """
     finish = once(finish_pass)
     async with passes.locked(serving, caller, body.memory_ref, "consolidation"):
-        begun, redacted = None, 0
+        progress, redacted = None, 0
         if await serving.engine.read(caller, is_due):
-            begun, redacted = await _consolidated(serving, caller, body)
-        done = await serving.engine.write(caller, finish, begun, trigger)
-        if begun is not None:
-            serving.pass_ended("consolidation", "done" if begun.replaced else "unchanged")
-        passes.measure(done)
+            progress, redacted = await _consolidated(serving, caller, body)
+        done = await serving.engine.write(caller, finish, progress, trigger)
+        if progress is not None:
+            serving.pass_ended("consolidation", "done" if progress.replaced else "unchanged")
+        passes.annotate_pass(done)
         return Written(value=done, redacted=redacted)
 
 
 async def _consolidated(
     serving: Serving, caller: Caller, body: ConsolidateBody
-) -> tuple[Begun, int]:
-    """All that a consolidation does, and how many secrets it has kept out."""
+) -> tuple[Progress, int]:
+    """Run a consolidation; return its progress, and how many secrets it has redacted."""
     ref, merges = body.memory_ref, body.merges
-    await serving.engine.read(caller, corpus, ref)  # or MemoryTooLarge
+    await serving.engine.read(caller, corpus, ref)  # raises MemoryTooLarge
 
     async def clean(screen: api.Screen) -> Sequence[object]:
         entries = await serving.engine.read(caller, to_merge, ref, merges)
@@ -163,38 +163,38 @@ async def _consolidated(
         serving.on_due(caller)
     try:
         done = await _steps(serving, caller, begun.value)
-    except Refusal:  # changed too often; full, or too large by now
+    except Refusal:  # changed too often, out of room, or too large now
         await serving.engine.write(caller, give_up, begun.value)
         raise
     return done, begun.redacted + done.renewed
 
 
-async def _steps(serving: Serving, caller: Caller, begun: Begun) -> Begun:
-    """Do what is planned for the ref, in steps; what has changed meanwhile is planned anew."""
+async def _steps(serving: Serving, caller: Caller, progress: Progress) -> Progress:
+    """Plan the ref and take each step; if entries changed meanwhile, plan again."""
     for _ in range(passes.TRIES):
         screen = serving.screen(caller)
-        listed, newest = await serving.engine.read(caller, corpus, begun.ref)
+        listed, newest = await serving.engine.read(caller, corpus, progress.ref)
         entries: list[RefEntry] = []
         for start in range(0, len(listed), STEP):
-            some = listed[start : start + STEP]  # of which none ever changes
+            some = listed[start : start + STEP]  # entries never change
             known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
             entries += known
-        plan = await asyncio.to_thread(planned, entries, screen, passes.Throttle())
-        replaced = len(begun.replaced) - begun.merges  # before
-        begun = begun._replace(inputs=len(listed) + replaced, newest=newest)
+        plan = await asyncio.to_thread(plan_steps, entries, screen, passes.Throttle())
+        replaced = len(progress.replaced) - progress.merges  # by earlier steps
+        progress = progress._replace(inputs=len(listed) + replaced, newest=newest)
         with suppress(api.ScreenOutdated, api.MemoryChanged):
             for step in plan:
                 since = time.perf_counter()
-                begun = await serving.write(caller, screen, take_step, begun, step)
+                progress = await serving.write(caller, screen, take_step, progress, step)
                 await asyncio.sleep(time.perf_counter() - since)  # puts continue meanwhile
                 if step.renewed or step.erased:
                     serving.on_erased(caller)
-            return begun
+            return progress
     raise api.MemoryChanged
 
 
 def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
-    """Refs to which something was put since a pass has looked at all of each."""
+    """Return refs that have new entries since they were last consolidated."""
     return tx[Sql].column(
         """SELECT ref FROM refs WHERE ref > :after AND newest > consolidated AND entries > 1
          ORDER BY ref LIMIT :limit""",
@@ -202,14 +202,14 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
     )  # fmt: skip
 
 
-# Which entries of a ref others make superfluous: older facts, and what another says too. Pure.
+# Redundant entries of a ref: older facts, and texts that another contains. Pure functions.
 
 
 def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[Link]:
-    """What a consolidation supersedes, in the order of the entries, which come oldest first.
+    """Return the links of a consolidation, in the order of `entries`, which are oldest first.
 
-    An entry is superseded at most once, and by one that is not. So whatever part of the plan is
-    done, a plan for the rest has the other links, and none is left at the end.
+    An entry is superseded at most once, by an entry that is not itself superseded. So after a
+    partial run, a new plan has exactly the remaining links.
     """
     survivors = dict(_stale(entries, pause))
     alike = defaultdict[Tags, list[RefEntry]](list)
@@ -218,45 +218,45 @@ def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[Link]:
         if entry.memory not in survivors:
             tags = frozenset(tag for tag in entry.tags if not tag.startswith(INCIDENTAL))
             alike[tags].append(entry)
-    for those in alike.values():
-        if len(those) > 1:
-            survivors.update(_covered(those, pause))
+    for similar in alike.values():
+        if len(similar) > 1:
+            survivors.update(_covered(similar, pause))
     return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
 def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
-    """The entries of whose keys each has a newer holder of the same subjects, and the newest.
+    """Yield (stale, newest): entries all of whose keys have a newer holder with equal subjects.
 
-    What supersedes them is the newest holder of one of its keys, so it is not stale. A key
-    without a name is none.
+    The superseding entry is the newest holder of a key, so it is not stale itself. A tag `key:`
+    without a name is ignored.
     """
     facts = list[list[tuple[Tags, str]]]()
     for entry in entries:
         pause()
         about = frozenset(subjects(entry.tags))
         facts.append([(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY])
-    newest = {fact: at for at, those in enumerate(facts) for fact in those}
-    for at, those in enumerate(facts):
+    newest = {fact: at for at, of_entry in enumerate(facts) for fact in of_entry}
+    for at, of_entry in enumerate(facts):
         pause()
-        holders = [newest[fact] for fact in those]
+        holders = [newest[fact] for fact in of_entry]
         if holders and at not in holders:
             yield entries[at].memory, entries[max(holders)].memory
 
 
 def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
-    """The entries whose units a larger text has, or a newer entry of the same text.
+    """Yield (covered, survivor): entries whose units a larger text has, or a newer equal text.
 
-    Of the larger ones it is the largest, of equal ones the newest. It is one that stays, and
-    among the holders of the rarest unit: texts come largest first, and of those that stay alone
-    it is noted which units they have.
+    The survivor is the largest such text and its newest entry. Texts are visited largest first, and
+    only survivors become holders of their units. A larger survivor holds all units of a text, so it
+    is found among the holders of the rarest one.
     """
-    numbers = dict[tuple[str, ...], int]()  # of units
-    places = dict[frozenset[int], list[int]]()  # of the entries of each text; the last is newest
+    numbers = dict[tuple[str, ...], int]()  # by unit
+    places = dict[frozenset[int], list[int]]()  # of each text's entries, the newest last
     for at, entry in enumerate(entries):
         pause()
         contents = {unit.words for unit in units(entry.content)}
         text = frozenset([numbers.setdefault(words, len(numbers)) for words in contents])
-        if text:  # nothing tells that what has no unit is said elsewhere
+        if text:  # an entry without units cannot be shown to be covered
             places.setdefault(text, []).append(at)
     holders = defaultdict[int, list[frozenset[int]]](list)
     for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
@@ -266,14 +266,14 @@ def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[Memo
         if survivor is text:
             for unit in text:
                 holders[unit].append(text)
-        stays = entries[places[survivor][-1]].memory
+        newest = entries[places[survivor][-1]].memory
         for memory in (entries[at].memory for at in places[text]):
-            if memory != stays:
-                yield memory, stays
+            if memory != newest:
+                yield memory, newest
 
 
 def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryId]:
-    """All entries that may be replaced, oldest first, and the newest memory; MemoryTooLarge."""
+    """Return replaceable entries, oldest first, and the newest memory, or raise MemoryTooLarge."""
     listed, size = list[MemoryId](), 0
     for each in passes.inputs(tx, ref, passes.REPLACEABLE):
         listed.append(each.memory)
@@ -283,22 +283,22 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
     return listed, tx[RunTable].high()
 
 
-def planned(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:
-    """The steps of a pass. What takes part is screened again, and judged as it is then."""
+def plan_steps(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:
+    """Return the steps of a pass; its entries are screened, and planned again until stable."""
     by_id = {it.memory: it for it in known}
     changed, checked = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
         entries = [changed.get(id_, it) for id_, it in by_id.items()]
-        links = sorted(plan(entries, pause))  # those of an entry side by side
-        due, before = {id_ for it in links for id_ in it} - checked, len(changed)
-        checked |= due
-        for id_ in due:
+        links = sorted(plan(entries, pause))  # grouped by surviving entry
+        unchecked, before = {id_ for it in links for id_ in it} - checked, len(changed)
+        checked |= unchecked
+        for id_ in unchecked:
             if (clean := screened(by_id[id_], screen)) != by_id[id_]:
                 changed[id_] = clean
             pause()
         if len(changed) == before:
             break
-    last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with that
+    last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with its last link
     steps = []
     for at in range(0, len(links), STEP):
         some = links[at : at + STEP]
@@ -312,13 +312,13 @@ def planned(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequen
 
 
 def screened(it: Screened, screen: Screen) -> Screened:
-    """An entry, or what becomes one, as it would be put now."""
+    """Return an entry, or a merge, without secrets by the current rules."""
     content, tags = screen.content(it.content), screen.tags(it.tags)
     return it.model_copy(update={"content": content, "tags": tags})
 
 
 def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody]) -> list[RefEntry]:
-    """What a host wants merged, as far as it is there."""
+    """Return those entries of the merges that exist."""
     ids = (id_ for merge in merges for id_ in merge.ids)
     return [entry for id_ in ids if (entry := tx[RefTable].get(ref, id_))]
 
@@ -326,13 +326,13 @@ def to_merge(tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody]) -> li
 def begin_pass(
     tx: Transaction, ref: MemoryRef, merges: Sequence[MergeBody],
     with_secrets: Collection[MemoryId], screen: Screen,
-) -> Begun:  # fmt: skip
-    """Begin a pass, with what a host wants merged; what of it holds a secret is erased.
+) -> Progress:  # fmt: skip
+    """Begin a pass, and make the host's merges; merged entries that hold secrets are erased.
 
-    BadFields, or MemoryChanged, and nothing is done.
+    Raises BadFields, MemoryChanged or MemoryTooLarge, without changes.
     """
     require_room(tx)
-    for broken_off in tx[Sql].column(
+    for interrupted in tx[Sql].column(
         """SELECT r.name
              FROM refs f
              JOIN passes p ON p.space_id = f.space_id
@@ -341,111 +341,111 @@ def begin_pass(
          ORDER BY r.id""",
         ref=ref, kind=RunKind.PASS.value,
     ):  # fmt: skip
-        tx[RunTable].end(tx[RunTable].known(broken_off), RunStatus.FAILED)
+        tx[RunTable].end(tx[RunTable].known(interrupted), RunStatus.FAILED)
     sources = [_sources(tx, ref, at, merge) for at, merge in enumerate(merges)]
     run = tx[RunTable].open(refs=(ref,), kind=RunKind.PASS)
     pairs = zip(merges, sources, strict=True)
-    written = tuple(_merged(tx, run, merge, those, screen) for merge, those in pairs)
-    replaced = [it for those in sources for it in those]
+    written = tuple(_merged(tx, run, merge, merged, screen) for merge, merged in pairs)
+    replaced = [it for merged in sources for it in merged]
     _erase(tx, [it.memory for it in replaced if it.memory in with_secrets])
     passes.put_pass(tx, run, ref, written, len(replaced))
     if merges:
-        corpus(tx, ref)  # or MemoryTooLarge, and nothing is done
+        corpus(tx, ref)  # raises MemoryTooLarge, without changes
     ids = tuple(it.id for it in replaced)
-    return Begun(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
+    return Progress(run=run.id, ref=ref, written=written, replaced=ids, merges=len(merges))
 
 
-def take_step(tx: Transaction, begun: Begun, step: Step) -> Begun:
-    """Make links, if all that they name is still what the pass has read; MemoryChanged."""
-    run = _open(tx, begun)
+def take_step(tx: Transaction, progress: Progress, step: Step) -> Progress:
+    """Make the links of a step; raises MemoryChanged if an entry is no longer replaceable."""
+    run = _open(tx, progress)
     if not passes.are_all(tx, {id_ for each in step.links for id_ in each}, passes.REPLACEABLE):
         raise MemoryChanged
     require_room(tx)
     passes.link(tx, run, step.links, counts=True)
-    anew = [_renewed(tx, begun.ref, entry) for entry in step.renewed]
+    new = [_renewed(tx, progress.ref, entry) for entry in step.renewed]
     _erase(tx, [*step.erased, *(it.memory for it in step.renewed)])
-    written, replaced = (*begun.written, *anew), (*begun.replaced, *step.ids)
-    renewed = begun.renewed + len(anew)
-    passes.put_pass(tx, run, begun.ref, written, len(replaced) + renewed)
-    return begun._replace(written=written, replaced=replaced, renewed=renewed)
+    written, replaced = (*progress.written, *new), (*progress.replaced, *step.ids)
+    renewed = progress.renewed + len(new)
+    passes.put_pass(tx, run, progress.ref, written, len(replaced) + renewed)
+    return progress._replace(written=written, replaced=replaced, renewed=renewed)
 
 
-def finish_pass(tx: Transaction, begun: Begun | None, trigger: Trigger) -> PassObject:
-    """End a pass with the event that tells of it (RFC 0068)."""
-    if begun is None:
-        raise MemoryChanged  # the answer under the idempotency key is over its time
-    run = _open(tx, begun)
+def finish_pass(tx: Transaction, progress: Progress | None, trigger: Trigger) -> PassObject:
+    """End a pass with its event (RFC 0068)."""
+    if progress is None:
+        raise MemoryChanged  # the stored answer of the idempotency key has expired
+    run = _open(tx, progress)
     payload: dict[str, object] = {
-        "memoryRef": run.refs[0],  # as it is called now: the name may be forgotten
-        "inputCount": begun.inputs,
-        "outputCount": begun.inputs - len(begun.replaced) + begun.merges,
+        "memoryRef": run.refs[0],  # the current name: the former may have been forgotten
+        "inputCount": progress.inputs,
+        "outputCount": progress.inputs - len(progress.replaced) + progress.merges,
     }
-    if len(begun.replaced) <= MOST_NAMED:
-        payload["mergedIds"] = list(begun.replaced)
+    if len(progress.replaced) <= MOST_NAMED:
+        payload["mergedIds"] = list(progress.replaced)
     payload["trigger"] = trigger.value
-    event = passes.finished(tx, run, RunEventType.CONSOLIDATED, payload)
-    tx[Sql].update("refs", "ref", {"ref": begun.ref, "consolidated": begun.newest})
+    event = passes.finish(tx, run, RunEventType.CONSOLIDATED, payload)
+    tx[Sql].update("refs", "ref", {"ref": progress.ref, "consolidated": progress.newest})
     return PassObject(run_id=run.id, event=event)
 
 
-def give_up(tx: Transaction, begun: Begun) -> None:
-    """End a pass whose sources do not stay; what it has done holds, and can be undone."""
+def give_up(tx: Transaction, progress: Progress) -> None:
+    """End a pass that failed; its finished steps remain, and can be undone."""
     with suppress(MemoryChanged):
-        tx[RunTable].end(_open(tx, begun), RunStatus.FAILED)
+        tx[RunTable].end(_open(tx, progress), RunStatus.FAILED)
 
 
-def _open(tx: Transaction, begun: Begun) -> Run:
-    """The run of the pass; MemoryChanged if another process has ended it."""
-    run = tx[RunTable].get(begun.run)
+def _open(tx: Transaction, progress: Progress) -> Run:
+    """Return the run of the pass; raises MemoryChanged if another process has ended it."""
+    run = tx[RunTable].get(progress.run)
     if run is None or not run.is_open:
         raise MemoryChanged
     return run
 
 
 def _sources(tx: Transaction, ref: MemoryRef, at: int, merge: MergeBody) -> Sequence[RefEntry]:
-    """What a host wants merged; MemoryChanged for what is not there, BadFields for what may not."""
+    """Return the entries of a merge; raises MemoryChanged or, if not mergeable, BadFields."""
     sources = to_merge(tx, ref, [merge])
     memories = [it.memory for it in sources]
     if len(sources) < len(merge.ids) or not passes.are_all(tx, memories, passes.VISIBLE):
         raise MemoryChanged
     field_ = f"merges[{at}].ids"
     if not passes.are_all(tx, memories, passes.REPLACEABLE):
-        raise BadFields([(field_, "name an archive, or an entry that is pinned or awaited")])
+        raise BadFields([(field_, "must not name an archive, or an entry that is pinned or armed")])
     if len({frozenset(subjects(it.tags)) for it in sources}) > 1:
-        raise BadFields([(field_, "name entries of different subjects")])
+        raise BadFields([(field_, "must name entries of the same subjects")])
     return sources
 
 
 def _merged(
     tx: Transaction, run: Run, merge: MergeBody, sources: Sequence[RefEntry], screen: Screen
 ) -> MemoryId:
-    """Put the entry that stands for its sources from now on; it is about whom they are about."""
+    """Put the entry that supersedes its sources; it keeps their subjects."""
     tags = tuple(dict.fromkeys((*merge.tags, *screen.tags(subjects(sources[0].tags)))))
     origin, ref = Origin(run=run.id, method=Method.HOST), MemoryRef(run.refs[0])
     conditions = conditions_of(tags, tx.now)
-    entry = added(tx, ref, merge.content, tags, origin=origin, ends=first_end(sources))
+    entry = add_entry(tx, ref, merge.content, tags, origin=origin, expires_at=first_expiry(sources))
     passes.link(tx, run, [Link(entry.memory, it.memory) for it in sources], counts=True)
-    meet(tx, ref, entry)
+    note_awaited_tags(tx, ref, entry)
     arm(tx, entry.memory, conditions)
     return entry.memory
 
 
 def _renewed(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> MemoryId:
-    """Put an entry anew, in its place, without the secrets that it held."""
+    """Replace an entry by a copy without its secrets; return the copy."""
     (stored,) = tx[MemoryTable].loaded([entry.memory])
     name = None if uid_of(ENTRY, entry.id) else entry.id
     origin = tx[RefTable].provenance(ref, entry.id).origin
-    new = added(
-        tx, ref, entry.content, entry.tags, name=name, origin=origin, ends=entry.expires_at,
+    new = add_entry(
+        tx, ref, entry.content, entry.tags, name=name, origin=origin, expires_at=entry.expires_at,
         like=stored,
     )  # fmt: skip
-    for statement in _TAKEN_OVER:
+    for statement in _REDIRECTS:
         tx[Sql].run(statement, old=entry.memory, new=new.memory)
     return new.memory
 
 
-# What stood for an old entry, and what it stood for, is the new one's; snapshots have that one.
-_TAKEN_OVER = (
+# Redirect the links of the old entry to the new one, which snapshots show instead.
+_REDIRECTS = (
     "UPDATE ref_supersessions SET newer_id = :new WHERE newer_id = :old",
     "UPDATE ref_supersessions SET older_id = :new WHERE older_id = :old",
     "UPDATE derivations SET memory_id = :new WHERE memory_id = :old",
@@ -457,7 +457,7 @@ _TAKEN_OVER = (
 
 
 def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
-    """Erase entries that hold secrets, with a receipt; what replaces them inherits their links."""
+    """Erase entries that hold secrets, with a receipt; their successors inherit their links."""
     if not memories:
         return
     sql = tx[Sql]

@@ -1,6 +1,6 @@
-"""Entries of refs: memories that never change, each with a row beside it; and their subjects.
+"""Entries of refs: immutable memories, each with a row of its own; and forgetting of subjects.
 
-A subject is whom entries are about; forgetting it erases them, and what was made of them.
+Entries are about a subject; forgetting the subject erases them, and what was derived from them.
 """
 
 import json
@@ -44,19 +44,19 @@ from .api import RefEntryId, Serving, Snapshot, op, present, put_by, ref_entry_i
 from .runs import FORGOTTEN, RunEventType, RunId, RunTable
 
 ENTRY_TYPE = "memory"
-ALL = 1 << 62  # rows
-SUBJECT = "subject:"  # how tags begin that tell whom an entry is about
-STEP = 200  # entries, or events, of one transaction; puts wait for it
+ALL = 1 << 62  # a limit above any number of rows or id
+SUBJECT = "subject:"  # prefix of the tags that name whom an entry is about
+STEP = 200  # most entries or events of one transaction, for which puts wait
 LOGS = "the event logs of hosts"
 COUNTS = "entries", "archives", "restored", "commitments"
 
 
 class Method(StrEnum):
-    """How the text of an entry came to be."""
+    """How the text of an entry was written."""
 
     PUT = "put"
-    EXTRACT = "extract-1"  # a rule has chosen from what others say
-    HOST = "host"  # a host has written it in place of others
+    EXTRACT = "extract-1"  # extracted from other entries by a rule
+    HOST = "host"  # written by a host to replace other entries
 
 
 class Origin(CamelRecord):
@@ -68,7 +68,7 @@ class Origin(CamelRecord):
     method: Method = Field(default=Method.PUT, exclude=True)
 
 
-UNKNOWN = Origin()  # of an entry that was put in no run
+UNKNOWN = Origin()  # the origin of an entry that no run put
 
 
 class RefEntry(CamelRecord):
@@ -88,7 +88,7 @@ class RefEntry(CamelRecord):
 
     @property
     def cursor(self) -> RefEntryId:
-        """An id that no other entry ever has: a name may be reused."""
+        """The stable id, which no other entry ever has; a name may be reused."""
         return ref_entry_id(self.uid, None)
 
 
@@ -96,7 +96,7 @@ ENTRY = RowMapper(RefEntry, "ref_entries", "m.id", alias="m.")
 
 
 class Provenance(CamelRecord):
-    """Where an entry comes from, and what replaces it."""
+    """Who wrote an entry, its sources, and what replaces it."""
 
     memory_ref: Annotated[MemoryRef, UNSTORED]
     memory_id: Annotated[RefEntryId, Column("m.uid", read=ref_entry_id, second="e.name")]
@@ -112,19 +112,19 @@ _PROVENANCE = RowMapper(Provenance, "ref_entries", "m.id", alias="e.")
 
 
 class ListedRef(NamedTuple):
-    """What is known of a listed entry before its content is read."""
+    """A listed entry before its content is read."""
 
     memory: MemoryId
     size: int  # bytes of its content
     length: int  # code points
 
 
-def added(  # noqa: PLR0913 - all that an entry is
+def add_entry(  # noqa: PLR0913 - all that an entry is
     tx: Transaction, ref: MemoryRef, content: str, tags: tuple[str, ...], *,
-    name: RefEntryId | None = None, origin: Origin = UNKNOWN, ends: datetime | None = None,
+    name: RefEntryId | None = None, origin: Origin = UNKNOWN, expires_at: datetime | None = None,
     like: Memory | None = None,
 ) -> RefEntry:  # fmt: skip
-    """Store a new entry; `like` another one, it keeps when that was put, and how often seen."""
+    """Store a new entry; it takes its creation time and duplicate count from `like`, if given."""
     at = tx[SpaceTable].named(SpaceKind.REF, "refs", {"ref": ref})
     memory = Memory(
         uid=tx.new_uid(tx.now), session=None, space=at, key=None,
@@ -132,20 +132,20 @@ def added(  # noqa: PLR0913 - all that an entry is
         duplicates=like.duplicates if like else 1,
         last_seen_at=like.last_seen_at if like else tx.now,
         created_at=like.created_at if like else tx.now, updated_at=tx.now,
-        lifecycle=Lifecycle(expires_at=ends), content_hash=content_hash(content),
+        lifecycle=Lifecycle(expires_at=expires_at), content_hash=content_hash(content),
     )  # fmt: skip
     memory = created(tx, memory)
     space, _ = tx[SpaceTable].placed(memory.space)
     tx[Sql].insert(
         "ref_entries", memory_id=memory.id, space_id=space, name=name,
-        created_at=micros(memory.created_at), ends_at=optional_micros(ends),
+        created_at=micros(memory.created_at), ends_at=optional_micros(expires_at),
         run=origin.run, node=origin.node, agent=origin.agent, method=origin.method.value,
         **_measures(memory),
     )  # fmt: skip
     _tag(tx[Sql], memory, space)
     return RefEntry(
         id=ref_entry_id(memory.uid, name), memory=memory.id, uid=memory.uid,
-        content=content, tags=tags, created_at=memory.created_at, expires_at=ends,
+        content=content, tags=tags, created_at=memory.created_at, expires_at=expires_at,
     )  # fmt: skip
 
 
@@ -183,9 +183,9 @@ _NEWER = """SELECT newer_id FROM ref_supersessions
 
 @dataclass(eq=False)
 class RefTable(Table):
-    """The entries of refs. With a snapshot, as they were then; without one, as they are.
+    """The entries of refs as of a snapshot, or the current entries without one.
 
-    Expired entries are never among them.
+    Expired entries are never returned.
     """
 
     _now: datetime
@@ -195,7 +195,7 @@ class RefTable(Table):
         return None if row is None else ENTRY(row)
 
     def some(self, memories: Sequence[MemoryId]) -> list[RefEntry]:
-        """The entries that these memories are, in their order."""
+        """Return the entries of these memories, in their order."""
         rows = self._execute(
             f"""SELECT {ENTRY}
                   FROM {self._sql.ids("listed")}
@@ -208,7 +208,7 @@ class RefTable(Table):
         return list(self._intact(rows, ENTRY))
 
     def provenance(self, ref: MemoryRef, id_: RefEntryId) -> Provenance:
-        """Where the entry comes from; NotFound."""
+        """Return the provenance of an entry; raises NotFound."""
         row = required(self._row(str(_PROVENANCE), ref, id_), api.NO_ENTRY)
         newer = self._linked(_NEWER, row[0]) or None
         links = {"derived_from": self._linked(_SOURCES, row[0]), "superseded_by": newer}
@@ -217,19 +217,19 @@ class RefTable(Table):
     def listed(
         self, ref: MemoryRef, at: Snapshot | None, *, tag: str | None, before: RefEntryId | None
     ) -> Iterator[ListedRef]:
-        """Entries that no other one supersedes, newest first, read as far as they are needed.
+        """Yield entries that are not superseded, newest first; rows are read lazily.
 
-        `before` is the id of an entry, or its cursor, also of a deleted one: those older than
-        it; BadFields if it is unknown.
+        With `before`, an entry's id or cursor, only older entries; the entry may be deleted.
+        Raises BadFields if it is unknown.
         """
         params: dict[str, object] = {"ref": ref, "tag": tag, **self._at(at)}
         condition = f"{present(at)} AND NOT {api.superseded(at)}"
         if before is not None:
-            # Of those that had a name, the newest; in a snapshot the one that it has.
+            # A reused name means its newest entry, in a snapshot the newest there.
             visible = "" if at is None else f"WHERE {put_by('e')} AND {api.undeleted_at('e')}"
             row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
-                      FROM {_named(before, has_no_name=False)} {visible}
+                      FROM {_entries_named(before, has_no_name=False)} {visible}
                   ORDER BY e.memory_id DESC LIMIT 1""",
                 ref=ref, name=before, uid=uid_of(ENTRY_ID, before), **api.values(at),
             ).fetchone()  # fmt: skip
@@ -241,16 +241,16 @@ class RefTable(Table):
         return self._intact(rows, lambda row: sized(row[:3]))
 
     def _at(self, at: Snapshot | None = None) -> dict[str, object]:
-        """The instant of the conditions: a clock that went back brings nothing into a snapshot."""
+        """Return the parameters; a clock set back must not revive expired entries in a snapshot."""
         return {"now": micros(max(self._now, at.at) if at else self._now), **api.values(at)}
 
     def _row(
         self, columns: str, ref: MemoryRef, id_: RefEntryId, at: Snapshot | None = None
     ) -> Any:
-        """An entry's row, or None, always by one statement, so that timing reveals nothing."""
+        """Return an entry's row or None; always one statement, so that timing reveals nothing."""
         return self._execute(
             f"""SELECT {columns}
-                  FROM {_named(id_)}
+                  FROM {_entries_named(id_)}
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
                  WHERE {present(at)}
               ORDER BY m.id DESC LIMIT 1""",
@@ -270,7 +270,7 @@ class RefTable(Table):
         if at is None:
             return f"{kept} AND {condition} ORDER BY e.created_at DESC, e.memory_id DESC"
         gone = self._leg("ref_entries_deleted", "e.deleted_after >= :offset")
-        # What was deleted since is put in order before it is read further.
+        # Both parts are sorted before the other conditions are checked.
         return f"""SELECT e.memory_id, e.size, e.length
                      FROM ({kept} AND {put_by("e")}
                            UNION ALL
@@ -298,10 +298,10 @@ class RefTable(Table):
         return tuple(ref_entry_id(uid, name) for uid, name in rows)
 
 
-def _named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
-    """The entries of a ref that have had an id: a name is free again after a deletion.
+def _entries_named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
+    """Return SQL: the entries of a ref that have or had an id; a deletion frees a name.
 
-    A stable id is the id of those alone that have no name.
+    With `has_no_name`, a stable id finds only an entry without a name.
     """
     if uid_of(ENTRY_ID, id_) is None:
         return """refs f
@@ -314,7 +314,7 @@ def _named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
 
 
 class ForgetBody(BaseModel):
-    """Whom to forget."""
+    """The subject to forget."""
 
     model_config = api.CAMEL
     subject: Annotated[str, Field(min_length=1, max_length=api.LONGEST_ID), api.Exact]
@@ -322,19 +322,19 @@ class ForgetBody(BaseModel):
 
 
 class ForgottenSubject(CamelRecord):
-    """What was erased of a subject; no receipt where there was nothing."""
+    """The number of erased items of a subject; without a receipt if nothing was erased."""
 
     subject: str
     entries: int
     archives: int
-    restored: int  # entries of others that stand for themselves again
+    restored: int  # entries of other subjects that are no longer superseded
     commitments: int
     erasure_id: str | None = None
     dry_run: Literal[True] | None = None
 
 
 class RefErasureReceipt(CamelRecord):
-    """An erasure, when its bytes were gone, and where they may still be."""
+    """An erasure, when its bytes were gone, and which copies may still have them."""
 
     erasure_id: str
     entries: int
@@ -355,16 +355,16 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 def subjects(tags: Iterable[str]) -> tuple[str, ...]:
-    """The tags that tell whom an entry is about."""
+    """Return the tags that name whom an entry is about."""
     return tuple(tag for tag in tags if tag.startswith(SUBJECT))
 
 
 async def forget(serving: Serving, caller: Caller, body: ForgetBody) -> ForgottenSubject:
-    """Erase every entry of the subject, in any ref, with what was made of any of them.
+    """Erase all entries of the subject, in any ref, and what was derived from them.
 
-    What these stood for and is of others stands for itself again. When this answers,
-    nothing of it is read any more; the bytes follow. What is put meanwhile stays. It may
-    be done again: what a killed one has left then goes.
+    Entries of other subjects that these superseded become current again. After the answer no
+    read returns erased entries; their bytes are scrubbed later. Entries put meanwhile stay.
+    Repeating the request completes an interrupted erasure.
     """
     subject, kind = body.subject, ErasureKind.SUBJECT
     report = ForgottenSubject(
@@ -372,14 +372,14 @@ async def forget(serving: Serving, caller: Caller, body: ForgetBody) -> Forgotte
         entries=0, archives=0, restored=0, commitments=0,
     )  # fmt: skip
     finish = once(finish_forgetting, kept=lambda it: it.model_copy(update={"subject": ""}))
-    async with serving.locks.of(caller, "forget"):  # each entry counts once
+    async with serving.locks.of(caller, "forget"):  # so that no entry is counted twice
         if not await serving.engine.read(caller, is_due):
             first = await serving.engine.write(caller, finish, report)
             return first.model_copy(update={"subject": report.subject})
         high, erasure = await serving.engine.read(
             caller, lambda tx: (tx[RunTable].high(), ErasureId(tx.new_uid(tx.now)))
         )
-        entries, report = await serving.engine.read(caller, look, subject, high, report)
+        entries, report = await serving.engine.read(caller, to_erase, subject, high, report)
         if body.dry_run:
             return report
         if entries:
@@ -390,15 +390,15 @@ async def forget(serving: Serving, caller: Caller, body: ForgetBody) -> Forgotte
             for start in range(0, len(entries), STEP):
                 some = entries[start : start + STEP]
                 await serving.engine.write(caller, erase_some, some, erasure, kind)
-            entries, report = await serving.engine.read(caller, look, subject, high, report)
-        await _unname(serving, caller, subject)
+            entries, report = await serving.engine.read(caller, to_erase, subject, high, report)
+        await _anonymize(serving, caller, subject)
         report = await serving.engine.write(caller, finish, report)
         serving.on_erased(caller)
         return report
 
 
 async def receipt(serving: Serving, caller: Caller, erasure_id: str) -> RefErasureReceipt:
-    """The receipt of an erasure of entries; NotFound."""
+    """Return the receipt of an erasure of entries; raises NotFound."""
     id_ = ErasureId(erasure_id)
     erasure = await serving.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
     if erasure is None or erasure.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):
@@ -410,20 +410,20 @@ async def receipt(serving: Serving, caller: Caller, erasure_id: str) -> RefErasu
     )  # fmt: skip
 
 
-async def _unname(serving: Serving, caller: Caller, subject: str) -> None:
-    """Let the log tell of the subject no more."""
-    alias = await serving.engine.write(caller, unname, subject)
+async def _anonymize(serving: Serving, caller: Caller, subject: str) -> None:
+    """Remove the subject from the names of refs and from the event log."""
+    alias = await serving.engine.write(caller, anonymize_ref, subject)
     last = api.Offset(0)
-    while events := await serving.engine.read(caller, naming, subject, last):
-        await serving.engine.write(caller, unname_events, events, subject, alias)
-        last = events[-1]  # what is copied meanwhile comes after it
+    while events := await serving.engine.read(caller, events_about, subject, last):
+        await serving.engine.write(caller, anonymize_events, events, subject, alias)
+        last = events[-1]  # events copied meanwhile have higher offsets
 
 
-# What is put later has a higher id than the newest memory, so it stays; what was made meanwhile
-# does not: once its source is erased, nothing else tells that it goes, too.
+# Entries put later have a higher id than `high`, so they stay. Entries derived meanwhile are
+# erased: once their source is gone, nothing else shows that they are about the subject.
 _FORGETTABLE = f"({put_by('e')} OR e.method <> '{Method.PUT.value}')"
 
-# Live entries and deleted ones, each along an index of its own.
+# Live and deleted entries are each found by their own index.
 _IN_REF = [
     f"""SELECT e.memory_id
           FROM refs f
@@ -446,13 +446,13 @@ _GOING = f"""WITH RECURSIVE going (id) AS (
                   JOIN derivations d ON d.source_id = going.id)"""
 
 
-def look(
+def to_erase(
     tx: Transaction, subject: str, high: MemoryId, report: ForgottenSubject
 ) -> tuple[Sequence[MemoryId], ForgottenSubject]:
-    """The entries of a subject up to a memory, deleted ones too, and what was made of any.
+    """Return a subject's entries up to `high`, also deleted ones, and all derived from them.
 
-    The newest come first, so that what was made of others comes before these. With all that was
-    counted before, and what comes of them.
+    The newest come first, so that derived entries precede their sources. Also return the report
+    with their counts added.
     """
     sql = tx[Sql]
     values: dict[str, object] = {
@@ -488,17 +488,17 @@ def look(
 def erase_some(
     tx: Transaction, memories: Sequence[MemoryId], erasure: ErasureId, kind: ErasureKind
 ) -> None:
-    """Erase entries; the first time with a receipt, which then grows."""
+    """Erase entries, and add them to the receipt of the erasure, which the first call creates."""
     revisions = tx[MemoryTable].erase_some(memories)
     if tx[ReceiptTable].get(erasure) is None:
         tx[ReceiptTable].add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=tx.now))
     tx[ReceiptTable].extend(erasure, memories, revisions)
 
 
-def unname(tx: Transaction, subject: str) -> str | None:
-    """Give the ref that is the subject a name without a meaning, also where runs name it.
+def anonymize_ref(tx: Transaction, subject: str) -> str | None:
+    """Rename the ref named like the subject to a random alias, also where runs name it.
 
-    The new name; None if something is in the ref.
+    Return the alias, or None if the ref still has entries.
     """
     sql = tx[Sql]
     if sql.exists(" UNION ALL ".join(_IN_REF), subject=subject, high=ALL):
@@ -519,8 +519,8 @@ def unname(tx: Transaction, subject: str) -> str | None:
     return alias
 
 
-def naming(tx: Transaction, subject: str, after: api.Offset) -> Sequence[api.Offset]:
-    """The next events after one that may tell of the subject, in order."""
+def events_about(tx: Transaction, subject: str, after: api.Offset) -> Sequence[api.Offset]:
+    """Return the next events after an offset that may name the subject, in order."""
     names = tx[Sql].dialect.contains("payload", ":said")
     return tx[Sql].column(
         f"SELECT id FROM run_events WHERE id > :after AND {names} ORDER BY id LIMIT {STEP}",
@@ -528,10 +528,10 @@ def naming(tx: Transaction, subject: str, after: api.Offset) -> Sequence[api.Off
     )  # fmt: skip
 
 
-def unname_events(
+def anonymize_events(
     tx: Transaction, events: Sequence[api.Offset], subject: str, alias: str | None
 ) -> None:
-    """Take the subject out of these events; a ref of that name is called by its alias."""
+    """Remove the subject from these events, and replace the ref of that name by its alias."""
     sql, changed = tx[Sql], []
     rows = sql.run(
         f"""SELECT v.id, v.payload
@@ -550,7 +550,7 @@ def unname_events(
     sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
 
 
-@reads("runs")  # two columns alone: damage in the others must not keep a name
+@reads("runs")  # only these columns: damage in others must not keep the name
 def _refs(id_: int, refs: str, wrote: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     return id_, texts_of(refs), texts_of(wrote)
 
@@ -561,7 +561,7 @@ def _parsed_event(id_: int, payload: str) -> tuple[int, dict[str, Any]]:
 
 
 def finish_forgetting(tx: Transaction, report: ForgottenSubject) -> ForgottenSubject:
-    """Tell of what was erased. Its bytes, and those of its name, are gone after the next scrub."""
+    """Record what was erased; its bytes and its name are gone after the next scrub."""
     tx[IdempotencyTable].erase_answers()
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
     if report.erasure_id is not None:

@@ -1,4 +1,4 @@
-"""Runs of hosts: open, secrets, end, events, replay and branch."""
+"""Runs of hosts: open, register secrets, end, read events, replay and branch."""
 
 import json
 from collections import Counter
@@ -28,8 +28,8 @@ from . import api
 from .api import BASE, CAMEL, Offset, Page, Param, Query, Serving, op, reading
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, require_open
 
-MAX_REFS = 32  # that a run declares
-BEYOND = 2**53  # every sequence
+MAX_REFS = 32  # most refs that a run declares
+ABOVE_SEQUENCES = 2**53  # more than any sequence number
 
 
 class OpenedRun(CamelRecord):
@@ -41,7 +41,7 @@ class OpenedRun(CamelRecord):
 
 
 class ForkedRun(CamelRecord):
-    """A run that was made of another one."""
+    """A replay or branch of another run."""
 
     run_id: str
     source_run_id: str
@@ -51,28 +51,28 @@ class ForkedRun(CamelRecord):
 
 
 class RegisteredSecret(CamelRecord):
-    """Whether a value is a secret from now on; a short one is not."""
+    """Whether a value is redacted from now on; a short value is not."""
 
     secret_id: str
     registered: bool
 
 
 class RunEvents(CamelRecord):
-    """Events of a run, and whether these are all up to its end."""
+    """Events of a run, and whether they include its last event."""
 
     events: list[RunEvent]
     is_complete: bool
 
 
 class AllRunEvents(CamelRecord):
-    """Events of all runs, and the cursor to continue with."""
+    """Events of all runs; `next` is the `after` of the next page."""
 
     events: list[RunEvent]
     next: str
 
 
 class RunBody(BaseModel):
-    """A run to be opened."""
+    """A new run."""
 
     model_config = CAMEL
     run_id: api.RunName | None = None
@@ -82,7 +82,7 @@ class RunBody(BaseModel):
 
 
 class RunSecretBody(BaseModel):
-    """A value that is a secret of a run."""
+    """A secret value of a run."""
 
     model_config = CAMEL
     secret_id: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_ID), api.Exact]
@@ -90,28 +90,28 @@ class RunSecretBody(BaseModel):
 
 
 class RunEndBody(BaseModel):
-    """How a run has ended."""
+    """The final status of a run."""
 
     model_config = CAMEL
     status: Literal["completed", "failed", "cancelled"]
 
 
 class RunForkBody(BaseModel):
-    """How a run is made again, and from which of its events on."""
+    """The kind of fork, and the event of the source run at which it begins."""
 
     model_config = CAMEL
     mode: Literal["replay", "branch"]
     from_seq: Annotated[int, Field(ge=0)] | None = None
 
     @model_validator(mode="after")
-    def _together(self) -> "RunForkBody":
+    def _check_sequence(self) -> "RunForkBody":
         if self.mode == "branch" and self.from_seq is None:
             raise fault_of("fromSeq", "is required")
         return self
 
 
 class RunConflict(Conflict):
-    code = "run_conflict"  # the id is that of a different run, or of one that has ended
+    code = "run_conflict"  # the id belongs to a different run, or to a run that has ended
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
@@ -122,8 +122,8 @@ def operations(serving: Serving) -> Sequence[Operation]:
         it("POST", every, "open_run",
            "Open a run, which sees memory as it is now; repeating the request returns the first "
            "run.",
-           open_run, body=RunBody, body_required=False, answer=OpenedRun, status=201,
-           status_if_new=200, is_limited=False, refusals=(409,)),
+           open_run, body=RunBody, body_required=False, answer=OpenedRun, status=200,
+           status_if_new=201, is_limited=False, refusals=(409,)),
         it("GET", one, "get_run", "One run.",
            reading(lambda tx, run_id: tx[RunTable].known(run_id)), answer=Run),
         it("POST", f"{one}/secrets", "register_secret",
@@ -145,9 +145,9 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 async def open_run(serving: Serving, caller: Caller, body: RunBody) -> Written[OpenedRun]:
-    """Open a run; repeating it returns the first.
+    """Open a run; repeating the request returns the first run.
 
-    RunConflict if the id is that of a different run, or of one that has ended.
+    Raises RunConflict if the id belongs to a different run, or to a run that has ended.
     """
     screen = serving.screen(caller)
     api.require_plain(screen, runId=body.run_id, agentId=body.agent_id, workflowId=body.workflow_id)
@@ -157,7 +157,7 @@ async def open_run(serving: Serving, caller: Caller, body: RunBody) -> Written[O
     done = await serving.engine.write(caller, work, body)
     run = done.value
     annotate({"openwop.run_id": Cut(run.id, api.LONGEST_IN_SPAN)})
-    # The run as it was opened, whatever has become of it.
+    # The run as it was opened, even if it has changed since.
     opened = OpenedRun(run_id=run.id, status="running", started_at=run.started_at)
     return Written(value=opened, is_new=done.is_new)
 
@@ -167,26 +167,26 @@ async def register(
 ) -> RegisteredSecret:
     """Redact a value in all that the tenant writes until the run ends.
 
-    A value so short that words contain it is not registered. What is stored after this
-    has answered is without the value. RunEnded, BadFields, OverQuota, TooMany.
+    A value so short that words may contain it is not registered. Texts stored after the answer
+    do not have the value. Raises RunEnded, BadFields, OverQuota or TooMany.
     """
     secret, value = body.secret_id, body.value
     key = RunKey(tenant=caller.tenant, run=run_id)
-    # So that it is not idle when the value is registered.
-    await serving.engine.write(caller, lambda tx: tx[RunTable].hear(require_open(tx, run_id)))
+    # Otherwise the run may be idle, and its values dropped as soon as they are registered.
+    await serving.engine.write(caller, lambda tx: tx[RunTable].touch(require_open(tx, run_id)))
     registry = serving.redaction.registry
-    if registry.occurs_in(caller.tenant, secret):  # it is answered, and stored
+    if registry.occurs_in(caller.tenant, secret):  # the id is returned and stored
         raise BadFields([("secretId", "holds a registered value")])
     if len(value.strip()) < SHORTEST_VALUE:
         return RegisteredSecret(secret_id=secret, registered=False)
-    # Answers contain both, and one replaces the value.
+    # Answers contain both names, and the id replaces the value in texts.
     names = {"secretId": secret, "runId": run_id}
     if faults := [(name, "holds the value") for name, it in names.items() if value in it]:
         raise BadFields(faults)
     try:
         try:
             registry.register(key, secret, value)
-        except (OverQuota, TooMany):  # runs that another process has ended may hold the room
+        except (OverQuota, TooMany):  # values of runs that another process ended may use the quota
             await drop_idle(serving, caller, timedelta())
             registry.register(key, secret, value)
     except Invalid as refusal:
@@ -200,14 +200,14 @@ async def register(
 
 
 async def end(serving: Serving, caller: Caller, run_id: str, body: RunEndBody) -> Run:
-    """End a run and forget its values; RunEnded if it ended with another status."""
+    """End a run and forget its values; raises RunEnded if it ended with another status."""
     ended = await serving.engine.write(caller, once(end_run), run_id, RunStatus(body.status))
     serving.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
     return ended
 
 
 async def log(serving: Serving, caller: Caller, run_id: str, after: int | None, limit: int) -> Page:
-    """Events of a run after a sequence, or from the first one on."""
+    """List the events of a run after a sequence number, or from its first event."""
     since = -1 if after is None else after
     run, rows = await serving.engine.read(caller, read_log, run_id, since, limit + 1)
     has_ended, events = not run.is_open and len(rows) <= limit, rows[:limit]
@@ -217,7 +217,7 @@ async def log(serving: Serving, caller: Caller, run_id: str, after: int | None, 
 async def events(
     serving: Serving, caller: Caller, after: int | None, limit: int, **of: str | None
 ) -> Page:
-    """Events of all runs in the order of their commits, and where to continue."""
+    """List the events of all runs in commit order, with the cursor of the next page."""
     events, last = await serving.engine.read(caller, read_events, Offset(after or 0), limit, **of)
 
     def more(sent: int) -> Mapping[str, object]:
@@ -227,11 +227,11 @@ async def events(
 
 
 async def fork(serving: Serving, caller: Caller, run_id: str, body: RunForkBody) -> ForkedRun:
-    """Replay a run that has ended, or open one that begins at an event of another.
+    """Replay a run, or open a run that begins at an event of another run.
 
-    InvalidSequence; SnapshotLost if what the run saw is not known any more.
+    Raises InvalidSequence, or SnapshotLost if the memory that the run saw is gone.
     """
-    kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, BEYOND)
+    kind, from_sequence = RunKind(body.mode), min(body.from_seq or 0, ABOVE_SEQUENCES)
     run = await serving.engine.write(caller, once(fork_run), run_id, kind, from_sequence)
     return ForkedRun(
         run_id=run.id, source_run_id=run_id, from_seq=run.from_sequence,
@@ -240,10 +240,10 @@ async def fork(serving: Serving, caller: Caller, run_id: str, body: RunForkBody)
 
 
 async def drop_idle(serving: Serving, caller: Caller, idle: timedelta) -> None:
-    """Forget the values of runs that have ended, or were idle for so long."""
+    """Forget the values of runs that have ended or been idle for `idle` (0: ended only)."""
     registry = serving.redaction.registry
     if keys := registry.runs(caller.tenant):
-        for key in await serving.engine.read(caller, over, keys, idle):
+        for key in await serving.engine.read(caller, ended_or_idle, keys, idle):
             registry.forget(key)
 
 
@@ -256,20 +256,20 @@ def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
         return Written(value=tx[RunTable].open(RunKind.HOST, refs, **columns), is_new=True)
     same = (known.agent, known.workflow, known.refs) == (body.agent_id, body.workflow_id, refs)
     if not (known.is_open and same and known.kind is RunKind.HOST):
-        raise RunConflict("Another run has this id, or this one has ended.")
+        raise RunConflict("The id belongs to a different run, or to a run that has ended.")
     return Written(value=known)
 
 
 def note_secrets(tx: Transaction, run: str, counted: Callable[[], Mapping[str, int]]) -> None:
     known = require_open(tx, run)
     require_margin(tx)
-    counts = Counter(known.secrets) | Counter(counted())  # the larger of each
+    counts = Counter(known.secrets) | Counter(counted())  # keeps the larger count of each id
     tx[Sql].update("runs", "id", {"id": known.number, "secrets": json.dumps(counts)})
 
 
 def end_run(tx: Transaction, run: str, status: RunStatus) -> Run:
     known = tx[RunTable].known(run)
-    if known.is_open:  # also beyond the quota: its values are secrets until then
+    if known.is_open:  # even over quota: its values stay redacted until it ends
         return tx[RunTable].end(known, status)
     if known.status is not status:
         raise RunEnded("The run has ended.")
@@ -294,10 +294,10 @@ def read_events(
     return events, events[-1].offset if len(events) == limit else max(after, tx[RunTable].newest())
 
 
-def over(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
+def ended_or_idle(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
     ended = []
     for key in keys:
-        with suppress(DamagedRow):  # its state is unknown: its values stay secrets
+        with suppress(DamagedRow):  # the run's state is unknown, so its values stay redacted
             run = tx[RunTable].get(key.run)
             if run is None or not run.is_open or (idle and run.heard_at <= tx.now - idle):
                 ended.append(key)

@@ -1,4 +1,4 @@
-"""Passes over a ref: what one reads and notes, its undo, and the index of what is archived."""
+"""Passes over a ref: their inputs, links and undo, and the index of archives."""
 
 import json
 import time
@@ -22,13 +22,13 @@ from ..recall.text import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import api
-from .adapter import removed
+from .adapter import remove_entry
 from .api import BASE, Param, Query, Serving, op, ref_entry_id
 from .entries import ListedRef, sized
 from .runs import Run, RunEventType, RunId, RunStatus, RunTable
 
-TRIES = 3  # of a pass whose sources change meanwhile
-MOST_INDEXED = 200  # archives of an index
+TRIES = 3  # attempts of a pass whose sources change meanwhile
+MOST_INDEXED = 200  # most archives that an index lists
 
 
 class Trigger(StrEnum):
@@ -39,28 +39,28 @@ class Trigger(StrEnum):
 
 
 class Link(NamedTuple):
-    """The entry that stays, and one that it supersedes; by age it may be the older of the two."""
+    """A superseding entry, and the entry that it supersedes; the first may be older by age."""
 
     newer: MemoryId
     older: MemoryId
 
 
 class PassEvent(CamelRecord):
-    """The event that tells of a pass."""
+    """The event of a pass."""
 
     type: Literal["memory.compacted", "agent.memory.consolidated"]
     payload: dict[str, Any]
 
 
 class PassObject(CamelRecord):
-    """A pass that was made: its run, and the event that tells of it."""
+    """A finished pass: its run and its event."""
 
     run_id: str
     event: PassEvent
 
 
 class UndonePass(CamelRecord):
-    """What an undo has brought back, and taken away."""
+    """The number of entries that an undo restored and removed."""
 
     run_id: str
     restored: int
@@ -68,7 +68,7 @@ class UndonePass(CamelRecord):
 
 
 class IndexedArchive(CamelRecord):
-    """An archive: of how many entries it was made, and when these were put."""
+    """An archive: the number of its sources, and when they were put."""
 
     memory_ref: Annotated[str, Column("g.ref")]
     memory_id: Annotated[str, Column("m.uid", read=ref_entry_id, second="e.name")]
@@ -93,7 +93,7 @@ class MemoryIndex(CamelRecord):
 
 
 class PassNotUndoable(Conflict):
-    code = "pass_not_undoable"  # undone already, or something that it wrote or replaced is gone
+    code = "pass_not_undoable"  # already undone, or an entry that it wrote or replaced is gone
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
@@ -108,9 +108,9 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
-    """Take back what a pass has done, wholly: PassNotUndoable if that cannot be."""
+    """Undo a pass completely; raises PassNotUndoable if that is not possible."""
     run = RunId(run_id)
-    async with serving.locks.of(caller, "undo", run):  # what is audited is what is done
+    async with serving.locks.of(caller, "undo", run):  # so that the audit record matches the undo
         if await serving.engine.read(caller, lambda tx: is_due(tx) and undoable(tx, run)):
             await audited(serving.audit, caller, "pass.undone", run=run)
         return await serving.engine.write(caller, once(undo_pass), run)
@@ -123,14 +123,14 @@ async def index(serving: Serving, caller: Caller, memory_ref: MemoryRef) -> Memo
     return document
 
 
-# Which entries of a ref a pass reads: conditions on `ref_entries e`.
+# Conditions on `ref_entries e`: which entries of a ref a pass reads.
 Inputs = NewType("Inputs", str)
 
-VISIBLE = Inputs(f"{api.present(None)} AND NOT {api.superseded(None)}")  # all that a list shows
+VISIBLE = Inputs(f"{api.present(None)} AND NOT {api.superseded(None)}")  # what a list shows
 NO_ARCHIVES = Inputs(
     f"{VISIBLE} AND NOT EXISTS (SELECT 1 FROM archives a WHERE a.memory_id = e.memory_id)"
 )
-REPLACEABLE = Inputs(  # those that another entry may stand for
+REPLACEABLE = Inputs(  # entries that another entry may supersede
     f"""{NO_ARCHIVES}
         AND NOT EXISTS (SELECT 1 FROM ref_tags t
                          WHERE t.memory_id = e.memory_id AND t.tag = 'pinned')
@@ -140,7 +140,7 @@ REPLACEABLE = Inputs(  # those that another entry may stand for
 
 
 def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef]:
-    """The entries that a pass reads, oldest first."""
+    """Yield the entries that a pass reads, oldest first."""
     sql = tx[Sql]
     rows = sql.stream(
         f"""SELECT e.memory_id, e.size, e.length
@@ -155,7 +155,7 @@ def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef
 
 
 def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> bool:
-    """Whether a condition on `e` holds of each of these entries."""
+    """Return whether a condition on `e` is true of all these entries."""
     sql = tx[Sql]
     number = sql.number(
         f"""SELECT count(*)
@@ -168,7 +168,7 @@ def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> 
 
 
 def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> None:
-    """Let entries take the place of others; with `counts` each is then seen as often as both."""
+    """Supersede entries; with `counts`, add their duplicate counts to the superseding ones."""
     sql = tx[Sql]
     most, least = sql.dialect.greatest, sql.dialect.least
     times = f"(SELECT {most}(duplicates, 0) FROM memories WHERE id = :older)" if counts else "0"
@@ -192,7 +192,7 @@ def link(tx: Transaction, run: Run, links: Sequence[Link], *, counts: bool) -> N
 
 
 def derive(tx: Transaction, links: Sequence[Link]) -> None:
-    """Note which entries were made of which."""
+    """Store which entries were derived from which."""
     tx[Sql].run_all(
         """INSERT INTO derivations (memory_id, source_id)
            VALUES (:newer, :older)
@@ -204,7 +204,7 @@ def derive(tx: Transaction, links: Sequence[Link]) -> None:
 def put_pass(
     tx: Transaction, run: Run, ref: MemoryRef, written: Collection[MemoryId], replaced: int
 ) -> None:
-    """Store what a pass has done, all of it so far: an undo has to know."""
+    """Store all that a pass has done so far, which an undo needs."""
     tx[Sql].run(
         """INSERT INTO passes (run, space_id, written, replaced)
            SELECT :run, space_id, :written, :replaced FROM refs WHERE ref = :ref
@@ -213,30 +213,28 @@ def put_pass(
     )  # fmt: skip
 
 
-def finished(
-    tx: Transaction, run: Run, type_: RunEventType, payload: dict[str, object]
-) -> PassEvent:
-    """End the run of a pass with the event that tells of it."""
-    tx[RunTable].tell(run, type_, payload)
+def finish(tx: Transaction, run: Run, type_: RunEventType, payload: dict[str, object]) -> PassEvent:
+    """End the run of a pass with its event."""
+    tx[RunTable].append_event(run, type_, payload)
     tx[RunTable].end(run, RunStatus.COMPLETED)
     return PassEvent.whole(type=type_.value, payload=payload)
 
 
 Pausing = Callable[[], object]
-"""Called between two pieces of work."""
+"""A function that is called between two pieces of work."""
 
-WORKED = 0.001  # seconds, after which it rests
+WORK_TIME = 0.001  # seconds of work before a pause
 
 
 class Throttle:
-    """Pauses as long as it worked, so that other requests wait only a moment."""
+    """Sleeps as long as it worked, to yield the CPU to other requests."""
 
     def __init__(self) -> None:
         self._since = time.perf_counter()
 
     def __call__(self) -> None:
         worked = time.perf_counter() - self._since
-        if worked >= WORKED:
+        if worked >= WORK_TIME:
             time.sleep(worked)
             self._since = time.perf_counter()
 
@@ -245,7 +243,7 @@ class Throttle:
 async def locked(
     serving: Serving, caller: Caller, ref: MemoryRef, kind: str
 ) -> AsyncIterator[None]:
-    """Inside, no other pass of the ref runs in this process; a refusal is counted."""
+    """Hold the lock of a ref against other passes in this process; count a refusal."""
     api.require_ref(ref, caller.tenant, serving.screen(caller))
     try:
         async with serving.locks.of(caller, "pass", ref):
@@ -255,8 +253,8 @@ async def locked(
         raise
 
 
-def measure(done: PassObject) -> None:
-    """Give the span what the event tells of the size of a pass."""
+def annotate_pass(done: PassObject) -> None:
+    """Annotate the span with the sizes in the event of a pass."""
     payload = done.event.payload
     distillation = payload.get("distillation")
     tokens = distillation.get("tokensUsed") if isinstance(distillation, dict) else None
@@ -270,7 +268,7 @@ def measure(done: PassObject) -> None:
 
 
 def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
-    """The index of the live archives of a ref, of which it shows the newest."""
+    """Return the index of the live archives of a ref; it lists only the newest."""
     sql, values = tx[Sql], {"ref": ref, "now": micros(tx.now)}
     live = f"""FROM refs f
               {sql.dialect.leads} archives a ON a.space_id = f.space_id
@@ -294,24 +292,24 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     )  # fmt: skip
 
 
-# The undo of a pass: all of it, or nothing.
+# The undo of a pass is complete, or refused.
 
 
 def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
-    """Bring back what a pass has replaced, and take away what it has written."""
+    """Restore the entries that a pass replaced, and remove those that it wrote."""
     run, ref, written = undoable(tx, id_)
-    for statement in _undoing(tx[Sql].dialect):
+    for statement in _undo_statements(tx[Sql].dialect):
         tx[Sql].run(statement, **{"pass": run.number, "now": micros(tx.now)})
     for memory in written:
-        removed(tx, memory)
+        remove_entry(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, ({"runId": id_}, (ref,)))
-    return UndonePass(run_id=id_, restored=_replaced(tx, run, VISIBLE), removed=len(written))
+    return UndonePass(run_id=id_, restored=_count_replaced(tx, run, VISIBLE), removed=len(written))
 
 
 def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[MemoryId]]:
-    """A pass, its ref, and what it has written.
+    """Return the run of a pass, its ref, and the memories that it wrote.
 
-    PassNotUndoable if it is undone, or what it wrote or replaced is gone.
+    Raises PassNotUndoable if it was undone, or an entry that it wrote or replaced is gone.
     """
     run = tx[RunTable].known(id_)
     row = None if run.is_open else tx[Sql].first(
@@ -324,7 +322,7 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
     )  # fmt: skip
     if row is not None:
         ref, written, number = row
-        replaced = _replaced(tx, run, f"x.ended_after IS NULL AND {api.present(None)}")
+        replaced = _count_replaced(tx, run, f"x.ended_after IS NULL AND {api.present(None)}")
         if replaced == number and are_all(tx, written, api.present(None)):
             return run, ref, written
     raise PassNotUndoable("The pass was undone, or something that it wrote or replaced is gone.")
@@ -335,8 +333,8 @@ def _pass(_: int, ref: str, written: str, replaced: int) -> tuple[MemoryRef, lis
     return MemoryRef(ref), [MemoryId(int(it)) for it in texts_of(written)], count(replaced)
 
 
-def _replaced(tx: Transaction, run: Run, condition: str) -> int:
-    """Of how many entries `e` that a pass has replaced, by links `x`, a condition holds."""
+def _count_replaced(tx: Transaction, run: Run, condition: str) -> int:
+    """Count the entries `e` that a pass has replaced by links `x` and that meet a condition."""
     return tx[Sql].number(
         f"""SELECT count(DISTINCT e.memory_id)
               FROM ref_supersessions x
@@ -346,15 +344,15 @@ def _replaced(tx: Transaction, run: Run, condition: str) -> int:
     )
 
 
-# A number that is damaged does not get beyond what can be added up.
-_DEEPEST = 100  # passes over passes; a damaged link could go round forever
+# Bounds of damaged numbers, so that their sums do not overflow.
+_DEEPEST = 100  # passes over passes; damaged links could form a cycle
 _MOST_COUNT, _MOST_COUNTED = 1 << 31, 1 << 53
 
 
-def _undoing(dialect: Dialect) -> Sequence[str]:
-    """The statements that end the links of a pass, and take off what these have counted.
+def _undo_statements(dialect: Dialect) -> Sequence[str]:
+    """Return the statements that end the links of a pass, and subtract their duplicate counts.
 
-    Off what has counted that since, too.
+    The counts are also subtracted from entries that later passes added them to.
     """
     most, least = dialect.greatest, dialect.least
 

@@ -1,6 +1,6 @@
-"""Proposals: artifacts that hosts hand in, inert until one of them is applied (RFC 0096).
+"""Proposals: artifacts that hosts propose, each inert until it is applied (RFC 0096).
 
-Nothing removes a proposal, and no other route, list or search shows one that is not applied. An
+No request removes a proposal, and only the routes of proposals show one that is not applied. An
 artifact is a JSON object as compact text, which is installed byte for byte as it is stored.
 """
 
@@ -33,18 +33,18 @@ from .api import BASE, Page, Param, Serving, choice, limit, listed, op, reading
 from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"
-ACTIVATION = "packs:publish"  # the scope that a proposal is applied with; here the role admin
+ACTIVATION = "packs:publish"  # the scope needed to apply a proposal; here the role admin
 
 LONGEST_TITLE, LONGEST_RATIONALE = 256, 10_000  # code points
-MAX_SOURCES = 100  # runs
+MAX_SOURCES = 100  # most source runs of a proposal
 EXAMPLE = {"name": "triage", "version": "1.0.0"}
-MAX_ARTIFACT = 262_144  # bytes of its text in UTF-8
-REF_DIGITS = 16  # of the SHA-256 of its text, in its ref
+MAX_ARTIFACT = 262_144  # bytes of an artifact's text as UTF-8
+REF_DIGITS = 16  # hex digits of an artifact's SHA-256 in its ref
 NOT_ALLOWED = "The proposal's state does not allow this."
 
 
 class ArtifactKind(StrEnum):
-    """What is proposed."""
+    """What kind of artifact is proposed."""
 
     AGENT_PACK = "agent-pack"
     WORKFLOW_CHAIN_PACK = "workflow-chain-pack"
@@ -52,8 +52,8 @@ class ArtifactKind(StrEnum):
     AUTOMATION = "automation"
 
 
-# The members that an artifact needs before it is applied, each a text that is not empty.
-NEEDED: Mapping[ArtifactKind, tuple[str, ...]] = {
+# The members that an artifact must have to be applied; each must be a non-empty string.
+REQUIRED_MEMBERS: Mapping[ArtifactKind, tuple[str, ...]] = {
     ArtifactKind.AGENT_PACK: ("name", "version"),
     ArtifactKind.WORKFLOW_CHAIN_PACK: ("name", "version"),
     ArtifactKind.PROMPT_TEMPLATE: ("templateId", "version", "text"),
@@ -65,12 +65,12 @@ class ArtifactInvalid(Refusal):
     code = "artifact_invalid"
 
     def __init__(self, missing: list[str]) -> None:
-        super().__init__("The artifact lacks what its kind needs to be applied.")
-        self.missing = missing  # members
+        super().__init__("The artifact lacks members that its kind needs to be applied.")
+        self.missing = missing  # names of members
 
 
 class ArtifactText(Record, extra="allow"):
-    """An artifact, byte for byte as it was stored: an object of any members."""
+    """An artifact, byte for byte as it was stored: an object with any members."""
 
     text: str = Field(exclude=True)
 
@@ -79,18 +79,18 @@ class ArtifactText(Record, extra="allow"):
 
 
 def _compact(value: object) -> str:
-    """The object as it is stored: compact JSON, its members in their order."""
+    """Return the object as it is stored: compact JSON with its members in order."""
     if not isinstance(value, dict):
         raise PydanticKnownError("dict_type")
     try:
         text = written(value)
-        size = len(text.encode())  # a lone surrogate is a ValueError
+        size = len(text.encode())  # ValueError for a lone surrogate
         if "\\u0000" in text and any(clean(it) != it for it in texts(value)):
             raise ValueError
     except (ValueError, RecursionError):
         raise fault("must be JSON without NUL, lone surrogates or infinite numbers") from None
     if size > MAX_ARTIFACT:
-        raise fault(f"has at most {MAX_ARTIFACT:,} bytes of UTF-8")
+        raise fault(f"must have at most {MAX_ARTIFACT:,} bytes of UTF-8")
     return text
 
 
@@ -99,11 +99,11 @@ ArtifactObject = Annotated[
     BeforeValidator(_compact),
     WithJsonSchema({"type": "object", "additionalProperties": True, "examples": [EXAMPLE]}),
 ]
-"""An object in a body, as the text that is stored."""
+"""A JSON object in a body, as the text that is stored."""
 
 
 class ProposalState(StrEnum):
-    """Where a proposal is. The last two are ends; an applied one can only be archived."""
+    """The state of a proposal. The last two are final; an applied proposal can only be archived."""
 
     DRAFT = "draft"
     REVISED = "revised"
@@ -121,44 +121,44 @@ class ProposalStateConflict(Conflict):
 
 
 class ProvenanceOfProposal(CamelRecord):
-    """Where a proposal comes from."""
+    """The source runs of a proposal, and the model that made it."""
 
     source_run_ids: Annotated[tuple[str, ...], Column("p.source_runs")]
     synthesizer_model: Annotated[str | None, Column("p.synthesizer")] = None
 
 
 class ProposalOwner(Record):
-    """Whose a proposal is; the principal is the key that made it."""
+    """The owner of a proposal; the principal is the key that created it."""
 
     tenant: Annotated[str, UNSTORED]
     principal: Annotated[str | None, Column("p.principal")] = None
 
 
 class AppliedProposal(CamelRecord):
-    """What is installed of a proposal that is applied."""
+    """The ref of the artifact that an applied proposal installed."""
 
     installed_artifact_ref: str
 
 
 class InstalledArtifact(AppliedProposal):
-    """An artifact that is installed, and the proposal that it was."""
+    """An installed artifact, and the proposal that it came from."""
 
     kind: ArtifactKind
     proposal_id: str
 
 
 class Proposal(CamelRecord):
-    """A proposal, as it is stored and answered."""
+    """A proposal, as it is stored and sent."""
 
     id: Annotated[str, Column("p.name")]  # `prop_` and the digits of a stable id
     kind: ArtifactKind
     state: ProposalState
     title: str | None = None
     rationale: str | None = None
-    # The stored text of a JSON object, for which `json_bytes` leaves room.
+    # The stored text of a JSON object, which `json_bytes` inserts as it is.
     artifact: Annotated[str, PlainSerializer(lambda _: {}, return_type=dict[str, Any])]
     provenance: ProvenanceOfProposal
-    # An earlier proposal, or what is installed of it; empty for none, which is answered as null.
+    # An earlier equal proposal, or its installed artifact; empty for none, which is sent as null.
     duplicate_of: Annotated[
         str, UNSTORED, PlainSerializer(lambda it: it or None, return_type=str | None)
     ]
@@ -172,12 +172,12 @@ class Proposal(CamelRecord):
 
     @property
     def installed(self) -> str:
-        """The ref of the artifact once it is applied."""
+        """The ref of the artifact once the proposal is applied."""
         return installed_ref(self.kind, self.id, self.checksum)
 
     def json_bytes(self) -> bytes:
-        """As it is sent: the artifact as it is stored."""
-        sent, name = super().json_bytes(), b'"artifact":'  # in a text its quotes are escaped
+        """Return the response, with the artifact byte for byte as it is stored."""
+        sent, name = super().json_bytes(), b'"artifact":'  # unique: strings escape quotes
         return sent.replace(name + b"{}", name + self.artifact.encode(), 1)
 
 
@@ -193,7 +193,7 @@ Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
 
 
 class ProposalSources(BaseModel):
-    """Where a proposal comes from: runs, and what made it of them."""
+    """The source runs of a proposal, and the model that made it."""
 
     model_config = api.CAMEL
     source_run_ids: Annotated[list[api.RunName], Field(max_length=MAX_SOURCES)]
@@ -201,7 +201,7 @@ class ProposalSources(BaseModel):
 
 
 class ProposalBody(BaseModel):
-    """A proposal to be made."""
+    """A new proposal."""
 
     model_config = api.CAMEL
     kind: Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
@@ -212,7 +212,7 @@ class ProposalBody(BaseModel):
 
 
 class ProposalChangeBody(BaseModel):
-    """What a revision replaces; the rest stays."""
+    """The fields that a revision replaces; the others stay."""
 
     model_config = api.CAMEL
     title: Title | None = None
@@ -221,7 +221,7 @@ class ProposalChangeBody(BaseModel):
 
 
 class ProposalMoveBody(BaseModel):
-    """The move needs nothing else."""
+    """An empty body; the route says which state the proposal gets."""
 
 
 Body = TypeVar("Body", ProposalBody, ProposalChangeBody)
@@ -254,29 +254,29 @@ def operations(serving: Serving) -> Sequence[Operation]:
         it("DELETE", one, "archive_proposal",
            "Archive a proposal; an applied one is uninstalled.",
            partial(move, to=ProposalState.ARCHIVED), answer=Proposal, refusals=(409,)),
-        it("GET", ARTIFACTS, "list_artifacts", "What is installed.", list_artifacts,
+        it("GET", ARTIFACTS, "list_artifacts", "Installed artifacts.", list_artifacts,
            answer=listed(InstalledArtifact, "artifacts",
                          "Installed artifacts; `next` is the ref to continue after."),
            query=(kind, Param(name="after", help="A ref; returns those after it."), limit())),
         it("GET", f"{ARTIFACTS}/{{artifactRef}}", "get_artifact",
-           "What is installed under a ref, byte for byte.", reading(get_artifact),
+           "The artifact installed under a ref, byte for byte.", reading(get_artifact),
            answer=ArtifactText),
     )  # fmt: skip
 
 
-class Unrecorded(Exception):
-    """The proposal is not as it was when the move was audited; it is to be read again."""
+class Unaudited(Exception):
+    """The proposal changed after its move was audited, so it must be read again."""
 
 
 async def create(serving: Serving, caller: Caller, body: ProposalBody) -> Written[Proposal]:
-    """Make a proposal; BadFields for names that hold a secret, OverQuota."""
+    """Create a proposal; raises BadFields for names that hold a secret, or OverQuota."""
     return await _write_screened(serving, caller, body, once(create_proposal))
 
 
 async def list_proposals(
     serving: Serving, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
 ) -> Page:
-    """Proposals in a state, of a kind, the oldest first; BadFields for an unknown `after`."""
+    """List proposals, oldest first; raises BadFields for an unknown `after`."""
     rows, has_more = await serving.engine.read(caller, _listed, after, limit, **where)
     return Page("proposals", rows, lambda it: it.id, has_more)
 
@@ -284,13 +284,13 @@ async def list_proposals(
 async def revise(
     serving: Serving, caller: Caller, proposal_id: str, body: ProposalChangeBody
 ) -> Written[Proposal]:
-    """Replace texts of a proposal that is open; nothing is installed. OverQuota."""
+    """Replace texts of an open proposal without installing it; raises OverQuota."""
     async with serving.locks.of(caller, "proposal", proposal_id):
         return await _write_screened(serving, caller, body, once(revise_proposal), proposal_id)
 
 
 async def apply(serving: Serving, caller: Caller, **request: Any) -> AppliedProposal:
-    """Install the stored artifact; ArtifactInvalid for one that lacks something."""
+    """Install the stored artifact; raises ArtifactInvalid if it lacks required members."""
     moved = await move(serving, caller, to=ProposalState.APPLIED, **request)
     return AppliedProposal(installed_artifact_ref=moved.installed)
 
@@ -299,18 +299,18 @@ async def move(
     serving: Serving, caller: Caller, *, proposal_id: str, to: ProposalState,
     body: ProposalMoveBody | None = None,
 ) -> Proposal:  # fmt: skip
-    """Apply, reject or archive a proposal that is open; one that is applied can be archived.
+    """Apply, reject or archive an open proposal, or archive an applied one.
 
-    What is installed, or withdrawn, is audited before. ProposalStateConflict.
+    Installing and withdrawing are audited first. Raises ProposalStateConflict.
     """
-    async with serving.locks.of(caller, "proposal", proposal_id):  # what is audited is what is done
+    async with serving.locks.of(caller, "proposal", proposal_id):  # audit and move must match
         while True:
-            plan = await serving.engine.read(caller, planned, proposal_id, to)
+            plan = await serving.engine.read(caller, proposal_to_move, proposal_id, to)
             if plan and ProposalState.APPLIED in (to, plan.state):
                 about = {"proposal": plan.id, "kind": plan.kind.value, "artifact": plan.installed}
                 end = "applied" if to is ProposalState.APPLIED else "withdrawn"
                 await audited(serving.audit, caller, f"proposal.{end}", **about)
-            with suppress(Unrecorded):  # another process has changed it
+            with suppress(Unaudited):  # another process has changed it
                 work = once(move_proposal)
                 return await serving.engine.write(caller, work, proposal_id, to, plan)
 
@@ -319,7 +319,7 @@ async def _write_screened(
     serving: Serving, caller: Caller, body: Body, work: Callable[..., Proposal], *ids: str
 ) -> Written[Proposal]:
     async def screened(screen: api.Screen) -> Sequence[object]:
-        return *ids, await asyncio.to_thread(_without, screen, body)
+        return *ids, await asyncio.to_thread(_redacted_body, screen, body)
 
     return await serving.written(caller, work, screened)
 
@@ -355,8 +355,8 @@ def revise_proposal(tx: Transaction, id_: str, body: ProposalChangeBody) -> Prop
     return known_proposal(tx, id_)
 
 
-def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
-    """The proposal that is to be moved, or the refusal; None if there is nothing to do."""
+def proposal_to_move(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
+    """Return the proposal to move, or None if nothing is to be done; raises if not allowed."""
     known = known_proposal(tx, id_)
     if not is_due(tx) or known.state is to:
         return None
@@ -366,19 +366,19 @@ def planned(tx: Transaction, id_: str, to: ProposalState) -> Proposal | None:
     if to is ProposalState.APPLIED:
         members = object_of(known.artifact)
         named = {name for name, it in members.items() if isinstance(it, str) and it}
-        if missing := [it for it in NEEDED[known.kind] if it not in named]:
+        if missing := [it for it in REQUIRED_MEMBERS[known.kind] if it not in named]:
             raise ArtifactInvalid(missing)
         require_margin(tx)
     return known
 
 
 def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal | None) -> Proposal:
-    """Move a proposal that is as it was seen; one that is there already is left as it is."""
-    current = planned(tx, id_, to)
+    """Move a proposal; raises Unaudited if it has changed since `plan` was read."""
+    current = proposal_to_move(tx, id_, to)
     if current is None:
         return known_proposal(tx, id_)
     if plan is None or (plan.state, plan.checksum) != (current.state, current.checksum):
-        raise Unrecorded
+        raise Unaudited
     changed = {"id": current.number, "state": to.value, "updated_at": micros(tx.now)}
     tx[Sql].update("proposals", "id", changed)
     moved = known_proposal(tx, id_)
@@ -419,7 +419,7 @@ list_artifacts = api.first_page("artifacts", _artifacts, lambda it: it.installed
 
 
 def get_artifact(tx: Transaction, artifact_ref: str) -> ArtifactText:
-    """What is applied under this name."""
+    """Return the installed artifact of a ref; raises NotFound."""
     known = known_proposal(tx, proposal_in(artifact_ref), "artifact")
     if known.activation is None or known.installed != artifact_ref:
         raise NotFound("artifact not found")
@@ -427,7 +427,7 @@ def get_artifact(tx: Transaction, artifact_ref: str) -> ArtifactText:
 
 
 def redact_proposal(tx: Transaction, id_: str, screen: api.Screen) -> None:
-    """Redact a proposal; what is applied of it is named by its new bytes from then on."""
+    """Redact a proposal; the ref of an installed artifact changes with its bytes."""
     known = known_proposal(tx, id_)
     without = redacted(screen, known)
     _rewrite(tx, without, **artifact_columns(without.artifact))
@@ -439,7 +439,7 @@ def _record(tx: Transaction, type_: RunEventType, of: Proposal, **more: object) 
 
 
 def redacted(screen: api.Screen, of: Texts) -> Texts:
-    """A body, or a stored proposal, without secrets, however long its artifact becomes."""
+    """Return a body or stored proposal without secrets; its artifact may grow beyond the limit."""
     changes: dict[str, object] = {"artifact": of.artifact and _clean_artifact(screen, of.artifact)}
     for name, most in (("title", LONGEST_TITLE), ("rationale", LONGEST_RATIONALE)):
         text = getattr(of, name)
@@ -448,20 +448,20 @@ def redacted(screen: api.Screen, of: Texts) -> Texts:
     return of.model_copy(update=changes)
 
 
-def _without(screen: api.Screen, body: Body) -> Body:
-    """The body without secrets; BadFields for names that hold one, and for what grew too long."""
+def _redacted_body(screen: api.Screen, body: Body) -> Body:
+    """Return the body without secrets; raises BadFields for secret names and grown artifacts."""
     if isinstance(body, ProposalBody):
         runs, model = body.provenance.source_run_ids, body.provenance.synthesizer_model
         names = {f"provenance.sourceRunIds[{at}]": run for at, run in enumerate(runs)}
         api.require_plain(screen, **names, **{"provenance.synthesizerModel": model})
     without = redacted(screen, body)
     if len((without.artifact or "").encode()) > MAX_ARTIFACT:
-        raise BadFields([("artifact", f"has at most {MAX_ARTIFACT:,} bytes without its secrets")])
+        raise BadFields([("artifact", f"must have at most {MAX_ARTIFACT:,} bytes when redacted")])
     return without
 
 
 def _clean_artifact(screen: api.Screen, text: str) -> str:
-    """The stored object without secrets, in texts and in names; it may be longer than it was."""
+    """Return the object without secrets in texts and names; it may be longer than before."""
     value = object_of(text)
     if is_plain(text, value, lambda its: not any(map(screen.changes, its))):
         return text
@@ -469,17 +469,17 @@ def _clean_artifact(screen: api.Screen, text: str) -> str:
 
 
 def installed_ref(kind: ArtifactKind, proposal: str, checksum: bytes) -> str:
-    """The name of an artifact of these bytes once it is applied."""
+    """Return the ref of an applied artifact with this checksum."""
     return f"installed:{kind.value}:{proposal}:{checksum.hex()[:REF_DIGITS]}"
 
 
 def proposal_in(ref: str) -> str:
-    """The id of the proposal that a ref names; of what is no ref, one that no proposal has."""
+    """Return the id of the proposal that a ref names; an invalid ref gives an unknown id."""
     return ref.removeprefix("installed:").partition(":")[2].partition(":")[0]
 
 
 def artifact_columns(text: str) -> Mapping[str, object]:
-    """An artifact in its row: equal texts have equal checksums, equal objects equal digests."""
+    """Return an artifact's columns: `checksum` of its text, `digest` of its canonical JSON."""
     canonical = json.dumps(
         json.loads(text), ensure_ascii=False, separators=(",", ":"), sort_keys=True
     )
@@ -487,7 +487,7 @@ def artifact_columns(text: str) -> Mapping[str, object]:
     return {"artifact": text, "checksum": checksum, "digest": digest}
 
 
-# The rows. Of equal artifacts the first that is open or applied is what later ones repeat.
+# The rows. A proposal duplicates the first open or applied proposal with an equal artifact.
 
 _SELECT = f"SELECT {_PROPOSAL}, d.id, d.name, d.kind, d.state, d.checksum"
 _FIRST_EQUAL = """LEFT JOIN proposals d
@@ -498,16 +498,16 @@ _FIRST_EQUAL = """LEFT JOIN proposals d
                                   ORDER BY o.place LIMIT 1)"""
 
 
-def known_proposal(tx: Transaction, proposal_id: str, what: str = "proposal") -> Proposal:
-    """The proposal; NotFound says that `what` is not there."""
+def known_proposal(tx: Transaction, proposal_id: str, noun: str = "proposal") -> Proposal:
+    """Return the proposal; raises NotFound, whose message names `noun`."""
     statement = f"{_SELECT} FROM proposals p {_FIRST_EQUAL} WHERE p.name = :name"
     return required(
-        tx[Sql].first(partial(_read, tx), statement, name=proposal_id), f"{what} not found"
+        tx[Sql].first(partial(_proposal_of, tx), statement, name=proposal_id), f"{noun} not found"
     )
 
 
 def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
-    """The proposals with these numbers, in their order."""
+    """Return the proposals with these numbers, in their order."""
     sql = tx[Sql]
     rows = sql.run(
         f"""{_SELECT}
@@ -517,13 +517,13 @@ def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
           ORDER BY listed.key""",
         ids=json.dumps(list(numbers)),
     )
-    return list(sql.intact(rows, partial(_read, tx)))
+    return list(sql.intact(rows, partial(_proposal_of, tx)))
 
 
 def proposal_sizes(
     tx: Transaction, after: int, most: int, **where: str | None
 ) -> Sequence[tuple[int, int]]:
-    """The numbers of proposals after one, in order, each with the bytes of its texts."""
+    """Return the next proposals after a number, each with the bytes of its texts."""
     conditions = [f"AND {column} = :{column}" for column, it in where.items() if it is not None]
     statement = f"""SELECT id, size FROM proposals
                      WHERE id > :after {" ".join(conditions)}
@@ -534,7 +534,7 @@ def proposal_sizes(
 
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:
-    """The number of a proposal, after which a list continues; BadFields for an unknown one."""
+    """Return the number of a proposal, 0 for None; raises BadFields for an unknown id."""
     if proposal is None:
         return 0
     numbers = tx[Sql].column("SELECT id FROM proposals WHERE name = :name", name=proposal)
@@ -562,17 +562,17 @@ def _sized(number: int, size: int) -> tuple[int, int]:
     return number, count(size)
 
 
-def _read(tx: Transaction, row: Any) -> Proposal:
+def _proposal_of(tx: Transaction, row: Any) -> Proposal:
     made, (*_, number, name, kind, state, checksum) = _PROPOSAL(row), row
     owner = ProposalOwner(tenant=tx.caller.tenant, principal=made.owner.principal)
-    equal = "" if number is None else _equal((number, name, kind, state, checksum))
+    equal = "" if number is None else _duplicate_ref((number, name, kind, state, checksum))
     is_applied = made.state is ProposalState.APPLIED
     applied = AppliedProposal(installed_artifact_ref=made.installed) if is_applied else None
     return made.model_copy(update={"owner": owner, "duplicate_of": equal, "activation": applied})
 
 
 @reads("proposals")
-def _equal(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
-    """What a repetition of this proposal duplicates: what is installed of it, or itself."""
+def _duplicate_ref(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
+    """Return what duplicates of this proposal refer to: its installed artifact or its id."""
     is_applied = ProposalState(state) is ProposalState.APPLIED
     return installed_ref(ArtifactKind(kind), name, checksum) if is_applied else name

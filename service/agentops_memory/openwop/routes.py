@@ -1,4 +1,4 @@
-"""The route table of OpenWOP's agent memory: what is served, and what its refusals look like."""
+"""The route table of OpenWOP's agent memory, its discovery document, and its error format."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +21,7 @@ from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.access import Caller
 from ..telemetry import hide_too
 from . import adapter, archives, commitments, consolidation, entries, host_runs, passes, proposals
-from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, marked
+from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, mark_secrets
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .commitments import ConditionKind
 from .passes import Trigger
@@ -34,7 +34,7 @@ PREFIX = "/v1"
 REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
 
-CODES = {  # by that of a refusal; those of the protocol's own refusals are theirs
+CODES = {  # by the code of a refusal; a code that is not listed is sent as it is
     "invalid_input": "validation_error",
     "denied": "forbidden",
     "no_path": "not_found",
@@ -51,7 +51,7 @@ CODES = {  # by that of a refusal; those of the protocol's own refusals are thei
 }
 PATH = "/.well-known/openwop"
 
-# What is advertised, but for what settings decide.
+# The discovery document, without the parts that depend on settings.
 MEMORY: JsonObject = {
     "supported": True,
     "writable": True,
@@ -94,7 +94,7 @@ LIMITS = {
 
 
 def discovery(serving: Serving) -> JsonObject:
-    """What is served: the same document for everybody."""
+    """Return the discovery document, which is the same for all callers."""
     memory, schedule = MEMORY, Trigger.ON_DEMAND
     if serving.keep_archives:
         kept = TypeAdapter(timedelta).dump_python(serving.keep_archives, mode="json")
@@ -121,14 +121,14 @@ def discovery(serving: Serving) -> JsonObject:
 
 
 class Fault(BaseModel):
-    """A field, and what is wrong with it."""
+    """An invalid field, and the problem with it."""
 
     field: str
     problem: str
 
 
 class ProblemDetails(BaseModel):
-    """More of a refusal, by its kind."""
+    """Details of an error; which fields it has depends on its code."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
     fields: list[Fault] = []
@@ -144,7 +144,7 @@ class ProblemDetails(BaseModel):
 
 
 class OpenWopProblem(BaseModel):
-    """A refusal."""
+    """An error response."""
 
     error: str
     message: str
@@ -152,7 +152,7 @@ class OpenWopProblem(BaseModel):
 
 
 class HostDiscovery(BaseModel):
-    """What is served of OpenWOP."""
+    """The parts of OpenWOP that are served."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
 
@@ -169,7 +169,7 @@ class HostDiscovery(BaseModel):
 
 
 class ProtocolDescription(BaseModel):
-    """This protocol, in OpenAPI 3.1."""
+    """The OpenAPI 3.1 description of this protocol."""
 
     openapi: str
     info: dict[str, Any]
@@ -184,7 +184,7 @@ DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
     },
     ArtifactInvalid: lambda it: {
         "fields": [
-            {"field": f"artifact.{name}", "problem": "must be text that is not empty"}
+            {"field": f"artifact.{name}", "problem": "must be a non-empty string"}
             for name in it.missing
         ]
     },
@@ -198,17 +198,17 @@ DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
 
 
 def refused(refusal: Refusal) -> Response:
-    """The answer to a refused request: its sentence holds nothing that was sent or stored."""
-    # Of an answer that is lost or erased the protocol has no name.
+    """Return the response to a refused request; its message has no sent or stored text."""
+    # The protocol has no code for an answer that is lost or erased.
     known = MemoryChanged() if isinstance(refusal, AnswerLost | AnswerErased) else refusal
-    is_other = isinstance(refusal, KeyReused)
-    code = "idempotency_key_mismatch" if is_other else CODES.get(known.code, known.code)
+    is_reused = isinstance(refusal, KeyReused)
+    code = "idempotency_key_mismatch" if is_reused else CODES.get(known.code, known.code)
 
     def content(_: Scope, request_id: str) -> bytes:
-        is_fields = isinstance(known, BadFields)
+        has_fields = isinstance(known, BadFields)
         problem: JsonObject = {
             "error": code,
-            "message": "The request is not valid." if is_fields else str(known),
+            "message": "The request is not valid." if has_fields else str(known),
         }
         details = next((of(known) for kind, of in DETAILS.items() if isinstance(known, kind)), {})
         if REFUSALS.status(known.code) >= 500:
@@ -229,7 +229,7 @@ def operations(
     more: Sequence[Operation] = (),
     served: Callable[[Serving], JsonObject] = discovery,
 ) -> Sequence[Operation]:
-    """Every operation of the protocol, and more that are described with them."""
+    """Return all operations of the protocol, and `more`, which are described with them."""
     described = list[Operation]()
 
     @cache
@@ -251,15 +251,15 @@ def operations(
     described += [
         Operation(
             method="GET", path=PATH, name="openwop_discover",
-            summary="What is served of OpenWOP.",
+            summary="The parts of OpenWOP that are served.",
             handler=discover, answer=HostDiscovery,
-            headers={"ETag": "Of the document."},
+            headers={"ETag": "The document's version."},
         ),
         *(operation for noun in NOUNS for operation in noun.operations(serving)),
         *more,
         Operation(
             method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",
-            summary="This protocol, in OpenAPI 3.1.",
+            summary="The OpenAPI 3.1 description of this protocol.",
             handler=describe, answer=ProtocolDescription,
         ),
     ]  # fmt: skip
@@ -267,8 +267,8 @@ def operations(
 
 
 def require(_: Request, caller: Caller) -> None:
-    """Refuse whom this is not for; what is said of the request has its secrets taken out."""
-    hide_too(lambda text: marked(text)[0])
+    """Require access to refs; from then on, telemetry of the request hides OpenWOP's secrets."""
+    hide_too(lambda text: mark_secrets(text)[0])
     caller.require_refs()
 
 

@@ -1,6 +1,6 @@
-"""Runs: what happens in each, and the memory that it sees.
+"""Runs: the events of each run, and the snapshot of memory that it sees.
 
-Hosts open runs; what the service does by itself, or without a host's run, is one, too.
+Hosts open runs. The service records its own work, and requests without a run, as runs, too.
 """
 
 import json
@@ -38,27 +38,27 @@ from .api import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, va
 
 T = TypeVar("T")
 Internal = Annotated[T, Field(exclude=True)]
-"""A field that no client sees."""
+"""A field that is not sent to clients."""
 
 RunId = NewType("RunId", str)
-"""A host's name for a run, or `run_` and the digits of a stable id."""
+"""The id that a host chose for a run, or `run_` and the digits of a stable id."""
 
-ACTIVITY_STEP = timedelta(seconds=1)  # how exactly it is noted when something was done
+ACTIVITY_STEP = timedelta(seconds=1)  # resolution of `heard_at`
 EXPIRED = "retention_expired"  # why a snapshot is lost
-FORGOTTEN = "forgotten:"  # how refs are called whose names are
+FORGOTTEN = "forgotten:"  # prefix of the aliases of refs whose names were forgotten
 
 
 class RunKind(StrEnum):
-    """Whose run it is, and of what."""
+    """Who opened a run, and for what."""
 
     HOST = "host"
-    PASS = "pass"  # noqa: S105 - what the service did by itself, or on a request without a run
-    REPLAY = "replay"  # a copy of another one's log
-    BRANCH = "branch"  # begun where another one was
+    PASS = "pass"  # noqa: S105 - work of the service, or a request without a run
+    REPLAY = "replay"  # a copy of another run's log
+    BRANCH = "branch"  # begins at an event of another run
 
 
 class RunStatus(StrEnum):
-    """How a run has ended, if it has."""
+    """Whether a run has ended, and how."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -67,7 +67,7 @@ class RunStatus(StrEnum):
 
 
 class RunEventType(StrEnum):
-    """What a run's log tells; no payload holds content."""
+    """The type of an event; no payload has the content of entries."""
 
     STARTED = "run.started"
     COMPLETED = "run.completed"
@@ -84,7 +84,7 @@ class RunEventType(StrEnum):
     UNDONE = "agentops-memory.pass.undone"
 
 
-ENDS: Mapping[RunStatus, RunEventType] = {
+END_EVENTS: Mapping[RunStatus, RunEventType] = {
     it: RunEventType(f"run.{it}") for it in RunStatus if it is not RunStatus.RUNNING
 }
 
@@ -101,12 +101,12 @@ class Run(CamelRecord):
     kind: RunKind
     source: RunId | None = Field(default=None, serialization_alias="sourceRunId")
     number: Annotated[Internal[int], Column("id")]
-    refs: Internal[tuple[str, ...]]  # that it was going to use
-    wrote: Internal[tuple[str, ...]]  # that it has written to
-    from_sequence: Internal[int]  # of the source, at which a fork begins
+    refs: Internal[tuple[str, ...]]  # refs that the run declared
+    wrote: Internal[tuple[str, ...]]  # refs that the run has written to
+    from_sequence: Internal[int]  # the sequence of the source run at which a fork begins
     snapshot: Internal[Snapshot]
-    secrets: Internal[Mapping[str, int]]  # how many values each id has
-    heard_at: Internal[datetime]  # when something was last done in it
+    secrets: Internal[Mapping[str, int]]  # the number of registered values by secret id
+    heard_at: Internal[datetime]  # the last activity of the run
 
     @property
     def is_open(self) -> bool:
@@ -117,7 +117,7 @@ RUN = RowMapper(Run, "runs", "id")
 
 
 class RunEvent(CamelRecord):
-    """Something that happened in a run. A copy keeps the snapshot of what it is copied from."""
+    """An event of a run; a copied event keeps the snapshot of its original."""
 
     id: str = Field(serialization_alias="eventId")
     run: RunId = Field(serialization_alias="runId")
@@ -127,19 +127,19 @@ class RunEvent(CamelRecord):
     sequence: int  # from 0, without gaps
     node: str | None = Field(default=None, serialization_alias="nodeId")
     offset: Internal[Offset]
-    snapshot: Internal[Snapshot]  # memory just after it
+    snapshot: Internal[Snapshot]  # memory just after the event
 
 
 class RunEnded(Conflict):
-    code = "run_terminal"  # it takes no write
+    code = "run_terminal"  # a run that has ended takes no writes
 
 
 class SecretsLost(Conflict):
-    code = "run_secrets_lost"  # not known in this process: what is put now could hold them
+    code = "run_secrets_lost"  # this process lacks the values, so it could store them
 
 
 class SnapshotLost(Refusal):
-    """Something that the run has seen is gone; today's memory never stands in."""
+    """Part of what the run saw is gone; current memory is never returned instead."""
 
     code = "replay_memory_snapshot_unavailable"
 
@@ -149,25 +149,25 @@ class SnapshotLost(Refusal):
 
 
 class InvalidSequence(Refusal):
-    code = "invalid_from_seq"  # the run has no such event, nor is it the next
+    code = "invalid_from_seq"  # it is beyond the sequence of the run's next event
 
 
 def require_open(tx: Transaction, run: str) -> Run:
-    """The run, or NotFound; RunEnded if it has ended."""
+    """Return a run that is open; raises NotFound or RunEnded."""
     known = tx[RunTable].known(run)
     if not known.is_open:
         raise RunEnded("The run has ended.")
     return known
 
 
-# What a run sees: memory as it was when it began, whole or refused (OpenWOP RFC 0004 §A).
+# A run sees memory as it was when the run began: all of it, or an error (OpenWOP RFC 0004 §A).
 
 
 def snapshot_of(tx: Transaction, run: str | None, ref: MemoryRef) -> Snapshot | None:
-    """What the run sees of the ref, or None without a run; NotFound, SnapshotLost.
+    """Return the snapshot of a run, or None without a run; raises NotFound or SnapshotLost.
 
-    While a run is open, what it may see is kept, but for what expires. Of a run that has
-    ended, and of refs that a fork's source had not named, something may be gone.
+    While a run is open, its snapshot is kept, except for entries that expire. After its end, and
+    in refs that the source of a fork had not named, entries may be gone.
     """
     known = None if run is None else tx[RunTable].known(run)
     if known is None or ref == NOWHERE:
@@ -176,10 +176,10 @@ def snapshot_of(tx: Transaction, run: str | None, ref: MemoryRef) -> Snapshot | 
     if known.is_open and (is_host or ref in known.refs):
         return known.snapshot
     first = tx[RunTable].event(known, 0)
-    # Until then what expires is lost to it; from then on, expiry holds in the run itself.
+    # An expiry up to `until` loses part of the snapshot; a later one is part of the run itself.
     until = known.snapshot.at if is_host else known.started_at
     at, since = known.snapshot, first.offset if first else None
-    if is_lost(tx, known, at, [ref], until, since) or _may_have_been(tx, ref, at):
+    if is_lost(tx, known, at, [ref], until, since) or _may_be_forgotten(tx, ref, at):
         raise SnapshotLost(known.source or known.id, known.from_sequence)
     return at
 
@@ -188,22 +188,22 @@ def is_lost(
     tx: Transaction, run: Run, at: Snapshot, refs: Iterable[MemoryRef], until: datetime,
     since: Offset | None = None,
 ) -> bool:  # fmt: skip
-    """Whether a snapshot that the run's log tells of is not there as a whole any more.
+    """Return whether part of a snapshot in the run's log is gone.
 
-    That is so if something of it had expired by `until`, or was erased. What was still there after
-    the event `since`, and has expired by now, is no loss. An end that is damaged may be any.
+    Entries that expired by `until` or were erased are lost. An entry that was deleted after the
+    event `since`, and has expired since `until`, is no loss. A damaged expiry counts as a loss.
     """
     last = tx[RunTable].event(run)
-    if last is None or not (run.is_open or last.type in ENDS.values()):
-        return True  # the end of a log goes first
+    if last is None or not (run.is_open or last.type in END_EVENTS.values()):
+        return True  # retention removes the last events of a log first
     leads = tx[Sql].dialect.leads
-    is_no_end = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"
+    is_damaged = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"
     losses = f"""SELECT 1
                    FROM refs f
                   {leads} ref_losses e ON e.space_id = f.space_id
                   WHERE f.ref = :ref AND e.memory_id <= :high
                         AND (e.deleted_after >= :offset OR e.deleted_after < 0)
-                        AND (e.ends_at IS NULL OR e.ends_at > :at OR {is_no_end})
+                        AND (e.ends_at IS NULL OR e.ends_at > :at OR {is_damaged})
                         AND NOT coalesce(e.deleted_after >= :since AND e.ends_at > :until
                                          AND e.ends_at <= :now, FALSE)
                   UNION ALL
@@ -213,23 +213,23 @@ def is_lost(
                         ON e.space_id = f.space_id
                   WHERE f.ref = :ref AND {put_by("e")} AND {undeleted_at("e")}
                         AND e.ends_at IS NOT NULL
-                        AND ((e.ends_at > :at AND e.ends_at <= :until) OR {is_no_end})
+                        AND ((e.ends_at > :at AND e.ends_at <= :until) OR {is_damaged})
                   LIMIT 1"""
-    # A clock that went back brings nothing into a snapshot.
+    # A clock set back must not revive expired entries in a snapshot.
     instants = {"at": at.at, "until": until, "now": max(tx.now, at.at)}
     bounds = {name: micros(it) for name, it in instants.items()}
     return any(tx[Sql].exists(losses, ref=it, since=since, **bounds, **values(at)) for it in refs)
 
 
-def _may_have_been(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
-    """Whether a ref of which nothing is known then may be one whose name is forgotten."""
+def _may_be_forgotten(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
+    """Return whether a ref without entries in a snapshot may be one whose name was forgotten."""
     sql = tx[Sql]
     known = " UNION ALL ".join(
         f"""SELECT 1
               FROM refs f
               JOIN {table} e ON e.space_id = f.space_id {which}
              WHERE f.ref = :ref AND e.memory_id <= :high"""
-        for table, which in (  # in the order in which it is soonest found
+        for table, which in (  # the most likely table first
             ("ref_entries", "AND e.deleted_after IS NULL"), ("ref_losses", ""),
             ("ref_entries", "AND e.deleted_after IS NOT NULL"),
         )
@@ -246,10 +246,10 @@ def _may_have_been(tx: Transaction, ref: MemoryRef, at: Snapshot) -> bool:
 
 
 def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
-    """Make a run again, from one of its events on: a copy, or a run that begins where it was.
+    """Fork a run at one of its events: a copy that has ended, or a new run that begins there.
 
-    All its events are there, as is what it has seen of the refs that it has named; InvalidSequence,
-    SnapshotLost.
+    Raises InvalidSequence, or SnapshotLost if an event is gone, or part of what the run saw of the
+    refs that it named.
     """
     source = tx[RunTable].known(run)
     last = tx[RunTable].event(source)
@@ -261,7 +261,7 @@ def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
     if tx[Sql].number(events, run=source.number) <= last.sequence:
         raise SnapshotLost(source.id, number, "event_log_unavailable")
     at = source.snapshot
-    if kind is RunKind.BRANCH and number:  # or it sees what its source began with
+    if kind is RunKind.BRANCH and number:  # otherwise it has the snapshot of its source
         at = (tx[RunTable].event(source, number) or last).snapshot
     refs = tuple(MemoryRef(it) for it in sorted({*source.refs, *source.wrote}))
     if is_lost(tx, source, at, refs, until=tx.now):
@@ -296,18 +296,18 @@ class RunTable(Table):
         return self._fetch(RUN, "name = :name", name=run)
 
     def known(self, run: str) -> Run:
-        """The run; NotFound."""
+        """Return the run; raises NotFound."""
         return required(self.get(run), "run not found")
 
     def open(self, kind: RunKind = RunKind.HOST, refs: Sequence[str] = (), **columns: Any) -> Run:
-        """Open a run, and begin its log; unless its columns tell, it sees memory as it is then."""
+        """Open a run and begin its log; `columns` may set another snapshot than the current one."""
         row = self._row(kind, refs) | {name: it for name, it in columns.items() if it is not None}
         started = RunEventType.STARTED, {"workflowId": row.get("workflow") or kind.value}
         self._begin([row], [[started]], sees_now="high" not in row)
         return self.known(row["name"])
 
     def copy(self, source: Run, events: int, columns: Row) -> Run:
-        """A run that has ended, with these columns and the log of another one, up to now."""
+        """Create an ended run with these columns and a copy of the log of `source`; return it."""
         row = self._row(RunKind.REPLAY, source.refs) | columns
         if not source.is_open:
             row |= {"status": source.status.value, "ended_at": micros(self._now)}
@@ -325,7 +325,7 @@ class RunTable(Table):
         copied = self.known(row["name"])
         return self.end(copied, RunStatus.CANCELLED) if copied.is_open else copied
 
-    def tell(
+    def append_event(
         self, run: Run, type_: RunEventType, payload: JsonObject, node: str | None = None
     ) -> None:
         """Add an event to the log of a run."""
@@ -334,8 +334,8 @@ class RunTable(Table):
         self._insert("run_events", **event, node=node)
 
     def end(self, run: Run, status: RunStatus) -> Run:
-        """End a run; the last event of its log says how."""
-        self.tell(run, ENDS[status], {})
+        """End a run, with the event of its status as the last of its log."""
+        self.append_event(run, END_EVENTS[status], {})
         self._execute(
             "UPDATE runs SET status = :status, ended_at = :now WHERE id = :number",
             number=run.number, status=status.value, now=micros(self._now),
@@ -343,20 +343,20 @@ class RunTable(Table):
         return self.known(run.id)
 
     def record(self, type_: RunEventType, *events: tuple[JsonObject, Sequence[str]]) -> None:
-        """Make a run of the kind `pass` for each event, with the refs that it is about.
+        """Create a run of the kind `pass` for each event and the refs that the event is about.
 
-        Its log is complete: the run has started, the event, the run has completed.
+        The log of each run is complete: started, the event, completed.
         """
         kind, status = RunKind.PASS, RunStatus.COMPLETED
         done = {"status": status.value, "ended_at": micros(self._now)}
         started = RunEventType.STARTED, {"workflowId": kind.value}
         self._begin(
             [self._row(kind, refs) | done for _, refs in events],
-            [[started, (type_, payload), (ENDS[status], {})] for payload, _ in events],
+            [[started, (type_, payload), (END_EVENTS[status], {})] for payload, _ in events],
         )
 
-    def hear(self, run: Run, ref: MemoryRef | None = None) -> None:
-        """Note that something was done in a run, to a ref; the same is not noted each time."""
+    def touch(self, run: Run, ref: MemoryRef | None = None) -> None:
+        """Note activity in a run, and a ref that it wrote; activity once per ACTIVITY_STEP."""
         wrote = run.wrote if ref is None or ref in run.wrote else (*run.wrote, ref)
         if wrote is not run.wrote or abs(self._now - run.heard_at) >= ACTIVITY_STEP:
             self._execute(
@@ -365,38 +365,38 @@ class RunTable(Table):
             )  # fmt: skip
 
     def event(self, run: Run, sequence: int | None = None) -> RunEvent | None:
-        """The event at a sequence, or the last so far; None if it is gone."""
+        """Return the event at a sequence, by default the last, or None if it is gone."""
         which = "AND v.sequence = :sequence" if sequence is not None else ""
         last = f"v.run = :run {which} ORDER BY v.sequence DESC LIMIT 1"
         return next(iter(self.some(last, run=run.number, sequence=sequence)), None)
 
     def some(self, which: str, most: int | None = None, **values: object) -> list[RunEvent]:
-        """Events `v` of runs `r`."""
+        """Return events; `which` is SQL on events `v` and runs `r`."""
         rows = self._stream(
             f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
         )
         return list(islice(self._intact(rows, _event_of), most))
 
     def rewrite(self, event: Offset, payload: JsonObject) -> None:
-        """Let an event tell this, as a secret was taken out of what it told."""
+        """Replace the payload of an event by a redacted one."""
         self._execute(
             "UPDATE run_events SET payload = :payload WHERE id = :event",
             event=event, payload=compact_text(payload),
         )  # fmt: skip
 
     def newest(self) -> Offset:
-        """The offset of the newest event; 0 if there is none."""
+        """Return the offset of the newest event, or 0 without events."""
         return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))
 
     def silent(self, until: datetime, most: int) -> list[RunId]:
-        """Open runs in which nothing was done since then."""
+        """Return open runs without activity since `until`."""
         which = """ended_at IS NULL AND heard_at <= :until
                    ORDER BY high, log_offset, id
                    LIMIT :most"""
         return [run.id for run in self._fetch_all(RUN, which, until=micros(until), most=most)]
 
     def past(self, until: datetime, most: int, *, with_events: bool) -> list[int]:
-        """Runs that had ended by then, of which there are events still; or all of them."""
+        """Return runs that ended by `until`; with `with_events`, only those that have events."""
         which = "EXISTS (SELECT 1 FROM run_events WHERE run = runs.id)" if with_events else "TRUE"
         return self._scalars(
             f"SELECT id FROM runs WHERE ended_at <= :until AND {which} LIMIT :most",
@@ -404,7 +404,7 @@ class RunTable(Table):
         )  # fmt: skip
 
     def forget_events(self, runs: Sequence[int], most: int) -> int:
-        """Remove events of runs, at most so many; how many were removed."""
+        """Remove at most `most` events of runs; return how many were removed."""
         return self._execute(
             f"""DELETE FROM run_events
                  WHERE id IN (SELECT v.id
@@ -415,11 +415,11 @@ class RunTable(Table):
         ).rowcount  # fmt: skip
 
     def forget(self, runs: Sequence[int]) -> int:
-        """Remove runs, with what events they have left; how many were removed."""
+        """Remove runs and their remaining events; return how many runs were removed."""
         chosen, ids = f"(SELECT value FROM {self._sql.ids('listed')})", json.dumps(list(runs))
         self._execute(f"DELETE FROM run_events WHERE run IN {chosen}", ids=ids)
         gone = self._execute(f"DELETE FROM runs WHERE id IN {chosen}", ids=ids).rowcount
-        # What no run that is left can have seen.
+        # Losses and supersessions that no remaining run can see.
         for table, end in (("ref_losses", "deleted_after"), ("ref_supersessions", "ended_after")):
             self._execute(
                 f"""DELETE FROM {table}
@@ -429,7 +429,7 @@ class RunTable(Table):
         return gone
 
     def _row(self, kind: RunKind, refs: Sequence[str]) -> Row:
-        """The row of a run that begins now, but for what it sees."""
+        """Return the row of a run that begins now, without its snapshot."""
         now = micros(self._now)
         return {
             "name": f"run_{self._uids.make(self._now).replace('-', '')}", "kind": kind.value,
@@ -438,7 +438,7 @@ class RunTable(Table):
         }  # fmt: skip
 
     def _begin(self, runs: Sequence[Row], logs: Sequence[Log], *, sees_now: bool = True) -> None:
-        """Store runs with their logs; by default they see memory as of the first event."""
+        """Store runs with their logs; by default their snapshot is memory at the first event."""
         high = self.high()
         snapshot = {"log_offset": 0, "high": high} if sees_now else {}
         numbers = self._inserted_all("runs", [{**run, **snapshot} for run in runs])
@@ -466,7 +466,7 @@ class RunTable(Table):
         }  # fmt: skip
 
     def high(self) -> MemoryId:
-        """The newest memory, whatever it is."""
+        """Return the newest memory of any kind."""
         return MemoryId(self._number("SELECT coalesce(max(id), 0) FROM memories"))
 
 
@@ -477,12 +477,12 @@ def _event_of(  # noqa: PLR0913, PLR0917 - the columns of _EVENT
 ) -> RunEvent:  # fmt: skip
     then, known, fields = instant(at), RunEventType(type_), object_of(payload)
     if known is RunEventType.STARTED and "workflowId" not in fields:
-        # Of an older version. What a replay is a copy of may be gone: most runs are of hosts.
+        # An older version stored none. The source of a replay may be gone; most are host runs.
         named = RunKind(kind)
         named = RunKind.HOST if named is RunKind.REPLAY else named
         fields = {"workflowId": workflow or named.value, **fields}
     if known is RunEventType.FAILED:
-        # Why it did is the host's to know.
+        # Only the host knows the reason.
         fields = {"error": {"code": "run_failed", "message": "The run has failed."}, **fields}
     return RunEvent(
         offset=Offset(offset), id=f"evt_{uid.replace('-', '')}", run=RunId(run),

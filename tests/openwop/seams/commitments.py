@@ -77,7 +77,7 @@ class SeamCommitments:
 
     async def _come(self, caller: Caller, armed: Commitment) -> None:
         """Look until the time has come, and once more."""
-        serving, known = self.services, commitments.known
+        serving, known = self.services, commitments.known_commitment
         try:
             async with asyncio.timeout(LONGEST):
                 while (

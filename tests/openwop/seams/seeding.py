@@ -17,10 +17,10 @@ from agentops_memory.memory.redactor import require_room
 from agentops_memory.memory.rows import whole_milliseconds
 from agentops_memory.memory.saves import Written
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop.adapter import removed
+from agentops_memory.openwop.adapter import remove_entry
 from agentops_memory.openwop.api import RefEntryId, Screen, Serving, require_plain, require_ref
-from agentops_memory.openwop.commitments import arm, conditions_of, meet
-from agentops_memory.openwop.entries import RefEntry, RefTable, added
+from agentops_memory.openwop.commitments import arm, conditions_of, note_awaited_tags
+from agentops_memory.openwop.entries import RefEntry, RefTable, add_entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +91,16 @@ def _seeded(tx: Transaction, seed: Seed) -> RefEntry:
     draft, conditions = seed.draft, conditions_of(seed.draft.tags, tx.now)
     held = None if draft.id is None else tx[RefTable].get(draft.ref, draft.id)
     if held is not None:
-        removed(tx, held.memory)
+        remove_entry(tx, held.memory)
     ends = None if seed.ends is None else whole_milliseconds(seed.ends)
     like: Any = None  # what a new entry takes of one whose place it has
     if seed.at is not None:
         like = SimpleNamespace(duplicates=1, last_seen_at=tx.now, created_at=seed.at)
-    entry = added(tx, draft.ref, draft.content, draft.tags, name=draft.id, ends=ends, like=like)
+    entry = add_entry(
+        tx, draft.ref, draft.content, draft.tags, name=draft.id, expires_at=ends, like=like
+    )  # fmt: skip
     if ends is None or ends > tx.now:
-        meet(tx, draft.ref, entry)
+        note_awaited_tags(tx, draft.ref, entry)
         arm(tx, entry.memory, conditions)
     return entry
 
