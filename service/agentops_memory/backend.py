@@ -48,7 +48,7 @@ async def opened_engine(
 
 def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "secrets.SealFile":
     """The keys of confidential values; those that several machines share must already exist."""
-    return secrets.SealFile(settings.seal_file, clock, may_begin=not settings.database_url)
+    return secrets.SealFile(settings.seal_file, clock, may_create=not settings.database_url)
 
 
 def audit_of(

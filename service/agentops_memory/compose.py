@@ -22,7 +22,7 @@ from .engine.engine import AuditLog, Engine, Sealer, Storage, noop
 from .engine.files import require_local
 from .http.app import Application, application, scrape
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.middleware import ALWAYS, Early, Probes, host_of, local_names, well
+from .http.middleware import ALWAYS, Early, Probes, healthy, host_of, local_names
 from .http.protocol import Operation, Protocol
 from .jobs.jobs import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
@@ -253,7 +253,7 @@ class _Wiring:
         return FastReads(
             held=storage.held if isinstance(storage, TenantsEngine) and is_fast else lambda _: None,
             gate=gate, heads=PlainHeads(self._is_own_name), tail=tail_of(ALWAYS),
-            health=bytes(well().body), clock=self.clock, telemetry=self.telemetry,
+            health=bytes(healthy().body), clock=self.clock, telemetry=self.telemetry,
         ).answer  # fmt: skip
 
     def _operations(

@@ -16,7 +16,7 @@ import pytest
 
 from agentops_memory.errors import Full, OverQuota
 from agentops_memory.jobs import jobs as background
-from agentops_memory.jobs.jobs import MODEST, GoOn, Stopped, log_failure, run_in_thread
+from agentops_memory.jobs.jobs import MODEST, CheckStopped, Stopped, log_failure, run_in_thread
 from agentops_memory.telemetry.logs import JsonFormatter
 
 from ..support.samples import for_each
@@ -27,10 +27,10 @@ NICEST = 19
 def test_a_thread_that_asks_ends_with_who_waits_for_it() -> None:
     ended = threading.Event()
 
-    def work(go_on: GoOn) -> None:
+    def work(check_stopped: CheckStopped) -> None:
         try:
             while True:
-                go_on(1, 2)
+                check_stopped(1, 2)
         except Stopped:
             ended.set()
             raise
@@ -50,12 +50,12 @@ def test_a_thread_that_never_ends_is_not_waited_for(monkeypatch: pytest.MonkeyPa
     answer.set()
 
 
-async def cancelled_in(work: Callable[[GoOn], object]) -> None:
+async def cancelled_in(work: Callable[[CheckStopped], object]) -> None:
     begun = threading.Event()
 
-    def begin(go_on: GoOn) -> object:
+    def begin(check_stopped: CheckStopped) -> object:
         begun.set()
-        return work(go_on)
+        return work(check_stopped)
 
     task = asyncio.create_task(run_in_thread(begin))
     await asyncio.to_thread(begun.wait, 30)

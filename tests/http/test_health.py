@@ -99,7 +99,7 @@ def test_a_full_disk_is_no_readiness_until_there_is_space_again(tmp_path: Path) 
 def test_a_file_that_another_program_has_changed_is_no_readiness_and_no_warning_hides_it(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "LONG", 0)
+    monkeypatch.setattr(health, "LONG_LOG", 0)
     for pragma, value, database in (("user_version", 999, "ok"), ("application_id", 5, "ok")):
         with closing(sqlite3.connect(service.path)) as other:
             ((before,),) = other.execute(f"PRAGMA {pragma}")
@@ -158,8 +158,8 @@ def test_a_file_that_is_not_in_its_place_any_more_is_no_readiness_and_takes_no_s
 @pytest.mark.sqlite_files
 def test_what_nears_its_end_is_told(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     for bound, value, check, status in (
-        ("LITTLE", 1 << 62, "disk", "warning"), ("NOTHING", 1 << 62, "disk", "failed"),
-        ("LONG", 0, "wal", "warning"),
+        ("LOW_SPACE", 1 << 62, "disk", "warning"), ("NO_SPACE", 1 << 62, "disk", "failed"),
+        ("LONG_LOG", 0, "wal", "warning"),
     ):  # fmt: skip
         with monkeypatch.context() as patched:
             patched.setattr(health, bound, value)

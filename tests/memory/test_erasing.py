@@ -33,7 +33,7 @@ EVER = ("xylographer", "wyvernlike", "vexillology", "quokkafarm", "jabberwock", 
 STEMS = ("xylograph", "wyvernlik", "vexillolog", "quokkafarm", "jabberwock", "zugzwang")
 PAGE = 4096  # bytes
 HIDDEN = "The xylographers of Zanzibar hide a key."
-WAITING = "waiting for those who read an older state"
+WAITING = "waiting for reads of an older state"
 
 
 @contextmanager

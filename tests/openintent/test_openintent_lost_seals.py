@@ -97,7 +97,7 @@ def test_the_commands_say_how_many_values_do_not_open_and_show_no_key(tmp_path: 
     assert found["seals"][1].startswith("2 of 3 confidential values cannot be decrypted")
     sound = {it["code"]: it["sentence"] for it in well["findings"]}
     assert sound["seals"] == "Every confidential value can be decrypted (2)."
-    assert sound["seal"] == "The file is readable, and has 1 keys."
+    assert sound["seal"] == "The file is readable; keys: 1."
     assert key in kept.decode()
     assert key not in repr((well, broken, exported))
 

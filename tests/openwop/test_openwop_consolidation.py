@@ -151,7 +151,7 @@ def test_a_merge_that_may_not_be_or_of_what_is_not_there_is_refused(host: Host) 
     for merges in ("x", 7, {"ids": ids(made), "content": "x"}):
         assert {it.split("[")[0] for it in faults(host.consolidate(merges=merges))} == {"merges"}
     alone = host.consolidate({"ids": ids(made[:1]), "content": "x"}).json()["details"]["fields"]
-    assert alone == [{"field": "merges[0].ids", "problem": "has at least 2 items"}]
+    assert alone == [{"field": "merges[0].ids", "problem": "must have at least 2 items"}]
     good: Json = {"ids": ids(made), "content": "x"}
     assert refused(host.consolidate(good, good)) in [(400, "validation_error"), CHANGED]
     for missing in (NEVER, other, gone, older, "plan"):

@@ -48,7 +48,7 @@ def test_a_run_has_an_id_and_names_within_their_limits(host: Host) -> None:
 
     answer = opened(host, agentId="ab")
 
-    told = {"field": "agentId", "problem": "has at least 3 characters"}
+    told = {"field": "agentId", "problem": "must have at least 3 characters"}
     assert answer.json()["details"] == {"fields": [told]}
 
     for id_ in ("r" * 128, "ö %2F?", "..", "conformance:run-1"):

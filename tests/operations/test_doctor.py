@@ -18,7 +18,12 @@ from agentops_memory.engine.files import drafts
 from agentops_memory.memory.damage import Finding, Status
 from agentops_memory.memory.space import DEFAULT_RETENTIONS
 from agentops_memory.operations.backup import make_archive, path_in
-from agentops_memory.operations.doctor import DoctorContext, check_environment, findings_of, fixed
+from agentops_memory.operations.doctor import (
+    DoctorContext,
+    apply_fixes,
+    check_environment,
+    findings_of,
+)
 from agentops_memory.operations.files.service_lock import service_lock
 from agentops_memory.recall.features import ALL
 from agentops_memory.settings import settings_or_defaults
@@ -129,7 +134,7 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
     assert all(it.remedy or it.status is Status.OK for it in found)
     if case.is_mended:
         kept = rows(path)
-        assert {it.status for it in fixed(found)} == {Status.OK}, [*fixed(found)]
+        assert {it.status for it in apply_fixes(found)} == {Status.OK}, [*apply_fixes(found)]
         left = wrong(findings_of(patient(path, thorough=True)))
         assert {it.code for it in left} <= {"copies"}  # of the file as it was
         assert rows(path) == kept
@@ -153,7 +158,7 @@ def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
     assert len(found) == 1
     assert "2 supersessions that are not allowed" in found[0].sentence
     assert "1 near duplicates of missing memories" in found[0].sentence
-    assert {it.status for it in fixed(found)} == {Status.OK}
+    assert {it.status for it in apply_fixes(found)} == {Status.OK}
     assert stored(path, "SELECT newer_id, older_id FROM supersessions ORDER BY 1") == [(4, 1)]
     assert stored(path, "SELECT later_id, earlier_id FROM lookalikes ORDER BY 1") == [
         (3, 2),
@@ -288,7 +293,7 @@ def test_a_file_that_is_in_use_is_looked_at_and_mended(path: Path) -> None:
     with closing(connect(path)) as database:
         database.execute("UPDATE memories SET title = 'another' WHERE id = 1")
         found = findings_of(patient(path, thorough=True))
-        done = list(fixed(found))
+        done = list(apply_fixes(found))
 
         assert [(it.code, it.status) for it in wrong(found)] == [("index", Status.WARNING)]
         assert [it.sentence for it in done] == ["Partition 0 was rebuilt."]
@@ -326,7 +331,7 @@ def test_what_cannot_be_mended_or_would_still_be_damaged_is_left_as_it_was(
     theirs = meanwhile(path)
     before = hashlib.sha256(theirs.read_bytes()).hexdigest(), theirs.stat().st_mode
 
-    (done,) = fixed(found)
+    (done,) = apply_fixes(found)
 
     assert done.status is not Status.OK
     assert f"Not fixed: {said}" in done.sentence
@@ -354,7 +359,7 @@ def test_what_somebody_else_keeps_there_stays(path: Path) -> None:
     os.utime(folder, (1, 1))
     there = everything(path.parent)
 
-    assert [it.sentence for it in fixed(findings_of(patient(path)))] == [
+    assert [it.sentence for it in apply_fixes(findings_of(patient(path)))] == [
         "Removed memory.db.keys.new."
     ]
     del there["memory.db.keys.new"]
@@ -375,7 +380,7 @@ def test_no_link_is_followed_to_close_what_is_not_ours(path: Path, tmp_path: Pat
 
         found = findings_of(patient(path))
         assert {it.code for it in found if it.is_fixable} <= {"mode"}
-        [*fixed(found)]
+        [*apply_fixes(found)]
 
         assert (theirs.stat().st_mode & 0o777, path.stat().st_mode & 0o777) == (
             0o644,

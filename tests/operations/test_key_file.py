@@ -525,12 +525,12 @@ def test_a_file_that_was_edited_wrongly_is_refused_with_what_is_wrong(desk: Desk
 
 
 NO_DOCUMENTS = [
-    (b"", "line 1 is no JSON"), (b'{"version": 1,\n"keys": [', "line 2 is no JSON"),
-    (b"\xff\xfe\xfa", "no UTF-8|no JSON"), (b'{"version": 1, "keys": "\xff"}', "no UTF-8"),
+    (b"", "line 1 is not JSON"), (b'{"version": 1,\n"keys": [', "line 2 is not JSON"),
+    (b"\xff\xfe\xfa", "not UTF-8|not JSON"), (b'{"version": 1, "keys": "\xff"}', "not UTF-8"),
     (b"[]", "no version"), (b"[" * 100_000, "recursion"),
     (b'{"version": 1, "keys": [], "keys": []}', "a field occurs twice"),
     (b'{"version": 1' + b"0" * 5000 + b"}", "integer string conversion"),
-    (b"{", r"cannot be used: line 1 is no JSON\."),
+    (b"{", r"cannot be used: line 1 is not JSON\."),
 ]  # fmt: skip
 
 

@@ -239,7 +239,7 @@ def test_archives_that_are_not_whole_or_not_ours_change_nothing(
     for change, reason in CHANGES:
         _assert_refused(path, repacked(archive, bad, change), reason)
     repacked(archive, bad, lambda *_: None, packed=zipfile.ZIP_LZMA)
-    _assert_refused(path, bad, "is packed in a way this program never uses")
+    _assert_refused(path, bad, "has a compression this program never uses")
     _assert_refused(path, tmp_path / "none.zip", "No such file")
     _assert_refused(path, tmp_path, "it is not a file")
     os.mkfifo(pipe := tmp_path / "pipe")

@@ -146,8 +146,8 @@ def test_values_that_are_damaged_are_told_of_and_a_backup_without_stays(
         until(lambda: len(names(folder)) == 2)
         assert check(service) == {
             "status": "warning",
-            "detail": "Values in the newest backup are damaged; one without stays, however old it "
-            "is.",
+            "detail": "Values in the newest backup are damaged; the newest undamaged backup is "
+            "kept.",
         }
 
     assert names(folder) == [*sound, "memory-20300103T120000Z.zip"]

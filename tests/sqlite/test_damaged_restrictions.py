@@ -24,7 +24,7 @@ from agentops_memory.openwop.commitments import CommitmentState
 from agentops_memory.openwop.entries import Method
 from agentops_memory.openwop.proposals import ArtifactKind, ProposalState
 from agentops_memory.openwop.runs import RunEventType, RunKind, RunStatus
-from agentops_memory.operations.doctor import findings_of, fixed
+from agentops_memory.operations.doctor import apply_fixes, findings_of
 from agentops_memory.postgresql.tenants import check_schema
 from agentops_memory.sqlite.connection import connect
 
@@ -405,7 +405,7 @@ def test_a_damaged_value_of_an_entry_is_found_as_one_of_its_row(path: Path) -> N
     (found,) = _of_values(path)
     assert "agent_memories 1: content" in found.sentence
     if not engines.is_postgresql():
-        assert [it.status for it in fixed([found])] == [Status.OK]
+        assert [it.status for it in apply_fixes([found])] == [Status.OK]
         assert [it.status for it in _of_values(path)] == [Status.OK]
 
 

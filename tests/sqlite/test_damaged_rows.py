@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from agentops_memory.memory.damage import COLUMNS, DERIVED, Finding, Status
-from agentops_memory.operations.doctor import DoctorContext, findings_of, fixed
+from agentops_memory.operations.doctor import DoctorContext, apply_fixes, findings_of
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.migrate import apply_migrations
 
@@ -147,7 +147,7 @@ def test_a_damaged_row_is_not_served_is_named_and_can_be_moved_away(
         if not GOING.issuperset(it.table for it in damaged):
             assert until(lambda: _first(service).startswith(tuple(named)))
 
-    (done,) = fixed([found])
+    (done,) = apply_fixes([found])
 
     assert done.status is Status.OK, done.sentence
     moved = {json.loads(line)["table"] for line in _quarantined(path)}
@@ -285,7 +285,7 @@ def test_what_is_made_of_a_row_goes_with_it(tmp_path: Path) -> None:
         until(lambda: database.execute(stems).fetchone() == (2,))
     damage(path, "memories", "tags", "'['")
 
-    (done,) = fixed(_of_values(path))
+    (done,) = apply_fixes(_of_values(path))
 
     assert done.status is Status.OK, done.sentence
     assert [it for it in findings_of(patient_of(path)) if it.status is Status.FAILED] == []

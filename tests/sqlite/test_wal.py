@@ -104,7 +104,7 @@ def test_readiness_warns_of_a_long_log(path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(health, "RESULT_LIFETIME", timedelta(0))
     with serving(path) as service:
         log, statuses = path.with_name("memory.db-wal"), []
-        for size in (log.stat().st_size, health.LONG - 1, health.LONG):
+        for size in (log.stat().st_size, health.LONG_LOG - 1, health.LONG_LOG):
             os.truncate(log, size)  # what follows its last commit is no part of it
             statuses.append(service.http.get("/health/ready").json()["checks"]["wal"]["status"])
 

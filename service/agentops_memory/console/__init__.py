@@ -9,7 +9,7 @@ from .page import PREFIX, STATIC_FILES, Console, View, Visit
 
 
 async def start(visit: Visit) -> Response:
-    return visit.see(f"{PREFIX}/memories")
+    return visit.redirect(f"{PREFIX}/memories")
 
 
 VIEWS = (

@@ -1,4 +1,4 @@
-"""Views of memories: search, a memory with all that can be done with it, review, and asking."""
+"""Views of memories: the search, a memory and its changes, the review, and the *Ask* page."""
 
 import asyncio
 import json
@@ -38,10 +38,10 @@ from .page import PREFIX, Visit, address, project_names
 
 MEMORIES = f"{PREFIX}/memories"
 ROWS = 25  # memories of a page
-MOST_HITS = 200  # at most, by a search, or by a change of all that match
-COUNTED = 1000  # of the newest, in facets: as many as a list of REST has
-LISTED = 20  # values of a facet, each of which is an address with the whole query
-OF_FACET = 20_000  # bytes of those addresses
+MOST_HITS = 200  # most memories found by a search, or changed by a bulk change
+COUNTED = 1000  # newest memories that are counted in facets: as many as a REST list has
+LISTED = 20  # most values of a facet, each of which is a link with the whole query
+OF_FACET = 20_000  # most bytes of these links
 FILTERS = ("project", "type", "tag", "scope", "exclude_type")
 ACTIONS: Mapping[str, str] = {
     "tag": "Add a tag",
@@ -50,19 +50,19 @@ ACTIONS: Mapping[str, str] = {
     "delete": "Delete",
 }
 SIMILAR = 5
-MOST_OF_UNSEEN = 8_000  # bytes of HTML of what changed in a field
+MOST_OF_UNSEEN = 8_000  # most bytes of HTML of a field's unseen change
 MOST_ID = (1 << 53) - 1  # as in AgentOps REST
 REVIEW = f"{PREFIX}/review"
 REVIEWED = 20  # lines of a page
-MOST_REVIEWED = 1000  # lines at most, as many as a list of REST has
-COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike, and bytes of HTML of both
+MOST_REVIEWED = 1000  # most lines in total: as many as a REST list has
+COMPARED, MOST_OF_DIFF = 1200, 4_000  # characters of each look-alike; bytes of HTML of their diff
 LONGER = timedelta(days=30)
 REVIEW_FILTERS = ("project", "reason", "before")
-LIMIT = 5  # as REST has it
-MOST = 50  # memories, as many as are explained
-TERMS = 12  # of a memory that are named, the strongest first
-PART, BLOCK = 1_500, 55_000  # bytes of HTML of a title or a content, and of the block
-NEXT = 5  # candidates below the limit
+LIMIT = 5  # the default of REST
+MOST = 50  # most memories, and most explanations
+TERMS = 12  # most terms named for a memory, the strongest first
+PART, BLOCK = 1_500, 55_000  # most bytes of HTML of a title or content, and of the context block
+NEXT = 5  # candidates shown below the limit
 ASK_FILTERS = ("scope", "tag", "type", "exclude_type")
 PARAMS = ("query", "project", "limit", "max_tokens", "why_not", *ASK_FILTERS)
 
@@ -72,25 +72,25 @@ async def show_list(visit: Visit) -> Response:
     following: dict[str, object] = {}  # the parameters of the next page
     if words:
         ids = await _hits(visit, words, filters)
-        most = min(row_count(visit.question.query, "limit", ROWS), MOST_HITS)
+        most = min(row_count(visit.read_request.query, "limit", ROWS), MOST_HITS)
         params = visit.only("q", *FILTERS, "superseded")
-        twin = address("/search", **params, limit=MOST_HITS)
+        rest_path = address("/search", **params, limit=MOST_HITS)
         memories = await visit.read(loaded, ids[:most])
         if len(ids) > most:
             following = {**params, "limit": most + ROWS}
     else:
         params = visit.only(*FILTERS, "before_id")
-        question = visit.question_of(**params, limit=ROWS)
-        memories = list(await visit.console.agentops.recent_observations(question))
-        ids = await visit.read(newest, filter_of(visit.question), query["before_id"])
-        twin = address("/observations/recent", **params, limit=COUNTED)
+        request = visit.read_request_of(**params, limit=ROWS)
+        memories = list(await visit.console.agentops.recent_observations(request))
+        ids = await visit.read(newest, filter_of(visit.read_request), query["before_id"])
+        rest_path = address("/observations/recent", **params, limit=COUNTED)
         if len(memories) == ROWS:
             following = {**filters, "before_id": memories[-1].id}
     counted = await visit.read(facets_of, ids)
     listed = min(LISTED, OF_FACET // len(address(MEMORIES, **visit.query)))
     facets = {name: some.most_common(listed) for name, some in counted.items() if not query[name]}
     return await visit.page(
-        "search.html", twin, address("/stats", project=query["project"]), memories=memories,
+        "search.html", rest_path, address("/stats", project=query["project"]), memories=memories,
         facets=facets, counted=len(ids), is_all=len(ids) < (MOST_HITS if words else COUNTED),
         following=following, filters=filters, actions=ACTIONS, most=MOST_HITS,
         projects=await visit.read(project_names),
@@ -100,8 +100,8 @@ async def show_list(visit: Visit) -> Response:
 
 async def _hits(visit: Visit, words: str, filters: Mapping[str, str]) -> list[MemoryId]:
     superseded = visit.query["superseded"]
-    question = visit.question_of(q=words, **filters, superseded=superseded, limit=MOST_HITS)
-    return [MemoryId(it.id) for it in (await visit.console.agentops.search(question)).hits]
+    request = visit.read_request_of(q=words, **filters, superseded=superseded, limit=MOST_HITS)
+    return [MemoryId(it.id) for it in (await visit.console.agentops.search(request)).hits]
 
 
 def newest(tx: Transaction, filter_: Filter, before: str) -> list[MemoryId]:
@@ -126,24 +126,24 @@ def facets_of(tx: Transaction, ids: Sequence[MemoryId]) -> dict[str, Counter[str
     for type_, scope, tags in rows:
         counted["type"][type_] += 1
         counted["scope"][scope] += 1
-        with suppress(*UNREADABLE):  # of a damaged row, which lists leave out
+        with suppress(*UNREADABLE):  # the tags of a damaged row, which lists omit
             counted["tag"].update(texts_of(str(tags)))
     return counted
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a bulk change does, or did, to one memory."""
+    """The effect of a bulk change on one memory, before or after the change."""
 
     id: int
     revision: int
     title: str
-    says: str
+    effect: str
     is_change: bool
 
 
 async def change_many(visit: Visit) -> Response:
-    """A preview of a bulk change; if the form comes from the preview, the change itself."""
+    """Preview a bulk change, or apply it if the form comes from the preview."""
     action, tag = visit.form.get("action", ""), visit.form.get("new_tag", "").strip()
     if action not in ACTIONS:
         raise Invalid("The form must say what to do.")
@@ -151,48 +151,48 @@ async def change_many(visit: Visit) -> Response:
         raise Invalid("The form must name a tag.")
     is_done = "item" in visit.form
     if is_done:
-        steps = [await _done(visit, action, tag, it) for it in visit.form.getlist("item")]
+        steps = [await _apply(visit, action, tag, it) for it in visit.form.getlist("item")]
     else:
         memories = await visit.read(loaded, await _chosen(visit))
         steps = [_step(action, tag, memory) for memory in memories]
     filters = {name: visit.form.get(name, "") for name in ("q", *FILTERS)}
-    twin = address("/search" if filters["q"] else "/observations/recent", **filters)
+    rest_path = address("/search" if filters["q"] else "/observations/recent", **filters)
     return await visit.page(
-        "bulk.html", twin, steps=steps, action=action, tag=tag, label=ACTIONS[action],
+        "bulk.html", rest_path, steps=steps, action=action, tag=tag, label=ACTIONS[action],
         is_done=is_done, changes=sum(it.is_change for it in steps), filters=filters,
         back=address(MEMORIES, **filters),
     )  # fmt: skip
 
 
 async def _chosen(visit: Visit) -> list[MemoryId]:
-    """The memories whose boxes are checked; or all that the filters of the form match."""
+    """Return the memories with a checked box, or all that match the filters of the form."""
     form = visit.form
     if form.get("which") != "all":
         return [MemoryId(whole_number(it, "id")) for it in form.getlist("id")]
     filters = {name: form[name] for name in FILTERS if form.get(name)}
     if words := form.get("q"):
         return await _hits(visit, words, filters)
-    return (await visit.read(newest, filter_of(visit.question_of(**filters)), ""))[:MOST_HITS]
+    return (await visit.read(newest, filter_of(visit.read_request_of(**filters)), ""))[:MOST_HITS]
 
 
 def _step(action: str, tag: str, memory: c.Observation) -> Step:
     match action:
         case "tag":
             is_change = tag not in memory.tags
-            says = "gets the tag" if is_change else "already has it"
+            effect = "gets the tag" if is_change else "already has it"
         case "untag":
             is_change = tag in memory.tags
-            says = "loses the tag" if is_change else "does not have it"
+            effect = "loses the tag" if is_change else "does not have it"
         case "expire":
             is_change = not memory.expired
-            says = "expires now; agents no longer get it" if is_change else "has already expired"
+            effect = "expires now; agents no longer get it" if is_change else "has already expired"
         case _:
-            is_change, says = True, "is deleted; it can be restored"
-    return Step(memory.id, memory.revision_count, memory.title, says, is_change)
+            is_change, effect = True, "is deleted; it can be restored"
+    return Step(memory.id, memory.revision_count, memory.title, effect, is_change)
 
 
-async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
-    """Change one memory, if it is still at the revision that was shown; what became of it."""
+async def _apply(visit: Visit, action: str, tag: str, item: str) -> Step:
+    """Change one memory if it is still at the revision that was shown; return the effect."""
     number, revision = at_revision(item, "item")
     title = f"Memory #{number}"
     try:
@@ -204,8 +204,8 @@ async def _done(visit: Visit, action: str, tag: str, item: str) -> Step:
                 tags = (*tags, tag) if action == "tag" else tags
                 await visit.memories.update(number, tags=tags, revision=revision)
             case "expire":
-                end = visit.console.clock()
-                await visit.memories.update(number, expires_at=end, revision=revision)
+                now = visit.console.clock()
+                await visit.memories.update(number, expires_at=now, revision=revision)
             case _ if (current := memory.revision_count) != revision:
                 raise Conflict(f"This memory is at revision {current} now, not at {revision}.")
             case _:
@@ -226,7 +226,7 @@ async def show(visit: Visit, *, status: int = 200, problem: str = "", **values: 
     revisions = await visit.memories.history(id_)
     memory, number = await _existing(visit, id_), visit.query["revision"]
     selected = next((it for it in revisions if str(it.revision) == number), revisions[0])
-    # What it changed, by field; nothing for the first one and for a deletion.
+    # The changes of the selected revision by field; none for the first revision and a deletion.
     older = (it for it in revisions if it.revision < selected.revision and it.title is not None)
     before = next(older, None) if selected.title is not None else None
     differences = _differences(_fields(before), _fields(selected)) if before else {}
@@ -245,9 +245,9 @@ async def _existing(visit: Visit, id_: int) -> c.Observation | None:
 
 
 async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
-    """The near duplicates found when it was saved; those of now, if the page asks for them.
+    """Return the near duplicates found at the save, or current ones if `similar` is set.
 
-    To look for them takes a large project five times as long as everything else of the page.
+    In a large project, the search for them takes five times as long as the rest of the page.
     """
     api, memory = visit.console.agentops, MemoryId(id_)
     if not visit.query["similar"]:
@@ -259,7 +259,7 @@ async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
 
 
 def _fields(it: c.Observation | c.Revision) -> dict[str, str]:
-    """The texts of a memory, as its form has them."""
+    """Return the texts of a memory, by the fields of its form."""
     tags = "\n".join(it.tags)
     return {
         "title": it.title or "", "type": it.type or "", "tags": tags, "content": it.content or ""
@@ -291,14 +291,14 @@ async def _form(
 
 
 async def save(visit: Visit) -> Response:
-    """Save the fields that differ. The page shows both versions if another change came first."""
+    """Save the changed fields; after another change in the meantime, show both versions."""
     id_, form = visit.number("id"), visit.form
     memory = await visit.memories.get(id_)
     fields = {name: form.get(name, "") for name in _fields(memory)}
     based_on = whole_number(form.get("revision", ""), "revision")
     changed = _changed(memory, fields)
     if not changed:
-        return visit.see(path_of(id_), done="unchanged")
+        return visit.redirect(path_of(id_), done="unchanged")
     try:
         await visit.memories.update(id_, revision=based_on, **changed)
     except Refused as refusal:
@@ -309,11 +309,11 @@ async def save(visit: Visit) -> Response:
                 based_on = memory.revision_count
                 values = {"status": 409, "theirs": _differences(_fields(memory), fields)}
         return await _form(visit, memory, fields, based_on, **values)
-    return visit.see(path_of(id_), done="saved")
+    return visit.redirect(path_of(id_), done="saved")
 
 
 def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]:
-    """The fields of a change. A form cannot hold a carriage return, so none is no change."""
+    """Return the changed fields. A form drops carriage returns, so their loss is no change."""
     changed: dict[str, Any] = {
         name: fields[name]
         for name, text in _fields(memory).items()
@@ -324,18 +324,18 @@ def _changed(memory: c.Observation, fields: Mapping[str, str]) -> dict[str, Any]
 
 
 def revisions_of(visit: Visit) -> dict[int, int]:
-    """The revision of each memory that the page of the form showed."""
+    """Return the revision of each memory that was shown with the form."""
     return dict(at_revision(it, "seen") for it in visit.form.getlist("seen"))
 
 
 def at_revision(text: str, name: str) -> tuple[int, int]:
-    """A memory and a revision of it, as a form has them: `id-revision`."""
+    """Parse the id and the revision of a memory in a form: `id-revision`."""
     id_, _, revision = text.partition("-")
     return whole_number(id_, name), whole_number(revision, name)
 
 
 async def unseen_changes(visit: Visit) -> list[tuple[c.Observation, list[dict[str, Markup]]]]:
-    """The memories that changed since they were seen, and what differs if that is kept."""
+    """Return the memories that changed since they were shown, with the differences if kept."""
     changed = []
     for id_, number in revisions_of(visit).items():
         memory = await visit.memories.get(id_)
@@ -354,7 +354,7 @@ async def change(visit: Visit) -> Response:
         await perform(visit, id_, name)
     except Refused as refusal:
         return await show(visit, status=refusal.status, problem=str(refusal))
-    return visit.see(path_of(id_), done=name)
+    return visit.redirect(path_of(id_), done=name)
 
 
 async def perform(visit: Visit, id_: int, action: str) -> None:
@@ -372,7 +372,7 @@ async def perform(visit: Visit, id_: int, action: str) -> None:
         case "review":
             due = _instant(visit, "review_at")
             await memories.update(id_, review_at=due, revision=revision)
-        case "supersede":  # this is one of the two
+        case "supersede":  # this memory is the newer or the older one
             newer, older = (
                 whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
             )
@@ -392,7 +392,7 @@ async def supersede(visit: Visit, newer: int, older: int) -> None:
 
 
 def _instant(visit: Visit, name: str) -> datetime | None:
-    """The instant of a field, which has no time zone and means UTC."""
+    """Parse the instant in a field; without a time zone, it is in UTC."""
     text = visit.form.get(name, "").strip()
     if not text:
         return None
@@ -422,7 +422,7 @@ async def erase(visit: Visit) -> Response:
     receipt = await visit.memories.delete(visit.number("id"), hard=True)
     if receipt is None:
         raise NotFound("No such observation.")
-    return visit.see(f"{PREFIX}/erasures/{receipt}")
+    return visit.redirect(f"{PREFIX}/erasures/{receipt}")
 
 
 async def show_receipt(visit: Visit) -> Response:
@@ -435,8 +435,8 @@ async def show_review(
     visit: Visit, *, status: int = 200, problem: str = "", **values: Any
 ) -> Response:
     filters, api = visit.only(*REVIEW_FILTERS), visit.console.agentops
-    due = await api.review(visit.question_of(**filters, limit=REVIEWED))
-    count = await visit.read(reasons, Filter(project=project_of(visit.question)), api.periods)
+    due = await api.review(visit.read_request_of(**filters, limit=REVIEWED))
+    count = await visit.read(reasons, Filter(project=project_of(visit.read_request)), api.periods)
     return await visit.page(
         "review.html", address("/review", **filters, limit=REVIEWED), status=status,
         problem=problem, filters=filters, due=due, count=count,
@@ -451,7 +451,7 @@ def reasons(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[
 
 
 async def decide(visit: Visit) -> Response:
-    """Apply a decision to what was seen; the browser continues at the line that follows."""
+    """Apply a decision, unless a memory has changed; the browser continues at the next line."""
     form, action = visit.form, visit.form.get("action", "")
     id_, other, line = (
         whole_number(form.get(name) or form.get("id", ""), name)
@@ -473,17 +473,17 @@ async def decide(visit: Visit) -> Response:
     except Refused as refusal:
         return await show_review(visit, status=refusal.status, problem=str(refusal))
     filters = visit.only(*REVIEW_FILTERS)
-    return visit.see(REVIEW, anchor=f"#line-{line}", **filters, done=action, about=id_)
+    return visit.redirect(REVIEW, anchor=f"#line-{line}", **filters, done=action, about=id_)
 
 
 async def ask(visit: Visit) -> Response:
     filters = visit.only(*PARAMS)
-    limit = min(row_count(visit.question.query, "limit", LIMIT), MOST)
+    limit = min(row_count(visit.read_request.query, "limit", LIMIT), MOST)
     is_query = "query" in filters or "project" in filters
-    twin = address("/context", **{**filters, "limit": limit, "explain": "true"})
+    rest_path = address("/context", **{**filters, "limit": limit, "explain": "true"})
     values = await _answered(visit, filters, limit) if is_query else {}
     return await visit.page(
-        "ask.html", *[twin] * is_query, is_query=is_query, limit=limit, most=MOST,
+        "ask.html", *[rest_path] * is_query, is_query=is_query, limit=limit, most=MOST,
         projects=await visit.read(project_names), **values,
     )  # fmt: skip
 
@@ -494,12 +494,12 @@ async def _answered(visit: Visit, filters: Mapping[str, str], limit: int) -> dic
 
     api = visit.console.agentops
     context = await api.fetch_context(
-        visit.question_of(**{**filters, "limit": limit, "explain": "true"})
+        visit.read_request_of(**{**filters, "limit": limit, "explain": "true"})
     )
     why = context.explanation
     assert why is not None  # the request has explain=true
-    # The candidates that come next, each with its rank: the limit keeps them out.
-    filter_ = filter_of(visit.question, global_too=True, is_current=True)
+    # The next candidates after the limit, each with its rank.
+    filter_ = filter_of(visit.read_request, global_too=True, is_current=True)
     ranking = await api.recall.context(
         visit.caller, filters.get("query", ""), filter_, limit + NEXT
     )
@@ -508,7 +508,7 @@ async def _answered(visit: Visit, filters: Mapping[str, str], limit: int) -> dic
     left_out = why["budget"]["left_out"][:MOST]
     ids = [it["id"] for it in left_out]
     titles = await visit.read(lambda tx: {it.id: it for it in tx[MemoryTable].texts(ids)})
-    stems = Stems()  # one of a page, as a page is made in one piece
+    stems = Stems()  # one instance per page
     try:
         lines = [_line(line, stems) for line in context.observations]
     finally:
@@ -533,7 +533,7 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
     terms = sorted(why["matched"], key=lambda it: float(it["score"]))
     total = sum(it["score"] for it in terms) or 1.0
     shares = {name: it * 100 for name, it in (why.get("fields") or {}).items() if it > 0}
-    starts = accumulate(shares.values(), initial=0.0)  # of parts of a bar; all in hundredths
+    starts = accumulate(shares.values(), initial=0.0)  # of the parts of a bar, in percent
     return {
         "cost": cost_of(text),
         "why": why,
@@ -546,7 +546,7 @@ def _line(line: c.Line, stems: Stems) -> dict[str, Any]:
 
 
 def _marked(text: str, field: str, terms: Iterable[Mapping[str, Any]], stems: Stems) -> Markup:
-    """The text with the words marked that are in this field of the index."""
+    """Highlight the words of the text that matched in this field of the index."""
     own = [it["term"] for it in terms if field in it["fields"]]
     if not own:
         return page.prose(text, PART)

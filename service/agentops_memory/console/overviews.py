@@ -1,9 +1,9 @@
 """Views *Projects*, *Sessions*, *Service* and *Documents*.
 
-Of projects: how much each holds, how it grows, its types, and the days on which it grew. Of
-sessions: each with its summary, and turn by turn with the memories that it saved. Of the service:
-whether it is well, what it holds and keeps, who has keys, what took long. Of documents: what memory
-stores, agents and hosts' refs hold, in which only their protocols write.
+Projects: the size, growth and types of each project, and a heat map of days. Sessions: the summary,
+the first and last messages, and the saved memories. Service: its health, contents, retention, keys
+and slow requests. Documents: the contents of memory stores, agents and hosts' refs, which only
+their protocols can change.
 """
 
 import json
@@ -48,24 +48,24 @@ from .memories import COUNTED, facets_of, loaded, newest
 from .page import Visit, address, project_names
 
 MOST_PROJECTS = 40  # projects of a page
-WEEKS = 53  # of the heat map
-GROWTH = 12  # weeks of a project in the list
+WEEKS = 53  # weeks of the heat map
+GROWTH = 12  # weeks shown for each project in the list
 DAY = 86_400_000_000  # microseconds
 MOST_SESSIONS = 25  # sessions of a page
 MOST_MEMORIES = 50  # memories of a page
 MOST_ROWS = 20  # rows of a list
 MOST_SPACES = 40  # namespaces of an agent
-LAID_OUT = 16_384  # bytes of a value that is laid out member by member
+LAID_OUT = 16_384  # most characters of a JSON value that is indented
 NO_REF = "Nothing is stored under this ref."
 ERASURES = 20  # receipts in the list
-# What an operator does about a check, at the terminal.
+# The command for an operator after a failed check.
 COMMANDS: Mapping[str, str] = {
     "database": "agentops-memory doctor",
     "migrations": "agentops-memory migrate",
     "index": "agentops-memory index",
     "backup": "agentops-memory backup --to FILE",
 }
-# What is removed, after how long: each with the setting that says so.
+# (data that is removed, the setting of its retention, the start of the retention)
 RETENTION = (
     ("Deleted memories", "keep_deleted", "after their deletion"),
     ("Expired memories", "keep_expired", "after their expiry"),
@@ -78,10 +78,10 @@ RETENTION = (
 
 @dataclass(eq=False)
 class ActivityTable(FilteredTable):
-    """When memories were saved: the live ones, as the statistics count them."""
+    """The times at which memories were saved: live memories, as in the statistics."""
 
     def days(self, within: Filter, since: date) -> list[tuple[Project, int, int]]:
-        """How many of each project were saved on each day, by its number."""
+        """Return (project, day since 1970, number of saved memories)."""
         rows = self._execute(
             f"""SELECT s.project, m.created_at / {DAY}, count(*)
                   FROM spaces s
@@ -96,13 +96,13 @@ class ActivityTable(FilteredTable):
 
 
 async def show_projects(visit: Visit) -> Response:
-    project, after = project_of(visit.question), visit.query["after"]
+    project, after = project_of(visit.read_request), visit.query["after"]
     stats = await visit.memories.stats(project)
     if project is not None and project not in stats.projects:
         raise NotFound("No such project.")
     names = [Project(it) for it in stats.projects if it > after] if project is None else [project]
     rows, days, types = await visit.read(activity, Filter(project=project), names[:MOST_PROJECTS])
-    # The count of each day, by weeks from Monday to Sunday; the last one goes up to today.
+    # The count of each day, by weeks from Monday to Sunday; the last week ends today.
     today = visit.console.clock().date()
     monday = today - timedelta(days=today.weekday(), weeks=WEEKS - 1)
     every = [
@@ -128,13 +128,13 @@ def listed_project(tx: Transaction, project: Project) -> Listed:
 def activity(
     tx: Transaction, within: Filter, names: Sequence[Project]
 ) -> tuple[list[tuple[Listed, list[int]]], Counter[date], Counter[str]]:
-    """These projects with their last weeks, the latest last; all by days; the newest by types."""
+    """Return each project with its counts by week, all counts by day, and types of the newest."""
     today, days = tx.now.date(), Counter[date]()
     growth = {it: [0] * GROWTH for it in names}
     for project, number, count in tx[ActivityTable].days(within, today - timedelta(weeks=WEEKS)):
         day = EPOCH.date() + timedelta(days=number)
         days[day] += count
-        week = GROWTH - 1 - (today - day).days // 7  # beyond, if the clock went back
+        week = GROWTH - 1 - (today - day).days // 7  # out of range if the clock was set back
         if project in growth and 0 <= week < GROWTH:
             growth[project][week] += count
     rows = [(listed_project(tx, it), growth[it]) for it in names]
@@ -143,7 +143,7 @@ def activity(
 
 @dataclass(eq=False)
 class SessionMemoryTable(FilteredTable):
-    """The live memories of sessions, as the lists of memories have them."""
+    """The live memories of sessions, as in the lists of memories."""
 
     def counts(self, sessions: list[str]) -> dict[str, int]:
         rows = self._execute(
@@ -171,14 +171,14 @@ class SessionMemoryTable(FilteredTable):
 
 
 async def show_sessions(visit: Visit) -> Response:
-    filters = visit.only("project", "before_id")
-    values = await visit.read(listed_sessions, project_of(visit.question), filters.get("before_id"))
-    twin = address("/sessions/recent", **filters, limit=MOST_SESSIONS)
-    return await visit.page("sessions.html", twin, most=MOST_SESSIONS, **values)
+    filters, project = visit.only("project", "before_id"), project_of(visit.read_request)
+    values = await visit.read(listed_sessions, project, filters.get("before_id"))
+    rest_path = address("/sessions/recent", **filters, limit=MOST_SESSIONS)
+    return await visit.page("sessions.html", rest_path, most=MOST_SESSIONS, **values)
 
 
 def listed_sessions(tx: Transaction, project: Project | None, before: str | None) -> dict[str, Any]:
-    """Everything at once: with three reads a page under load took three times its twin."""
+    """Read everything at once: with three reads, a page under load took three times as long."""
     sessions = recent_sessions(tx, project, MOST_SESSIONS, SessionId(before) if before else None)
     counts = tx[SessionMemoryTable].counts([it.id for it in sessions])
     rows = [wire.session(it) for it in sessions]
@@ -187,7 +187,7 @@ def listed_sessions(tx: Transaction, project: Project | None, before: str | None
 
 async def show_one(visit: Visit) -> Response:
     id_ = SessionId(clean(visit.request.path_params["id"]))
-    after = amount(visit.question.query, "after") or 0
+    after = amount(visit.read_request.query, "after") or 0
     values = await visit.read(conversation, id_, after)
     own = {"project": values["session"].project}
     return await visit.page(
@@ -197,7 +197,7 @@ async def show_one(visit: Visit) -> Response:
 
 
 def conversation(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
-    """A session with what was said first and last, memories of it, and its neighbors."""
+    """Return a session with its first and last messages, some memories, and its neighbors."""
     sessions, transcripts = tx[SessionTable], tx[TranscriptTable]
     session = sessions.get(id_)
     if session is None or not tx.caller.projects.match(session.project):
@@ -226,20 +226,20 @@ async def show_service(visit: Visit) -> Response:
     console, caller = visit.console, visit.caller
     sees_all = caller.role.includes(Role.ADMIN) and caller.projects.are_everything
     settings = console.settings
-    is_operator = sees_all and caller.tenant == DEFAULT_TENANT  # others have files of their own
-    twins = [READY, "/stats"]
+    is_operator = sees_all and caller.tenant == DEFAULT_TENANT  # other tenants have other files
+    rest_paths = [READY, "/stats"]
     if is_operator and settings.metrics != "off":
-        twins.append("/metrics")
+        rest_paths.append("/metrics")
     return await visit.page(
-        "service.html", *twins,
+        "service.html", *rest_paths,
         health=await console.readiness(), commands=COMMANDS, stats=await visit.memories.stats(),
         sizes=await console.maintenance.sizes(caller) if sees_all else None,
         counts=await console.maintenance.count(caller) if sees_all else None,
         settings=settings, is_on_postgresql=bool(settings.database_url), sees_all=sees_all,
         sees_path=is_operator and not settings.database_url,
         retention=[
-            (what, f"MEMORY_{name.upper()}", _period(getattr(settings, name)), since)
-            for what, name, since in RETENTION
+            (data, f"MEMORY_{name.upper()}", _period(getattr(settings, name)), since)
+            for data, name, since in RETENTION
         ],
         backup_every=_period(settings.backup_every),
         erasures=await visit.read(lambda tx: tx[ReceiptTable].newest(ERASURES)) if sees_all else [],
@@ -254,7 +254,7 @@ async def show_service(visit: Visit) -> Response:
 
 
 def _keys(visit: Visit) -> list[tuple[Key, bool, datetime | None]]:
-    """The keys of the caller's tenant, whether they work, and when each was last used."""
+    """Return the keys of the caller's tenant, whether each is valid, and its last use."""
     console, now = visit.console, visit.console.clock()
     lines = [
         (key, not key.revoked_at and any(it.is_valid_at(now) for it in key.secrets),
@@ -276,9 +276,9 @@ def _period(time: timedelta) -> str:
 
 
 async def show_documents(visit: Visit) -> Response:
-    """The stores, agents and refs that this caller may see, each list with its own cursor."""
+    """List the stores, agents and refs that this caller may see, each list with its cursor."""
     caller, query = visit.caller, visit.query
-    known, twins = await visit.read(_agents, query["agent_after"]), list[str]()
+    known, rest_paths = await visit.read(_agents, query["agent_after"]), list[str]()
     extra: dict[str, Any] = {}
     if caller.projects.are_everything:
         refs = await adapter.list_refs(
@@ -292,23 +292,23 @@ async def show_documents(visit: Visit) -> Response:
         next_ref = refs.beside(len(refs.items)).get("next")
         extra = {"stores": stores, "refs": refs.items, "next_ref": next_ref}
         which = visit.only("name", "include_archived", "after_id")
-        twins = [address(cloud.STORES, **which, limit=MOST_ROWS),
+        rest_paths = [address(cloud.STORES, **which, limit=MOST_ROWS),
                  address(f"{BASE}/refs", after=query["ref_after"], limit=MOST_ROWS)]  # fmt: skip
     return await visit.page(
-        "documents.html", *twins, agents=known[:MOST_ROWS], speaks=caller.agents.names,
+        "documents.html", *rest_paths, agents=known[:MOST_ROWS], speaks=caller.agents.names,
         next_agent=known[MOST_ROWS - 1].agent if len(known) > MOST_ROWS else "", **extra,
     )  # fmt: skip
 
 
 def _agents(tx: Transaction, after: str) -> list[agents.ListedAgent]:
-    """Those that the caller speaks for, in the order of their names, and one more than a page."""
+    """Return the caller's agents by name: a page of them and one more."""
     known = f"SELECT k.name FROM {agents.KNOWN} WHERE k.name > :after ORDER BY k.name"
     names = filter(tx.caller.agents.match, tx[Sql].texts(known, after=after))
     return agents.listed(tx, list(names)[: MOST_ROWS + 1])
 
 
 async def show_store(visit: Visit) -> Response:
-    """One folder of a store, and the latest changes of all its documents."""
+    """Show a folder of a store, and the latest changes of all its documents."""
     id_, query = StoreId(_id(visit, "store", STORE, NO_STORE)), visit.query
     folder, older = query["path_prefix"].strip("/"), _cursor(visit, "after_id", VERSION)
     prefix = f"{folder}/" if folder else ""
@@ -331,7 +331,7 @@ async def show_store(visit: Visit) -> Response:
 
 
 async def show_document(visit: Visit) -> Response:
-    """A document, which may be deleted, as one of its versions has it; and what that changed."""
+    """Show a version of a document, which may be deleted, and the change that it made."""
     of = StoreId(_id(visit, "store", STORE, NO_STORE))
     id_ = store.EntryId(_id(visit, "entry", ENTRY, store.NO_ENTRY))
     chosen, base, older = (_cursor(visit, it, VERSION) for it in ("version", "with", "after_id"))
@@ -357,17 +357,18 @@ async def show_document(visit: Visit) -> Response:
 
     values = await visit.read(read)
     named = {"store_id": public_id(STORE, of), "entry_id": public_id(ENTRY, id_)}
-    twin = cloud.VERSION_PATH.format(**named, version_id=public_id(VERSION, values["selected"].id))
+    selected = public_id(VERSION, values["selected"].id)
+    version = cloud.VERSION_PATH.format(**named, version_id=selected)
     cursor, path = visit.query["after_id"], cloud.VERSIONS.format(**named)
     listed = address(path, entry_id=named["entry_id"], limit=MOST_ROWS, after_id=cursor)
     live = [cloud.ENTRY_PATH.format(**named)] if values["entry"] else []
-    return await visit.page("document.html", *live, listed, twin, **values)
+    return await visit.page("document.html", *live, listed, version, **values)
 
 
 async def show_agent(visit: Visit) -> Response:
-    """What an agent may read, newest first, and how much of it is in each namespace.
+    """Show the entries that an agent may read, newest first, and their number by namespace.
 
-    To look is no access of the agent: what is evicted next stays the same.
+    This does not count as an access by the agent, so the order of eviction stays the same.
     """
     viewer, console, (_, offset) = _viewer(visit), visit.console, page(visit.request)
     rules, query = console.agents.rules(visit.caller), entries.AgentFilter.of(visit.request)
@@ -402,7 +403,7 @@ async def show_agent(visit: Visit) -> Response:
 
 
 async def show_agent_entry(visit: Visit) -> Response:
-    """An entry, with its value: a confidential one for those to whom the protocol shows it."""
+    """Show an entry with its value; a confidential value only if the protocol would show it."""
     viewer, id_ = _viewer(visit), AgentEntryId(_id(visit, "entry", ENTRY, NO_ENTRY))
     known = await visit.read(entries.known, id_, viewer)
     value = known.value
@@ -415,7 +416,7 @@ async def show_agent_entry(visit: Visit) -> Response:
 
 
 async def show_ref(visit: Visit) -> Response:
-    """The entries of a ref that no other one supersedes; in a run, as that sees them."""
+    """Show the entries of a ref that are not superseded; with a run, as of its snapshot."""
     visit.caller.require_refs()
     ref, filters = MemoryRef(visit.query["memoryRef"]), visit.only("tag", "before", "runId")
     which: Any = {to_snake(name): text for name, text in filters.items()}
@@ -424,13 +425,13 @@ async def show_ref(visit: Visit) -> Response:
     )
     if not listed.items and not filters:
         raise NotFound(NO_REF)
-    twin = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=MOST_ROWS)
+    rest_path = address(f"{BASE}/memory", memoryRef=ref, **filters, limit=MOST_ROWS)
     next_ = listed.beside(len(listed.items)).get("next")
-    return await visit.page("ref.html", twin, entries=listed.items, next=next_)
+    return await visit.page("ref.html", rest_path, entries=listed.items, next=next_)
 
 
 async def show_ref_entry(visit: Visit) -> Response:
-    """An entry of a ref, and how it differs from one that it replaces, or that replaces it."""
+    """Show an entry of a ref, and its difference from an entry that it replaces or vice versa."""
     visit.caller.require_refs()
     caller, refs, query = visit.caller, visit.console.refs, visit.query
     ref, id_ = MemoryRef(query["memoryRef"]), RefEntryId(query["memoryId"])
@@ -451,7 +452,7 @@ async def show_ref_entry(visit: Visit) -> Response:
 
 
 def _viewer(visit: Visit) -> Viewer:
-    """The viewer of the agent in the path; one that the key does not speak for is as unknown."""
+    """Return the viewer of the agent in the path; NotFound if the key may not act for it."""
     try:
         agent = asking(visit.caller, visit.request.path_params["agent"])
     except (Denied, Invalid):
@@ -464,6 +465,6 @@ def _id(visit: Visit, name: str, kind: str, sentence: str) -> str:
 
 
 def _cursor(visit: Visit, name: str, kind: str) -> str | None:
-    """The id in a parameter; NotFound for what is none."""
+    """Parse the id in a parameter; NotFound for any other text."""
     text = visit.query[name]
     return known_uid(kind, text, "No such place in this list.") if text else None

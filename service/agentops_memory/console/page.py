@@ -1,6 +1,6 @@
-"""What a view is made of: the visit of a browser, its page, and how both are served.
+"""The basis of all views: the visit of a browser, the page it gets, and their operations.
 
-Stored text becomes HTML in which nothing is markup, and nothing is invisible.
+Stored text becomes HTML without markup of its own, in which no character is invisible.
 """
 
 import asyncio
@@ -52,33 +52,33 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-# Bytes of HTML that a text may take, so that no page is over 300 KB; the twin has the rest.
+# Most bytes of HTML of a text, so that no page exceeds 300 KB; the REST response has all of it.
 MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
-MOST_PAIRS = 1_000_000  # of two texts' pieces that are compared; beyond, a text is replaced whole
+MOST_PAIRS = 1_000_000  # most pairs of pieces to compare; beyond, the whole text counts as changed
 PIECE = 64  # characters of a text that are escaped at a time
 SNIPPET = 240  # characters of a memory in a list
-AROUND = 240  # characters around a change
+AROUND = 240  # unchanged characters shown around a change
 
-BROKEN_LINES = "\n\t"
-_SIGN = Markup('<span class="sign" title="{}">{}</span>')
+LINE_BREAKS = "\n\t"
+_INVISIBLE = Markup('<span class="sign" title="{}">{}</span>')
 _CLIPPED = Markup('<span class="clipped">… {} more characters; the JSON below has all of it</span>')
 _CHANGE = {"same": Markup("{}"), "del": Markup("<del>{}</del>"), "ins": Markup("<ins>{}</ins>")}
 WORD = pattern(r"[^\W_]+")
 _PIECES = pattern(r"\w+|\s+|[^\w\s]+")
 TOKEN = "token"  # noqa: S105 - the name of a field
-LASTS = timedelta(hours=12)  # a tab may stay open over a working day
+TOKEN_LIFETIME = timedelta(hours=12)  # a tab may stay open over a working day
 MOST_FIELDS = 500
 FOREIGN = "This form was sent from another site; nothing was done."
 Form = ImmutableMultiDict[str, str]
 
 
 def line(text: str, most: int = MOST_OF_LINE) -> Markup:
-    """A text in one line, in isolation; a line break in it becomes a sign."""
+    """Render a text in one isolated line; a line break is shown as its code."""
     return Markup("<bdi>{}</bdi>").format(_clipped(text, most, ""))
 
 
 def prose(text: str, most: int = MOST) -> Markup:
-    """A text with its line breaks, in isolation; the end of a very long one is counted."""
+    """Render an isolated text with line breaks; if it is too long, its end is only counted."""
     return Markup("<bdi>{}</bdi>").format(_clipped(text, most))
 
 
@@ -93,7 +93,7 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
         if match[0] not in matched:
             continue
         word = Markup("<mark>{}</mark>").format(_escaped(match[0], ""))
-        parts += [_escaped(text[at : match.start()], BROKEN_LINES), word]
+        parts += [_escaped(text[at : match.start()], LINE_BREAKS), word]
         at = match.end()
         size += sum(map(_size, parts[-2:]))
         if size > most:
@@ -110,7 +110,7 @@ def size(count: int) -> str:
 
 
 def ago(at: datetime, now: datetime) -> Markup:
-    """An instant as its age, or as what is left until it, with the instant beside it."""
+    """Render an instant as its age, or the time until it, followed by the instant itself."""
     seconds = (now - at).total_seconds()
     age = age_words(abs(seconds))
     if age != JUST_NOW:
@@ -123,7 +123,7 @@ def ago(at: datetime, now: datetime) -> Markup:
 
 
 def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
-    """What a change did, word by word, with a little of what stayed around it."""
+    """Render a change word by word, with some unchanged text around it."""
     parts, size = [], 0
     runs_of_one = groupby(_changes(before, after), key=lambda change: change[0])
     pieces = [(kind, "".join(text for _, text in run)) for kind, run in runs_of_one]
@@ -131,7 +131,7 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
         head = text[:AROUND] if number else ""
         tail = text[-AROUND:] if number < len(pieces) - 1 else ""
         is_cut = kind == "same" and len(text) > len(head) + len(tail) + 1
-        html = _escaped(f"{head} … {tail}" if is_cut else text, BROKEN_LINES)
+        html = _escaped(f"{head} … {tail}" if is_cut else text, LINE_BREAKS)
         size += _size(html)
         if size > most:
             parts.append(Markup('<span class="clipped">… and more</span>'))
@@ -141,27 +141,27 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
 
 
 def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """Runs of text that stayed (`same`), went (`del`) and came (`ins`)."""
+    """Yield runs of text: unchanged (`same`), deleted (`del`) and inserted (`ins`)."""
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     runs_of_lines = (
         _of_words(some, other) if some and other else [("del", some), ("ins", other)]
         for kind, some, other in _blocks(old, new)
         if kind or some
     )
-    went = came = ""
+    deleted = inserted = ""
     for kind, text in chain.from_iterable(runs_of_lines):
-        if kind == "same" and not (text.isspace() and (went or came)):
-            yield from _both(went, came)
-            went = came = ""
+        if kind == "same" and not (text.isspace() and (deleted or inserted)):
+            yield from _change(deleted, inserted)
+            deleted = inserted = ""
             yield kind, text
-        else:  # a blank between two changes is part of one
-            went += text if kind != "ins" else ""
-            came += text if kind != "del" else ""
-    yield from _both(went, came)
+        else:  # a blank between two changes belongs to both, which become one change
+            deleted += text if kind != "ins" else ""
+            inserted += text if kind != "del" else ""
+    yield from _change(deleted, inserted)
 
 
-def _both(went: str, came: str) -> Iterator[tuple[str, str]]:
-    yield from ((kind, text) for kind, text in (("del", went), ("ins", came)) if text)
+def _change(deleted: str, inserted: str) -> Iterator[tuple[str, str]]:
+    yield from ((kind, text) for kind, text in (("del", deleted), ("ins", inserted)) if text)
 
 
 def _of_words(before: str, after: str) -> Iterator[tuple[str, str]]:
@@ -173,7 +173,7 @@ def _of_words(before: str, after: str) -> Iterator[tuple[str, str]]:
 
 
 def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[bool, str, str]]:
-    """Blocks of both, each with whether they differ. Two that are too long are one block."""
+    """Yield (whether it differs, old text, new text) for each block; one block if too long."""
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
     yield False, "".join(old[:start]), "".join(new[:start])
@@ -188,14 +188,14 @@ def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[bool, str, str]]:
 
 
 def _common(old: list[str], new: list[str]) -> int:
-    """How many pieces both begin with."""
+    """Count the pieces with which both begin."""
     pairs = enumerate(zip(old, new, strict=False))
     return next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
-def _clipped(text: str, most: int, allowed: Collection[str] = BROKEN_LINES) -> Markup:
-    """As `_escaped`, but only as much as takes so many bytes, and how much is left out."""
-    # Most texts in lists are so, and in pieces they take a page twice as long.
+def _clipped(text: str, most: int, allowed: Collection[str] = LINE_BREAKS) -> Markup:
+    """Escape at most so many bytes of the text, and add the number of omitted characters."""
+    # A shortcut for most texts of lists, without which a page takes twice as long.
     if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
         return whole
     parts, size, length = list[Markup](), 0, 0
@@ -213,49 +213,49 @@ def _size(html: Markup) -> int:
 
 
 def _escaped(text: str, allowed: Collection[str]) -> Markup:
-    """Escaped, with a sign for each character that nobody would see."""
+    """Escape a text, and show each invisible character by its code."""
     return Markup().join([html for html, _ in _pieces(text, allowed)])
 
 
 def _pieces(text: str, allowed: Collection[str]) -> Iterator[tuple[Markup, int]]:
-    """The same in small pieces, each with how many characters it shows.
+    """Yield the escaped text in small pieces, each with its number of characters.
 
-    Hostile text can take forty times its length: a caller that needs only a part stops there.
+    Hostile text can take forty times its length, so a caller that needs only a part stops early.
     """
     for is_visible, run in runs(text):
         if is_visible:
             slices = (run[at : at + PIECE] for at in range(0, len(run), PIECE))
             yield from ((escape(it), len(it)) for it in slices)
             continue
-        for sign, some in groupby(run):
+        for char, some in groupby(run):
             count = sum(1 for _ in some)
-            yield (escape(sign * count) if sign in allowed else _signs(sign, count)), count
+            yield (escape(char * count) if char in allowed else _codes(char, count)), count
 
 
 @lru_cache(1024)
-def _signs(sign: str, count: int) -> Markup:
-    code = f"U+{ord(sign):04X}"
-    name = unicodedata.name(sign, "control character").lower()
-    return _SIGN.format(name, code if count == 1 else f"{code} * {count:,}")
+def _codes(char: str, count: int) -> Markup:
+    code = f"U+{ord(char):04X}"
+    name = unicodedata.name(char, "control character").lower()
+    return _INVISIBLE.format(name, code if count == 1 else f"{code} * {count:,}")
 
 
-async def sent(request: Request) -> Form:
-    """The fields of a form, with line breaks as texts have them. Invalid for what is none."""
+async def read_form(request: Request) -> Form:
+    """Parse the fields of a form, with line feeds as line breaks. Invalid for too many fields."""
     text = (await whole_body(request, MAX_BODY)).decode("latin-1")
     try:
         pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
-        raise Invalid(f"A form has at most {MOST_FIELDS} fields.") from None
+        raise Invalid(f"A form must have at most {MOST_FIELDS} fields.") from None
     return ImmutableMultiDict([(name, with_line_feeds(clean(value))) for name, value in pairs])
 
 
 def with_line_feeds(text: str) -> str:
-    """The text as a text area sends it, but for the carriage returns that it adds."""
+    """Replace the carriage returns that a text area adds to line breaks."""
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def require_own(request: Request, _: Caller) -> None:
-    """Denied for what a browser says that another site has sent."""
+def require_same_site(request: Request, _: Caller) -> None:
+    """Raise Denied for a form that another site has sent, according to the browser."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     if request.method == "POST" and site not in ("same-origin", "none"):
         raise Denied(FOREIGN)
@@ -274,9 +274,9 @@ REFUSALS = Refusals(headers={401: {"WWW-Authenticate": 'Basic realm="console", c
 HERE = Path(__file__).parent
 STATIC = {"console.css": "text/css", "console.js": "text/javascript"}
 
-SUGGESTED = 20_000  # bytes of HTML of the names that a field suggests
-MOST_QUERY = 10_000  # bytes of the query in an address, as the links of a page repeat it
-# What leads to each view, whose paths begin so.
+SUGGESTED = 20_000  # most bytes of HTML of the names that a field suggests
+MOST_QUERY = 10_000  # most bytes of the query in a URL, which the links of a page repeat
+# The links to the views, each of which has the paths below its link.
 SECTIONS = {
     it: f"{PREFIX}/{it.lower()}"
     for it in ("Ask", "Memories", "Review", "Projects", "Sessions", "Documents", "Service")
@@ -285,7 +285,7 @@ SECTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """What the views work on, and what is known of the service that runs."""
+    """The operations that the views use, and the state of the running service."""
 
     agentops: AgentOps
     memories: Callable[[Callable[[], Caller], Mapping[str, str]], MemoryService]  # caller, trace
@@ -302,7 +302,7 @@ class Console:
 
 
 class Parameters(dict[str, str]):
-    """Those of a page, for its template, in which one that is not set is empty."""
+    """The parameters of a page for its template; an unset parameter is empty."""
 
     def __missing__(self, name: str) -> str:
         return ""
@@ -320,69 +320,69 @@ class Visit:
 
     @cached_property
     def memories(self) -> MemoryService:
-        """The operations of AgentOps REST, as this caller may use them."""
+        """The operations of AgentOps REST with the rights of this caller."""
         return self.console.memories(lambda: self.caller, trace_headers())
 
     @cached_property
     def query(self) -> "Parameters":
-        """The parameters that are set, the first of each: an empty field is an absent one."""
+        """The first value of each parameter, without empty values."""
         params = query_of(self.request).items()
         return Parameters({name: text for name, (value, *_) in params if (text := clean(value))})
 
     def only(self, *names: str) -> dict[str, str]:
-        """Those of these parameters that are set."""
+        """Return those of the named parameters that are set."""
         return {name: self.query[name] for name in names if name in self.query}
 
     @property
-    def question(self) -> "ReadRequest":
+    def read_request(self) -> "ReadRequest":
         return ReadRequest(self.caller, query_of(self.request))
 
-    def question_of(self, **query: object) -> "ReadRequest":
+    def read_request_of(self, **query: object) -> "ReadRequest":
         return ReadRequest(self.caller, {name: [str(it)] for name, it in query.items()})
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs
     ) -> T:
-        """What a function of a transaction reads, of what this caller sees."""
+        """Run a function in a read transaction of this caller."""
         return await self.console.agentops.engine.read(self.caller, work, *args, **named)
 
     def number(self, name: str) -> int:
-        """A number in the path; what is none names nothing."""
+        """Parse a number in the path; Invalid for any other text."""
         return whole_number(self.request.path_params[name], name)
 
     async def page(
-        self, template: str, *twins: str, status: int = 200, header: str = "", **values: object
+        self, template: str, *rest_paths: str, status: int = 200, header: str = "", **values: object
     ) -> Response:
-        """A page with its twins, the routes of REST that answer the same, as `path?query`.
+        """Render a page with the REST routes for the same data, as `path?query`.
 
-        A header that they need is in their commands alone.
+        A header that these routes need is shown only in their curl commands.
         """
         caller, now = self.caller, self.console.clock()
-        html = await asyncio.to_thread(  # others are served meanwhile
+        html = await asyncio.to_thread(  # other requests are served meanwhile
             _render, template, now=now, viewer=caller, query=self.query,
             path=self.request.scope["path"],
-            token=self._token(int((now + LASTS).timestamp())),
+            token=self._token(int((now + TOKEN_LIFETIME).timestamp())), header=header,
             can_write=caller.role.includes(Role.WRITER),
             can_erase=caller.role.includes(Role.ADMIN), project=self.query["project"],
-            twins=[(each, self._curl(each, header)) for each in twins], header=header, **values,
+            rest_paths=[(each, self._curl(each, header)) for each in rest_paths], **values,
         )  # fmt: skip
         return HTMLResponse(html, status, HEADERS)
 
-    def see(self, path: str, *, anchor: str = "", **query: object) -> Response:
-        """Where the browser goes once a form was done, so that to load again does nothing."""
+    def redirect(self, path: str, *, anchor: str = "", **query: object) -> Response:
+        """Redirect the browser after a form, so that a reload does not repeat the change."""
         return RedirectResponse(address(path, **query) + anchor, status_code=303)
 
-    def is_own(self) -> bool:
-        """Whether its form has an unexpired token of this caller."""
+    def has_valid_token(self) -> bool:
+        """Whether the form has an unexpired token of this caller."""
         until = self.form.get(TOKEN, "").partition("-")[0]
         if not (until.isascii() and until.isdigit()) or len(until) > 12:
             return False
-        same = hmac.compare_digest(self.form[TOKEN].encode(), self._token(int(until)).encode())
-        return same and int(until) > self.console.clock().timestamp()
+        is_ours = hmac.compare_digest(self.form[TOKEN].encode(), self._token(int(until)).encode())
+        return is_ours and int(until) > self.console.clock().timestamp()
 
     def _token(self, until: int) -> str:
-        """What a form must hold; valid for this caller until it expires."""
-        # The key that the caller sends is known to each pod, before and after a restart.
+        """Return the token that a form must contain, valid for this caller until it expires."""
+        # Signed with the caller's own key, which every pod knows, also after a restart.
         headers, caller = self.request.headers, self.caller
         own = headers.get("authorization") or headers.get("x-api-key") or ""
         key = sha256(own.encode()).digest() if caller.key else self.console.secret
@@ -398,15 +398,15 @@ class Visit:
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    asking: Caller
+    reader: Caller
     query: Query
 
     def caller(self) -> Caller:
-        return self.asking
+        return self.reader
 
 
 def project_names(tx: Transaction) -> list[Project]:
-    """The names that a field suggests: the first ones, as many as a small page has room for."""
+    """Return the project names that a field suggests: as many as fit on a small page."""
     names = sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())
     sizes = accumulate(len(f'<option value="{escape(it)}"></option>'.encode()) for it in names)
     return names[: bisect([*sizes], SUGGESTED)]
@@ -420,18 +420,18 @@ class View:
     name: str
     answer: Callable[[Visit], Awaitable[Response]]
     role: Role = Role.READER
-    is_form: bool = False  # whether it takes what a form sends
+    is_form: bool = False  # whether it receives a form
 
     def operation(self, console: Console) -> Operation:
         async def handle(request: Request) -> Response:
             visit = Visit(console, request)
             if len(request.scope["query_string"]) > MOST_QUERY:
-                raise Invalid(f"The query of an address has at most {MOST_QUERY:,} bytes.")
+                raise Invalid(f"The query of a URL must have at most {MOST_QUERY:,} bytes.")
             try:
                 if self.is_form:
-                    visit.form = await sent(request)
-                    if not visit.is_own():
-                        # Open for too long, or its key is another: it comes back filled in.
+                    visit.form = await read_form(request)
+                    if not visit.has_valid_token():
+                        # The token expired, or the key changed: the form is shown again, filled in.
                         fields = visit.form.multi_items()
                         return await visit.page("again.html", status=403, fields=fields)
                 return await self.answer(visit)
@@ -447,7 +447,7 @@ class View:
 
 
 def address(path: str, /, **query: object) -> str:
-    """A path with the parameters that are set."""
+    """Return a path with the parameters that are set."""
     params = {name: it for name, it in query.items() if it not in (None, "", False)}
     return f"{quote(path)}?{urlencode(params, doseq=True)}" if params else quote(path)
 
@@ -458,7 +458,7 @@ def _render(template: str, **values: object) -> str:
 
 @cache
 def environment() -> "Environment":
-    # Loaded with the first page: a service that nobody looks at is spared it.
+    # Loaded with the first page: a service without visits to its console does not need it.
     from jinja2 import Environment, FileSystemLoader  # noqa: PLC0415
 
     made = Environment(
@@ -496,5 +496,5 @@ STATIC_FILES = Operation(
 
 PROTOCOL = Protocol(
     title="Console", summary="Pages for people.", prefix=PREFIX, refusals=REFUSALS,
-    refused=refused, require=require_own, has_forms=True,
+    refused=refused, require=require_same_site, has_forms=True,
 )  # fmt: skip

@@ -1,1 +1,1 @@
-"""What the protocols share: bodies, parameters, refusals, ids, idempotency keys, OpenAPI."""
+"""The common parts of all protocols: bodies, parameters, refusals, ids, keys, OpenAPI."""

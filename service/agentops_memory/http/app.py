@@ -1,4 +1,4 @@
-"""The application: routes side by side, JSON for every refusal, and what is of no protocol."""
+"""The ASGI application: routing, refusals, and the endpoints outside the protocols."""
 
 import asyncio
 import errno
@@ -32,8 +32,9 @@ from .middleware import Early, EarlyPost
 from .protocol import HEADERS, NoPath, Operation, Parameter, Protocol, Served, protocol_at, template
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
-REFUSED_WITH_KEY = (400, 404, 408, 409, 507)  # it takes the body and some room; answers are erased
-_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
+# With a key, the body is read and a record stored; a stored answer may have been erased.
+REFUSED_WITH_KEY = (400, 404, 408, 409, 507)
+_SCHEMA_REFERENCE = re.compile(r'"#/components/schemas/([^"]+)"')
 
 
 def document(described: Sequence[Served], *, title: str, version: str) -> dict[str, Any]:
@@ -54,10 +55,10 @@ def document(described: Sequence[Served], *, title: str, version: str) -> dict[s
     for operation, protocol in table:
         methods = paths.setdefault(template(operation.path), {})
         methods[operation.method.lower()] = _operation(operation, protocol)
-    # The schemas that operations answer and take; without types that are sent as others.
+    # Only the schemas that the operations refer to, directly or through other schemas.
     names, left = set[str](), [json.dumps(paths)]
     while left:
-        new = {*_REFERENCE.findall(left.pop())} - names
+        new = {*_SCHEMA_REFERENCE.findall(left.pop())} - names
         names |= new
         left += [json.dumps(schemas["$defs"][name]) for name in new]
     return {
@@ -102,7 +103,7 @@ def _operation(operation: Operation, protocol: Protocol) -> dict[str, Any]:
         | {str(each): _refused(each, protocol) for each in sorted(statuses)},
     }
     if operation.role is not None:
-        security = _AUTHORIZATION_ALONE if protocol.is_authorization_only else _SECURITY
+        security = _AUTHORIZATION_ONLY if protocol.is_authorization_only else _SECURITY
         described |= {"security": security, "x-role": operation.role.value}
     if operation.body is not None:
         content = _content(_reference(operation.body))
@@ -143,7 +144,7 @@ def _refused(status: int, protocol: Protocol) -> dict[str, Any]:
 
 def _headers(headers: Mapping[str, str]) -> dict[str, Any]:
     described = {
-        name: {"description": says, "schema": _SCHEMAS["string"]} for name, says in headers.items()
+        name: {"description": it, "schema": _SCHEMAS["string"]} for name, it in headers.items()
     }
     return {"headers": described} if described else {}
 
@@ -169,9 +170,9 @@ _IDEMPOTENCY_KEY = {
     "schema": {"type": "string", "minLength": 1, "maxLength": LONGEST_KEY, "pattern": "^[!-~]+$"},
 }
 
-# A service without keys asks for none: hence the empty alternative.
+# The empty alternative is for a service without keys.
 _SECURITY: list[dict[str, list[str]]] = [{"bearer": []}, {"header": []}, {"basic": []}, {}]
-_AUTHORIZATION_ALONE: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {}]
+_AUTHORIZATION_ONLY: list[dict[str, list[str]]] = [{"bearer": []}, {"basic": []}, {}]
 _KEYS = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
@@ -193,7 +194,7 @@ _SCHEMAS: dict[str, dict[str, Any]] = {
 
 TITLE = "agentops-memory"
 PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for every project."
-CONSOLE = "/ui"  # to which the root leads a browser
+CONSOLE = "/ui"  # the root redirects browsers here
 FAILURE = "The service failed; the log has the reason."
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 
@@ -203,9 +204,9 @@ log = logging.getLogger(__name__)
 def application(
     served: Sequence[Served], more: Sequence[Operation], gate: Gate, telemetry: Telemetry
 ) -> "Application":
-    """The service, once its storage is open, with what more it answers that is of no protocol.
+    """Return the application, once the storage is open; `more` are endpoints outside the protocols.
 
-    The last protocol has the paths of no other.
+    The last protocol takes all paths that no other protocol has.
     """
     own = documentation(served, more, gate)
     every = [
@@ -221,11 +222,11 @@ def application(
 
 
 class Application:
-    """Finds the operation that takes a request by its method and path, of many, in few steps.
+    """Finds the operation for a request by method and path, among many, in a few steps.
 
-    What no operation takes, or has failed at before its answer began, is answered in the shape of
-    the protocol that has the path. What fails in the middle of an answer leaves it incomplete, upon
-    which the server closes the connection: nobody may take a part for the whole.
+    Unmatched requests, and failures before the response starts, get the refusal format of the
+    path's protocol. A failure in the middle of a response leaves it incomplete, and the server
+    closes the connection, so that no client takes a part for the whole.
     """
 
     def __init__(self, routes: Sequence[Route], protocols: Sequence[Protocol], gate: Gate) -> None:
@@ -234,7 +235,7 @@ class Application:
         self.routes = routes
         self._protocols = protocols
         self._gate = gate
-        # By the method, and the path up to the first folder that a parameter may change.
+        # By method and the fixed start of the path: up to the last slash before a parameter.
         self._by_start: dict[tuple[str, str], list[tuple[int, Route]]] = {}
         for number, route in enumerate(routes):
             fixed, is_template, _ = route.path.partition("{")
@@ -250,7 +251,7 @@ class Application:
 
         endpoint = self._endpoint(scope)
         try:
-            answer = endpoint or self._refused(Request(scope))
+            answer = endpoint or self._unmatched(Request(scope))
             await answer(scope, receive, sent)
         except Exception as error:
             refusal, name = _refusal_of(error), scope["path"]
@@ -258,7 +259,7 @@ class Application:
             if isinstance(endpoint, Endpoint):
                 protocol, name = endpoint.protocol, endpoint.operation.name
             if BEGUN not in scope:
-                await protocol.refused(refusal or Failed(FAILURE))(scope, receive, send)
+                await protocol.refused(refusal or InternalError(FAILURE))(scope, receive, send)
             elif refusal:
                 fields = {"operation": name, "reason": str(refusal)}
                 log.warning("response incomplete", extra=fields)
@@ -274,8 +275,8 @@ class Application:
                 break
             if end < len(path):
                 candidates += self._by_start.get((method, path[:end]), ())
-        # As they would be tried one after another; all are, at a line break at the end, which the
-        # end of a pattern passes over.
+        # In order of registration. If the path ends in a newline, all routes are tried, because `$`
+        # also matches before the newline.
         candidates.sort(key=itemgetter(0))
         for _, route in candidates if not path.endswith("\n") else enumerate(self.routes):
             match, known = route.matches(scope)
@@ -284,10 +285,10 @@ class Application:
                 return route.app
         return None
 
-    def _refused(self, request: Request) -> Response:
-        """The answer where no operation takes the request."""
+    def _unmatched(self, request: Request) -> Response:
+        """Return the response to a request that no operation takes."""
         scope, protocol = request.scope, protocol_at(request.scope["path"], self._protocols)
-        # A path may have one route a method.
+        # A path may have one route per method.
         matches = [
             (route, known)
             for route in self.routes
@@ -305,24 +306,24 @@ class Application:
             protocol.require(request, caller)
         if not matches:
             return protocol.refused(NoPath())
-        response = protocol.refused(NoMethod("This path does not support this method."))
+        response = protocol.refused(MethodNotAllowed("This path does not support this method."))
         methods = set[str]().union(*(route.methods or () for route, _ in matches))
         response.headers["Allow"] = ", ".join(sorted(methods))
         return response
 
 
-class NoMethod(Refusal):
+class MethodNotAllowed(Refusal):
     code = "no_method"
 
 
-class Failed(Refusal):
+class InternalError(Refusal):
     code = "failed"
 
 
 def _refusal_of(error: Exception) -> Refusal | None:
-    """The error as a refusal; None for a fault of the service."""
+    """Return the error as a refusal; None for a fault of the service."""
     if isinstance(error, OSError) and error.errno in NO_FILE_LEFT:
-        # Asked again, it may be answered: too many connections are a fault of their number.
+        # Retryable: the cause is the number of open connections.
         log.warning("too many files are open", extra={"reason": reason(error)})
         return Unavailable("Too many files are open; try again.")
     return error if isinstance(error, Refusal) else None
@@ -345,7 +346,7 @@ class Description(BaseModel):
 def documentation(
     served: Sequence[Served], more: Sequence[Operation], gate: Gate
 ) -> list[Operation]:
-    """The operations that are of no protocol; the description has them with those of the last."""
+    """Return the operations outside the protocols; OpenAPI lists them with the last protocol."""
 
     @cache  # built on demand: it takes longer than the rest of the start
     def described() -> bytes:
@@ -363,7 +364,7 @@ def documentation(
         try:
             gate.admit(request, Role.READER)
         except Unauthenticated:
-            # A browser sends no key with a link; the page asks for one, and says nothing else.
+            # A browser sends no key with a link; the page only asks for a key.
             if not is_browser(request):
                 raise
             status = 401
@@ -393,7 +394,7 @@ def scrape(
     *,
     is_open: bool,
 ) -> Operation:
-    """The measurements of all tenants together; to none but the default one, unless it is open."""
+    """Return the endpoint of all tenants' metrics, for the default tenant only unless `is_open`."""
 
     async def metrics(request: Request) -> Response:
         if not is_open:
@@ -418,7 +419,7 @@ PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
-# Told, not guessed: with `nosniff` a browser runs no script of another type.
+# Not guessed: with `nosniff`, a browser runs no script of another type.
 TYPES = {".css": "text/css", ".html": "text/html", ".js": "text/javascript"}
 
 
@@ -434,4 +435,4 @@ def _page_file(path: Path, status: int = 200) -> FileResponse:
 
 
 async def _load(path: Path, _: Request) -> Response:
-    return _page_file(path)  # for any caller: a browser sends no key with what a page loads
+    return _page_file(path)  # for any caller: a browser sends no key with files that a page loads

@@ -1,4 +1,4 @@
-"""Bodies and idempotency keys of requests: read within their bounds, and by a dialect's models."""
+"""Reads bodies and idempotency keys of requests within limits, and validates them by models."""
 
 import asyncio
 import re
@@ -39,17 +39,17 @@ from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
 from .query import NUMBER, Query, parsed
 
 MAX_BODY = 1024 * 1024  # bytes
-SHORT = 64 * 1024  # bytes of a body that is read at once
-BODY_IDLE = 15.0  # seconds in which a body must continue
-IN_MEMORY = 1024 * 1024  # bytes of an upload before it becomes a file
+SHORT = 64 * 1024  # bytes of a body that is parsed on the loop's thread
+BODY_IDLE = 15.0  # most seconds between two chunks of a body
+IN_MEMORY = 1024 * 1024  # bytes of an upload that stay in memory; a longer one becomes a file
 
 KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older spelling
 REQUEST_ID = "X-Request-Id"
-_SANE = re.compile(r"[!-~]{1,128}")  # visible ASCII
+_SAFE_ID = re.compile(r"[!-~]{1,128}")  # visible ASCII
 JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
-# Of a body's model.
+# The pydantic configuration of models of bodies.
 BODY_CONFIG: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)
@@ -58,17 +58,17 @@ Model = TypeVar("Model", bound=BaseModel)
 async def json_object(
     request: Request, *, limit: int = MAX_BODY, empty: bool = False, exact: bool = False
 ) -> dict[str, object]:
-    """The JSON object in the body, whatever the Content-Type says.
+    """Return the JSON object in the body, whatever the Content-Type is.
 
-    Where it may be empty, no body is an empty object. Where it is taken exactly,
-    bytes that are no UTF-8 are refused; else they become U+FFFD.
+    With `empty`, an empty body counts as an empty object. With `exact`, bytes that are not UTF-8
+    are refused; otherwise they become U+FFFD.
     """
     body = bytearray()
     async for chunk in _chunks(request, limit):
         body += chunk
     if empty and not body.strip():
         return {}
-    # A body of a megabyte can be a quarter of a million values: others are served meanwhile.
+    # A body of a megabyte can have 250,000 values; a thread parses it while others are served.
     if len(body) < SHORT:
         value = parsed(body, exact=exact)
     else:
@@ -81,7 +81,7 @@ async def json_object(
 
 @asynccontextmanager
 async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
-    admission(request).has_waited = True  # as far as anybody can tell
+    admission(request).has_waited = True  # writes to disk may wait at any time
     try:
         with ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
@@ -96,7 +96,7 @@ async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[B
                 else:
                     await asyncio.to_thread(file.write, chunk)
             yield cast(BinaryIO, file)
-    except OSError as error:  # at any step: what is written may wait in a buffer until the end
+    except OSError as error:  # at any step: written bytes may stay in a buffer until the end
         raise Full("The disk cannot hold the body; nothing was stored.") from error
 
 
@@ -105,10 +105,10 @@ async def whole_body(request: Request, limit: int) -> bytes:
 
 
 async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "") -> None:
-    """Let the caller of the request be one under its idempotency key, of its holder.
+    """Attach the request's idempotency key, within its `holder`, to the request's caller.
 
-    Called after the body was read: what is left of it is read here, up to so many bytes.
-    Invalid for what is no key, and for several keys. Without a key nothing is read.
+    Called after the body was read; reads an unread body up to `limit` bytes. Invalid for a
+    malformed key and for several keys. Does nothing without a key.
     """
     values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
     keys = {value.strip(" \t") for value in values}
@@ -120,10 +120,10 @@ async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "")
     if admitted.body_digest is None:
         async for _ in _chunks(request, limit):
             pass
-    assert admitted.body_digest is not None  # such a request has a key
+    assert admitted.body_digest is not None  # set by `_chunks` for requests with a key
     path, query = request.scope["path"].encode(), request.scope["query_string"]
     parts = [request.method.encode(), path, query, admitted.body_digest]
-    if match := request.headers.get("if-match"):  # another version is another request
+    if match := request.headers.get("if-match"):  # a different version is a different request
         parts.append(match.encode())
     admitted.idempotency = idempotency(
         admitted.caller(), keys.pop(), admitted.status, *parts, holder=holder
@@ -140,7 +140,7 @@ def query_of(request: Request) -> Query:
 
 
 def exact_parameter(request: Request, name: str, *, allows_nul: bool = False) -> str | None:
-    """The same, as it was meant; a ValueError for one that no stored text can be like."""
+    """Return a query parameter exactly as sent; ValueError if it is not UTF-8 or contains NUL."""
     pairs = parse_qsl(
         request.scope["query_string"].decode("latin-1"),
         keep_blank_values=True,
@@ -173,15 +173,15 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 
 async def _received(request: Request) -> tuple[bytes, bool]:
-    """The next chunk, and whether more follow."""
+    """Return the next chunk, and whether more follow."""
     receiving = cast(Coroutine[Any, Any, Message], request.receive())
     try:
         future = receiving.send(None)
-    except StopIteration as end:  # as bodies mostly are there with their heads
+    except StopIteration as end:  # most bodies have arrived with their heads
         message: Message = end.value
     else:
-        if (known := request.scope.get(ADMISSION)) is not None:
-            known.has_waited = True
+        if (admitted := request.scope.get(ADMISSION)) is not None:
+            admitted.has_waited = True
         try:
             async with asyncio.timeout(BODY_IDLE):
                 message = await _continued(receiving, future)
@@ -196,7 +196,7 @@ async def _received(request: Request) -> tuple[bytes, bool]:
 def _continued(
     receiving: Coroutine[Any, Any, Message], future: object
 ) -> Generator[object, None, Message]:
-    """The result of a coroutine that waits for a future."""
+    """Return the result of a coroutine that has been started and awaits the future."""
     try:
         yield future
     except BaseException:
@@ -208,24 +208,24 @@ def _continued(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bodies:
-    """How a dialect takes bodies: exactly, up to its limit; `null` is absent by default."""
+    """A dialect's reader of bodies: exact, up to its limit; `null` counts as absent by default."""
 
-    refusal: Callable[[Sequence[ErrorDetails]], Invalid]  # what is said of faults
+    refusal: Callable[[Sequence[ErrorDetails]], Invalid]  # makes the refusal of invalid fields
     limit: int = 4 * 1024 * 1024  # bytes
 
     async def read(
         self, request: Request, model: type[Model], *, empty: bool = False, nulls: bool = False
     ) -> Model:
-        """The body as the model has it; refused as the dialect refuses if it is none."""
+        """Validate the body by the model; raises the dialect's refusal if it is invalid."""
         body = await json_object(request, limit=self.limit, empty=empty, exact=True)
         try:
-            # A model that the service may make by the names of its fields: a client may not.
+            # The service may create models by field names; clients must use the aliases.
             return model.model_validate(body if nulls else present(body), by_name=False)
         except ValidationError as error:
             raise self.refusal(error.errors(include_url=False)) from None
 
     async def caller(self, request: Request, *, holder: str = "") -> Caller:
-        """Whose request it is once its body was read, under its idempotency key if it has one."""
+        """Return the current caller with the request's idempotency key; the body is read before."""
         await read_key(request, limit=self.limit, holder=holder)
         return current_caller(request)
 
@@ -237,8 +237,8 @@ def present(body: Mapping[str, object]) -> dict[str, object]:
 def answered(
     content: object, status: int = 200, *, redacted: int = 0, headers: Mapping[str, str] = NONE
 ) -> Response:
-    every = {**headers, REDACTED: str(redacted)} if redacted else headers
-    return Response(written(content), status, every, media_type=JSON)
+    all_headers = {**headers, REDACTED: str(redacted)} if redacted else headers
+    return Response(written(content), status, all_headers, media_type=JSON)
 
 
 def written(content: object) -> bytes:
@@ -246,13 +246,13 @@ def written(content: object) -> bytes:
 
 
 def request_id(headers: Mapping[str, str]) -> str:
-    """The id that the client gave the request; a fresh one for none, a strange or a secret one."""
+    """Return the client's request id, or a new one if it is missing, malformed or a secret."""
     id_ = headers.get(REQUEST_ID, "")
-    return id_ if _SANE.fullmatch(id_) and hidden(id_) == id_ else str(uuid4())
+    return id_ if _SAFE_ID.fullmatch(id_) and hidden(id_) == id_ else str(uuid4())
 
 
 class Refused(Response):
-    """A refusal; the request, and its id, are known when it is sent."""
+    """The response of a refusal, rendered when it is sent, with the request's id."""
 
     def __init__(
         self, refusal: Refusal, refusals: Refusals, content: Callable[[Scope, str], bytes]
@@ -277,11 +277,11 @@ _FAULTS = {
     "string_type": "must be text",
     "string_unicode": "has a lone surrogate, which UTF-8 cannot encode",
     "string_too_short": "must not be empty",
-    "string_too_long": "has at most {max_length:,} characters",
-    "string_too_short_by_several": "has at least {min_length} characters",
+    "string_too_long": "must have at most {max_length:,} characters",
+    "string_too_short_by_several": "must have at least {min_length} characters",
     "too_short": "must not be empty",
-    "too_short_by_several": "has at least {min_length} items",
-    "too_long": "has at most {max_length:,} items",
+    "too_short_by_several": "must have at least {min_length} items",
+    "too_long": "must have at most {max_length:,} items",
     "list_type": "must be a list",
     "dict_type": "must be an object",
     "model_type": "must be an object",
@@ -302,7 +302,7 @@ def fault(phrase: str) -> PydanticCustomError:
 
 
 def must(holds: Callable[[Any], bool], problem: str) -> AfterValidator:
-    """Refuses a value of which it does not hold, with what is wrong with it."""
+    """Return a validator that refuses values for which `holds` is false, with the problem."""
 
     def checked(value: Any) -> Any:
         if not holds(value):
@@ -317,7 +317,7 @@ def fault_of(field: str, phrase: str) -> PydanticCustomError:
 
 
 def said_of(fault: ErrorDetails) -> str:
-    """What is wrong, after the name of the field."""
+    """Return the phrase for a fault, to follow the name of the field."""
     kind, details = fault["type"], fault.get("ctx", {})
     if details.get("min_length", 0) > 1:
         kind += "_by_several"

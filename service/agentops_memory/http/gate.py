@@ -1,9 +1,9 @@
-"""The gate: who a request comes from, and how often; how one that is let in is served.
+"""The gate: authenticates requests, limits their rate, and serves admitted requests.
 
-A client that does not read leaves its answer in memory for as long as it likes. So an answer of
-more than `LARGE` bytes needs a slot. A request for a lot waits for one before anything is read; any
-other takes one once the size of its answer is known. A slot is free again when the answer was sent,
-or its client has gone.
+A client that does not read can keep its response in memory indefinitely. So a response of more than
+`LARGE` bytes needs a slot. A request for many rows waits for a slot before anything is read; any
+other takes its slots once the size of the response is known. Slots are released when the response
+was sent or its client has disconnected.
 """
 
 import asyncio
@@ -44,20 +44,20 @@ from ..telemetry import CALLER, Telemetry, annotate, count, hide_by
 from ..telemetry.metrics import REDACTIONS
 from .protocol import REDACTED, Handler, Operation, Protocol, TooSlow
 
-LARGE = 256 * 1024  # bytes
-PIECE = 64 * 1024  # bytes of one send, as many as a transport keeps before it lets senders wait
-MANY = 100  # rows; a default page has no more, so only a request for a lot waits for a slot
+LARGE = 256 * 1024  # bytes of a response
+PIECE = 64 * 1024  # bytes of one send, as many as a transport buffers before it blocks senders
+MANY = 100  # rows of a default page; only requests for more rows wait for a slot
 
-LISTS_OF_A_KEY = 3  # in the making at a time
+LISTS_OF_A_KEY = 3  # lists that are made at a time
 LISTS_TIMEOUT = 5.0  # seconds
-SLOT = 2 * 1024 * 1024  # bytes of an answer for each of its slots; few are longer
+SLOT = 2 * 1024 * 1024  # bytes of a response per slot; few responses need several
 SLOTS_OF_A_KEY = 6  # a browser opens as many connections to a host
-SLOTS = 12  # each keeps up to 4 MiB: with the 80 MiB of the service, less than the 128 of a pod
-SLOT_TIMEOUT = 2.0  # seconds; a client that reads has taken an answer long before
-PIECE_TIMEOUT = 120.0  # seconds for a piece; slower, a client could keep its slot permanently
+SLOTS = 12  # each keeps up to 4 MiB: with the service's 80 MiB, less than the 128 of a pod
+SLOT_TIMEOUT = 2.0  # seconds; a client that reads takes its response long before
+PIECE_TIMEOUT = 120.0  # seconds for a piece; a slower client could keep its slot permanently
 
-# A save changes threads five times; beside a thread that reads an import or a large list, each of
-# these waits for as long as Python lets that one keep its lock: 5 ms by default.
+# A save switches threads five times. Next to a thread that reads an import or a large list, each
+# switch waits as long as Python lets that thread keep the interpreter lock: 5 ms by default.
 SWITCH_INTERVAL = timedelta(microseconds=300)
 
 CROWD = "This key has too many large requests in progress; wait for some of the responses."
@@ -68,22 +68,22 @@ TOO_SLOW = "The client reads its response too slowly."
 SAFE = ("GET", "HEAD")
 
 T = TypeVar("T")
-KEYS, NONE = "keys", "none"  # of MEMORY_AUTH; unset, the address decides
+KEYS, NONE = "keys", "none"  # values of MEMORY_AUTH; if unset, the address decides
 NOT_A_KEY = "This service needs a valid key: Authorization: Bearer amk_..."
 TWO_KEYS = "The headers Authorization and X-API-Key contain different keys."
 CREATE = "create one with `agentops-memory keys create --name NAME --role admin`"
 ANYBODY = Caller()
-MOST_KEYS = 10_000  # whose buckets are kept
+MOST_KEYS = 10_000  # most keys whose buckets are kept
 REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
-ADMISSION = f"{__package__}.admission"  # in the scope of a request
-BEGUN = f"{__package__}.begun"  # that its answer has begun
-CHARGED = f"{__package__}.charged"  # that the rate limit has counted it
-FAILED = f"{__package__}.failed"  # the error of one that was let in and refused already
+ADMISSION = f"{__package__}.admission"  # key in a request's scope: its Admission
+BEGUN = f"{__package__}.begun"  # key: set once the response has begun
+CHARGED = f"{__package__}.charged"  # key: set once the rate limit has counted the request
+FAILED = f"{__package__}.failed"  # key: the error of an admitted request that was refused already
 
 
-# Rows, which an import and a list have by thousands, leave no garbage, and each look for some goes
-# through all of them: up to 60 ms in which nobody is served. So it is for as many new objects then.
+# The thousands of rows of an import or a list leave no cyclic garbage, but each collection visits
+# all of them: up to 60 ms in which nobody is served. So collections are rarer meanwhile.
 ALLOCATIONS = 50_000
 
 
@@ -95,10 +95,10 @@ class _Readers:
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """Inside, a thread keeps Python's lock for `SWITCH_INTERVAL` while others want it.
+    """Shorten Python's thread switch interval to `SWITCH_INTERVAL`, and collect garbage less often.
 
-    For the loop's thread alone; it may be entered by many requests at once. Always on it would
-    cost searches a tenth of their processor time.
+    Only for the loop's thread; many requests may enter it at once. If it were always on, searches
+    would take a tenth more CPU time.
     """
     if not _Readers.count:
         _Readers.before, (_Readers.threshold, *_) = sys.getswitchinterval(), gc.get_threshold()
@@ -122,28 +122,28 @@ class LargeAnswers:
         self.freed = asyncio.Event()
 
     async def made(self, key: KeyId | None, make: Callable[[], Awaitable[Response]]) -> Response:
-        """Read and render a list: LISTS_OF_A_KEY of a key at a time, of large ones one of all keys.
+        """Read and render a list: LISTS_OF_A_KEY per key at a time, and one large list in total.
 
-        Raises TooMany if the key's other lists leave no place within LISTS_TIMEOUT.
+        Raises TooMany if the key's other lists do not finish within LISTS_TIMEOUT.
         """
         lists = self._lists.get(key) or self._lists.setdefault(key, _Lists())
         try:
-            async with asyncio.timeout(LISTS_TIMEOUT if lists.places.locked() else None):
-                await lists.places.acquire()
+            async with asyncio.timeout(LISTS_TIMEOUT if lists.slots.locked() else None):
+                await lists.slots.acquire()
         except TimeoutError:
             raise TooMany(CROWD) from None
         try:
-            # What a key asks for next is likely as large as what it was answered last.
+            # The next list of a key is probably as large as the previous one.
             async with self._alone() if lists.are_large else nullcontext():
                 answer = await make()
             lists.are_large = len(getattr(answer, "body", b"")) > LARGE
             return answer
         finally:
-            lists.places.release()
+            lists.slots.release()
 
     @asynccontextmanager
     async def _alone(self) -> AsyncIterator[None]:
-        """Inside, one list is made; the next waits half as long, while others have the loop."""
+        """Make one large list at a time; the next waits half as long, to leave others the loop."""
         await self._large.acquire()
         began = time.monotonic()
         try:
@@ -154,7 +154,7 @@ class LargeAnswers:
             asyncio.get_running_loop().call_later(pause, self._large.release)
 
     def refusal(self, key: KeyId | None, count: int, own: int = 0) -> Refusal | None:
-        """Why an answer that has `own` slots may not have `count`; None if it is the only one."""
+        """Return why `count` slots are refused, or None; a lone large response gets any number."""
         others_of_key, others = self._taken[key] - own, self._taken.total() - own
         if others_of_key and others_of_key + count > SLOTS_OF_A_KEY:
             return TooMany(UNREAD if key is None else UNREAD_OF_KEY)
@@ -163,24 +163,24 @@ class LargeAnswers:
         return None
 
     def add(self, key: KeyId | None, more: int) -> None:
-        """Count slots as taken; with a negative number, as free."""
+        """Count slots as taken, or as released with a negative number."""
         self._taken[key] += more
         if not self._taken[key]:
             del self._taken[key]
         if more < 0:
-            self.freed.set()  # wakes all that wait now, each of which looks again
+            self.freed.set()  # wakes all waiting requests, each of which checks again
             self.freed.clear()
 
 
 class _Lists:
     def __init__(self) -> None:
-        self.places = asyncio.Semaphore(LISTS_OF_A_KEY)
+        self.slots = asyncio.Semaphore(LISTS_OF_A_KEY)
         self.are_large = False
 
 
 @dataclass(slots=True)
 class Slot:
-    """What one answer has taken of the slots; released at the end of the block."""
+    """The slots that one response has taken, released at the end of the block."""
 
     _slots: LargeAnswers
     _key: KeyId | None
@@ -193,7 +193,7 @@ class Slot:
         self._resize(0)
 
     async def wait(self) -> None:
-        """Take one for an answer whose size is not known yet. Raises TooMany or Unavailable."""
+        """Take a slot for a response of unknown size. Raises TooMany or Unavailable."""
         refusal = None
         try:
             async with asyncio.timeout(SLOT_TIMEOUT):
@@ -205,13 +205,13 @@ class Slot:
         self._resize(1)
 
     async def send(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send an answer by pieces, with the slots that its size needs.
+        """Send a response in pieces, with the slots that its size needs.
 
-        Without a slot a read is refused, with TooMany or Unavailable. A write is answered, as its
-        client would repeat it, but only with what the client takes without delay.
+        Without enough slots, a read is refused with TooMany or Unavailable. A write is answered,
+        since its client would repeat it, but is cut off unless the client reads without delay.
         """
         body, timeout = getattr(answer, "body", None), PIECE_TIMEOUT
-        size = SLOT if body is None else len(body)  # none of an answer that is streamed
+        size = SLOT if body is None else len(body)  # a streamed response has no body
         count, refusal = -(-size // SLOT) if size > LARGE else 0, None
         if count > self._count:
             refusal = self._slots.refusal(self._key, count, self._count)
@@ -230,9 +230,9 @@ class Slot:
 
 
 async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
-    """The parts; after each PIECE bytes, everything else that waits for the loop goes first.
+    """Yield the parts, and let all other tasks of the loop run after each PIECE bytes.
 
-    Rendering a large answer takes the loop several milliseconds, and a save needs several turns.
+    Rendering a large response blocks the loop for milliseconds, and a save needs it several times.
     """
     room = PIECE
     for part in parts:
@@ -253,10 +253,10 @@ def _in_pieces(send: Send, timeout: float) -> Send:
             end = start + PIECE
             is_last = not more and end >= len(body)
             if start:
-                await asyncio.sleep(0)  # a client that reads takes megabytes without a pause
+                await asyncio.sleep(0)  # sends to a fast client would never yield to other tasks
             try:
                 async with asyncio.timeout(timeout):
-                    # A copy, so that what waits in the transport does not keep the whole.
+                    # A copy, so that a piece in the transport does not keep the whole body alive.
                     await send(
                         {**message, "body": bytes(body[start:end]), "more_body": not is_last}
                     )
@@ -268,19 +268,18 @@ def _in_pieces(send: Send, timeout: float) -> Send:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Tells the callers of requests; a change of the keys holds from the next one on."""
+    """Identifies the callers of requests; a change of the keys applies to the next request."""
 
     keys: KeyStore
     is_open_allowed: bool
     clock: Callable[[], datetime]
-    used: dict[KeyId, datetime] = field(default_factory=dict)  # when each last opened the service
+    used: dict[KeyId, datetime] = field(default_factory=dict)  # when each key was last used
 
     def caller(self, headers: Mapping[str, str]) -> Caller:
-        """The owner of the key in the headers, whose names are in lower case.
+        """Return the owner of the key in the headers, whose names are in lower case.
 
-        While the service is open, anybody, and a key that is sent is not looked at.
-        Unauthenticated is the same for every text that is no working key; Invalid if there
-        are two keys.
+        While the service is open, return ANYBODY and ignore keys. Unauthenticated has the same
+        message for every text that is not a valid key; Invalid if there are two keys.
         """
         ring = self.keys.ring()
         if self.is_open_allowed and not ring.was_ever_used:
@@ -297,31 +296,31 @@ class Identity:
 
 
 def is_open_allowed(auth: str, host: str) -> bool:
-    """Whether a service without keys may serve anyone: by its settings, or on loopback only."""
+    """Whether a service without keys may serve anyone: by its settings, or because of loopback."""
     return auth == NONE or (auth != KEYS and is_loopback(host))
 
 
 def is_loopback(host: str) -> bool:
-    """Whether the host is this machine and nothing else: localhost, 127.0.0.0/8 or ::1.
+    """Whether the host is only this machine: localhost, 127.0.0.0/8 or ::1.
 
-    No host is every interface, and any other name may lead anywhere.
+    An empty host means every interface, and any other name may resolve to any address.
     """
     if host.lower() == "localhost":
         return True
     try:
         address = ip_address(host)
     except ValueError:
-        try:  # as the resolver would take it: `127.1` is 127.0.0.1
+        try:  # like the resolver, which reads `127.1` as 127.0.0.1
             return IPv4Address(socket.inet_aton(host)).is_loopback
-        except (OSError, ValueError):  # the latter for signs that no name has
+        except (OSError, ValueError):  # a ValueError for characters that no name has
             return False
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
 def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
-    """The rule of the start: SettingRefused for a service that would serve nobody.
+    """Raise SettingRefused at startup for a service that needs keys but has none.
 
-    It says how to make a key, or how to do without.
+    The message says how to create a key, or how to do without keys.
     """
     if ring.was_ever_used or is_open_allowed(auth, host):
         return
@@ -335,29 +334,29 @@ def must_have_keys(ring: KeyRing, auth: str, host: str) -> None:
 
 
 def _token(headers: Mapping[str, str]) -> str:
-    authorized = ""
+    authorization = ""
     scheme, _, credentials = headers.get("authorization", "").strip().partition(" ")
     match scheme.lower():
         case "bearer":
-            authorized = credentials.strip()
+            authorization = credentials.strip()
         case "basic":
             with suppress(ValueError):
                 pair = b64decode(credentials.strip(), validate=True)
-                authorized = pair.partition(b":")[2].decode()
-    named = headers.get("x-api-key", "").strip()
-    if not (authorized and named) or authorized == named:
-        return authorized or named
-    if parsed(authorized) and parsed(named):
+                authorization = pair.partition(b":")[2].decode()
+    api_key = headers.get("x-api-key", "").strip()
+    if not (authorization and api_key) or authorization == api_key:
+        return authorization or api_key
+    if parsed(authorization) and parsed(api_key):
         raise Invalid(TWO_KEYS)
-    return authorized if parsed(authorized) else named
+    return authorization if parsed(authorization) else api_key
 
 
 @dataclass(slots=True, eq=False)
 class RateLimiter:
-    """Counts the requests of each key, and those without one together.
+    """Counts the requests of each key, and all requests without a key together.
 
-    It counts in this process alone, and exactly. A key without a request for a
-    unit is evicted; beyond MOST_KEYS the least recently used are.
+    It counts exactly, within this process. A key is evicted once its bucket is full again; beyond
+    MOST_KEYS, the least recently used keys are evicted.
     """
 
     limit: Rate | None
@@ -371,8 +370,8 @@ class RateLimiter:
         limit = self.limit
         if limit is None:
             return
-        # A tick is a count-th of a nanosecond: in ticks a request costs just a unit, so
-        # nothing is ever rounded. A bucket is known by when it is full again.
+        # A tick is 1/count of a nanosecond: in ticks, a request costs the nanoseconds of the unit,
+        # so nothing is ever rounded. A bucket is stored as the time at which it is full again.
         now, cost = self.monotonic_ns() * limit.count, limit.nanoseconds
         full_at = max(self._full_at.get(key, now), now) + cost
         over = full_at - now - limit.count * cost
@@ -389,25 +388,25 @@ class RateLimiter:
 
 @dataclass(slots=True, kw_only=True)
 class Admission:
-    admitted: Caller  # by what the keys said then
-    caller: Callable[[], Caller]  # by what the keys say now
-    has_waited: bool = False  # since it was let in, for its body or for work
-    status: int = 200  # of the answer to what is not refused
-    body_digest: bytes | None = None  # of a request with an idempotency key, once it was read
+    admitted: Caller  # by the keys at that time
+    caller: Callable[[], Caller]  # by the current keys
+    has_waited: bool = False  # whether it has awaited its body or work since admission
+    status: int = 200  # of the response, unless the request is refused
+    body_digest: bytes | None = None  # of a request with an idempotency key, once its body was read
     idempotency: IdempotentRequest | None = None
 
     @property
     def replayed_status(self) -> int | None:
-        """The status of the first answer, if the request was done before."""
+        """The status of the first response, if the request was done before."""
         request = self.idempotency
         return request.status if request is not None and request.is_replay else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """Lets requests in, before anything of them is read but their headers.
+    """Admits requests by their headers, before anything else is read.
 
-    Refuses with Unauthenticated, Denied or TooMany.
+    Raises Unauthenticated, Denied or TooMany.
     """
 
     identify: Callable[[Mapping[str, str]], Caller]
@@ -437,7 +436,7 @@ class Gate:
         return caller
 
     def slot(self, admitted: Admission | None) -> Slot:
-        """The slots of an answer, none yet; those to callers without a key share some."""
+        """Return a holder of slots for a response; callers without a key share their slots."""
         return Slot(self.large_answers, _key(admitted))
 
 
@@ -447,26 +446,26 @@ def admission(request: Request) -> Admission:
 
 
 def current_caller(request: Request) -> Caller:
-    """Whose request it is, by what the keys say now.
+    """Return the caller of the request by the current keys.
 
-    A body may take long to come, and an answer to be taken: a right that was
-    taken away meanwhile holds no more. Refuses with Unauthenticated then.
+    A body may arrive slowly, and a response may be read slowly. A right that was revoked meanwhile
+    is no longer valid: raises Unauthenticated.
     """
     known = admission(request)
     caller = known.caller() if known.has_waited else known.admitted
-    known.has_waited = True  # by the next time
+    known.has_waited = True  # before the next call
     return caller if known.idempotency is None else replace(caller, request=known.idempotency)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """An operation as an application; its span lasts until the answer is sent."""
+    """An operation as an ASGI application; its span lasts until the response is sent."""
 
     protocol: Protocol
     operation: Operation
     gate: Gate
     telemetry: Telemetry
-    row_counts: re.Pattern[bytes] | None  # in a query that reads
+    row_counts: re.Pattern[bytes] | None  # matches numbers of rows in the query of a read
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request, operation, protocol = Request(scope, receive), self.operation, self.protocol
@@ -480,7 +479,7 @@ class Endpoint:
                 protocol.require(request, caller)
                 admitted = admission(request)
                 admitted.status = operation.status
-            # Whether the answer may be large, by what is known before anything is read.
+            # Whether the response may be large, as far as the request shows.
             is_large = operation.is_large or (
                 self.row_counts is not None
                 and any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
@@ -510,7 +509,7 @@ class Endpoint:
             answer.status_code = status
             for name in filter(None, (REPLAYED, self.protocol.replayed)):
                 answer.headers[name] = "true"
-        elif request.method not in SAFE:  # what is repeated was counted when it was done
+        elif request.method not in SAFE:  # a replay was counted at the first request
             count(REDACTIONS, by=int(answer.headers.get(REDACTED, 0)))
         return answer
 
@@ -521,7 +520,7 @@ def _key(admitted: Admission | None) -> KeyId | None:
 
 @dataclass(frozen=True, slots=True)
 class PlainEndpoint:
-    """An operation of no protocol as an application. Whom it lets in is its handler's to say."""
+    """An operation outside the protocols as an ASGI application; its handler admits callers."""
 
     handler: Handler
     gate: Gate
@@ -535,7 +534,7 @@ class PlainEndpoint:
 def routes(
     protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
 ) -> Iterator[Route]:
-    """The operations as Starlette's routes, each in its span."""
+    """Yield the operations as Starlette routes, each with its span."""
     for each in operations:
         names, row_counts = "|".join(it.name for it in each.query if it.is_row_count), None
         if names and each.method == "GET":
@@ -546,6 +545,6 @@ def routes(
         )  # fmt: skip
         route = Route(each.path, endpoint, methods=[each.method])
         if "{" in each.path:
-            # A session id may hold a line break, which a dot alone does not match.
+            # A session id may contain a line break, which `.` does not match by default.
             route.path_regex = re.compile(route.path_regex.pattern, re.DOTALL)
         yield route

@@ -1,9 +1,9 @@
-"""What a client may cost before its request is read: uvicorn limits neither size nor time.
+"""Limits the cost of a client before its request is read: uvicorn limits neither size nor time.
 
-The headers of a request are bounded in bytes and in seconds. A client that is
-still sending when it is answered gets a few seconds to read the answer, while
-the rest is dropped; a client that takes nothing of its answer is cut off. So is
-one whose answer the application leaves incomplete.
+The headers of a request are limited in bytes and in seconds. A client that is still sending when
+the response ends gets a few seconds to read it, while the rest of the request is dropped. A client
+that reads nothing of its response is disconnected, and so is a client whose response the
+application leaves incomplete.
 """
 
 import asyncio
@@ -24,28 +24,28 @@ from .middleware import ALWAYS, Headers, StartupGate
 
 log = logging.getLogger(__name__)
 
-_END = b"\r\n\r\n"  # of a head, and of a body in chunks; the parser takes no other
+_END = b"\r\n\r\n"  # the only end of a head or a chunked body that the parser accepts
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
-_WITHOUT_HOST = ("0.9", "1.0")  # versions of HTTP
-_KEYS = frozenset({b"authorization", b"x-api-key"})  # the same one may come twice
+_WITHOUT_HOST = ("0.9", "1.0")  # versions of HTTP that need no Host header
+_KEYS = frozenset({b"authorization", b"x-api-key"})  # may be repeated with the same value
 _SINGLE = _KEYS | {b"host", b"transfer-encoding"}
 MAX_HEADERS = 64 * 1024  # bytes of request line and headers, and of trailers
-MAX_WAITING = 100  # requests of one client that wait for the answer to an earlier one
+MAX_WAITING = 100  # pipelined requests that wait for the response to an earlier request
 HEADERS_TIME = 10.0  # seconds from a request's first byte to the end of its headers
 LINGER_TIME = 5.0  # seconds in which the rest of an answered request is dropped
-STALL_TIME = 120.0  # seconds in which a client must take some of its answer
+STALL_TIME = 120.0  # seconds in which a client must read some of its response
 NO_REQUEST = "This is not an HTTP request."
 LATE = "The headers of the request did not arrive in time."
 LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
 FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
-_LINE_SIGNS = 4  # bytes of a header beside its name and value: ": " and the line's end
+_LINE_OVERHEAD = 4  # bytes of a header besides its name and value: ": " and the line's end
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 SHORT = 32 * 1024  # bytes of a body that may be answered early
-BODY_TIME = 0.1  # seconds in which it must come for that; many clients send it after the head
+BODY_TIME = 0.1  # seconds to wait for such a body; many clients send it after the head
 
 
 class Refused(Exception):
-    """A request that the protocol itself refuses; it is the last of its connection."""
+    """A request that is refused before the application; its connection is closed."""
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -55,21 +55,21 @@ class Refused(Exception):
 
 @dataclass(slots=True, eq=False)
 class Framing:
-    """Cuts the bytes of a connection where requests end, however the network has cut them.
+    """Splits the bytes of a connection at the ends of requests, independently of the packets.
 
-    A parser that is fed part by part, and reports heads and ends, never reads the
-    bytes of one request in a state that another one left.
+    The parser gets one part at a time and reports heads and ends. So it never reads the bytes of
+    one request in the state of another.
     """
 
-    _pending: bytes = b""  # the start of what may be an end
+    _pending: bytes = b""  # the start of a possible end
     _has_begun: bool = False
     _in_line: bool = True  # before the end of the request line
-    _left: int | None = None  # bytes of the body; None where an end is looked for
+    _left: int | None = None  # bytes of the body; None while the end of a head or body is searched
 
     def parts(self, data: bytes) -> Iterator[bytes]:
-        """The data, cut so that each part is of one request; request lines are percent-encoded.
+        """Yield the data in parts of one request each; request lines are percent-encoded.
 
-        The outcome is reported by head_ended and request_ended before the next part.
+        The parser must call head_ended and request_ended before the next part.
         """
         data, at = self._pending + data, 0
         while at < len(data):
@@ -93,7 +93,7 @@ class Framing:
         self._has_begun, self._in_line, self._left = False, True, None
 
     def _end(self, data: bytes, at: int) -> int:
-        """Where the part ends that begins here; what may be the start of an end waits."""
+        """Return the end of the part that begins at `at`, without the start of a possible end."""
         if self._left is not None:
             size = min(self._left, len(data) - at)
             self._left -= size
@@ -105,7 +105,7 @@ class Framing:
         return len(data) - next(size for size in (3, 2, 1, 0) if tail.endswith(_END[:size]))
 
     def _escaped(self, part: bytes) -> bytes:
-        """The part, with its share of the request line percent-encoded."""
+        """Return the part with its share of the request line percent-encoded."""
         if part.isascii():
             self._in_line = b"\n" not in part
             return part
@@ -131,10 +131,10 @@ def require_clear(headers: Headers, version: Callable[[], str]) -> None:
 
 @dataclass(eq=False)
 class HeldTransport:
-    """A transport that leaves closing to the protocol, and takes nothing after it.
+    """A transport that leaves closing to the protocol, and drops all writes after it.
 
-    The head of an answer waits for the body, or for the loop's next turn: two writes wake a client
-    twice.
+    The head of a response waits for the body, or for the next iteration of the loop, because two
+    writes would wake the client twice.
     """
 
     _wire: asyncio.Transport
@@ -150,8 +150,8 @@ class HeldTransport:
         return self._is_finished or self._wire.is_closing()
 
     def write(self, data: bytes) -> None:
-        # A closed wire raises in uvloop: uvicorn learns that a client has gone for the last of its
-        # pipelined requests alone, and continues with the answer to an earlier one.
+        # In uvloop, writing to a closed transport raises. uvicorn marks only the last pipelined
+        # request of a disconnected client, and goes on with the response to an earlier request.
         if self.is_closing():
             return
         if self._head:
@@ -176,7 +176,7 @@ class HeldTransport:
 
 
 class LimitedProtocol(httptools_impl.HttpToolsProtocol):
-    """HTTP/1.1 with bounds. What it refuses, it refuses in JSON.
+    """HTTP/1.1 with limits; its refusals are JSON.
 
     The gate may answer a request once its head, or a short body, has arrived.
     """
@@ -189,7 +189,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._in_headers = False
         self._has_trailers = False
         self._header_bytes = 0
-        self._kept_bytes = 0  # of reads that the parser has kept to itself
+        self._kept_bytes = 0  # bytes that the parser has read without a callback
         self._framing = Framing()
         self._refusal: Refused | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -253,7 +253,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._kept_bytes = 0
-        self._header_bytes += len(name) + len(value) + _LINE_SIGNS
+        self._header_bytes += len(name) + len(value) + _LINE_OVERHEAD
         if self._header_bytes > MAX_HEADERS:
             raise Refused(431, LARGE)
         if self._in_headers:
@@ -276,11 +276,11 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             return
         super().on_headers_complete()
         if self.expect_100_continue:
-            # After an early answer the client may send the body or not, and nobody can tell which.
+            # After an early response, the client may send the body or not; the server cannot know.
             self.cycle.keep_alive = False
 
     def _answered_early(self) -> bool:
-        """Whether the request is answered now: it waits for no other, and the connection stays."""
+        """Answer the request now if the gate can and no other waits; return whether it did."""
         if (
             self.parser.get_method() != b"GET"
             or self.parser.get_http_version() != "1.1"
@@ -294,7 +294,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         try:
             address = self.client[0] if self.client else ""
             answer = self._gate.early(self.url, self.headers, date, address)
-        except Exception:  # else the parser would report an invalid request
+        except Exception:  # otherwise the parser would report an invalid request
             log.exception("the fast path failed; the request takes the slow one")
             answer = None
         if answer is None:
@@ -336,21 +336,21 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         super()._start_asgi_task(cycle, partial(_run, app, self._gate, cycle))
 
     def _parse(self, part: bytes) -> None:
-        is_offer = False
+        is_upgrade = False
         if self._has_trailers and not self._is_receiving():
-            self._reset_parser()  # to the parser, `Connection: close` in trailers is the end
+            self._reset_parser()  # the parser stops after `Connection: close` in trailers
         try:
             self.parser.feed_data(part)
         except httptools.HttpParserUpgrade:
-            is_offer = True
+            is_upgrade = True
         except httptools.HttpParserError as error:
-            raised = error.__context__  # in one of the methods that the parser calls
+            raised = error.__context__  # raised by one of the parser's callbacks
             self._refuse(raised if isinstance(raised, Refused) else Refused(400, NO_REQUEST))
-        if is_offer:
-            self._decline()
+        if is_upgrade:
+            self._decline_upgrade()
 
-    def _decline(self) -> None:
-        """Read the head again without its offer to upgrade, for which the parser skips the body."""
+    def _decline_upgrade(self) -> None:
+        """Parse the head again without the Upgrade header, which makes the parser skip the body."""
         version = self.parser.get_http_version().encode()
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
         headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
@@ -378,8 +378,8 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self.transport.close()
 
     def _refuse(self, refusal: Refused) -> None:
-        """Take no more from this client, and say why once no answer is due."""
-        self._refusal = refusal.with_traceback(None)  # which would hold this connection
+        """Read no more from this client, and send the refusal once no other response is due."""
+        self._refusal = refusal.with_traceback(None)  # a traceback would keep this connection alive
         self._stop_waiting()
         if self._is_unanswered() and (
             self.pipeline or self.cycle.response_started or not self.cycle.more_body
@@ -399,7 +399,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self.transport.close()
 
     def _finish(self) -> None:
-        """Close, at once or when a client that is still sending has had time to read."""
+        """Close the connection, but give a client that is still sending time to read."""
         if not (self._is_receiving() or self._refusal):
             self._close()
             return
@@ -411,15 +411,15 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     def _close(self) -> None:
         self._stop_waiting()
         self._wire.close()
-        # What is still unsent would keep it open for as long as the client likes.
+        # Unsent bytes would keep the connection open as long as the client does not read.
         self._watch(self._wire.get_write_buffer_size())
 
     def _watch(self, unsent: int) -> None:
-        """Cut the connection off once nothing of what is unsent is taken any more."""
+        """Abort the connection if the client reads no unsent bytes for STALL_TIME."""
         self._stop_watching()
-        self._stall = self.loop.call_later(STALL_TIME, self._look, unsent)
+        self._stall = self.loop.call_later(STALL_TIME, self._check_progress, unsent)
 
-    def _look(self, unsent: int) -> None:
+    def _check_progress(self, unsent: int) -> None:
         now_unsent = self._wire.get_write_buffer_size()
         if now_unsent < unsent:
             self._watch(now_unsent)
@@ -449,7 +449,7 @@ async def _run(
     receive: Receive,
     send: Send,
 ) -> None:
-    """Run the application. If its answer ends early, it or the server has logged why."""
+    """Run the application. If its response ends early, it or the server has logged the reason."""
     try:
         if await _is_posted_early(gate, cycle, scope):
             return
@@ -465,7 +465,7 @@ async def _run(
 async def _is_posted_early(
     gate: StartupGate, cycle: httptools_impl.RequestResponseCycle, scope: Scope
 ) -> bool:
-    """Answer the request in front of the application if possible; whether it was."""
+    """Answer the request without the application if possible; return whether it was answered."""
     is_plain = (
         scope["method"] == "POST"
         and not scope["query_string"]
@@ -504,5 +504,5 @@ async def _body(cycle: httptools_impl.RequestResponseCycle) -> tuple[bytes, bool
                     cycle.message_event.clear()
                     await cycle.message_event.wait()
     is_whole = not (cycle.more_body or cycle.disconnected) and len(cycle.body) <= SHORT
-    cycle.message_event.set()  # for the application, if it is to read what has come
+    cycle.message_event.set()  # lets the application read the bytes that have arrived
     return (bytes(cycle.body), has_waited) if is_whole else None

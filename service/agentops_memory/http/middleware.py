@@ -26,11 +26,11 @@ from .protocol import READ, SENT, Operation, Protocol, protocol_at, template
 
 HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
 
-LITTLE = 100 * 2**20  # bytes left on the disk, below which somebody should look
-NOTHING = 2**20  # below which a large write fails
-LONG = 128 * 2**20  # bytes of a write-ahead log; it begins again long before, unless it is held
-TIMEOUT = timedelta(seconds=3)  # with a write; a probe waits for five seconds
-RESULT_LIFETIME = timedelta(seconds=2)  # until the next check, however often it is probed
+LOW_SPACE = 100 * 2**20  # free bytes on the disk below which an operator should act
+NO_SPACE = 2**20  # free bytes below which a large write fails
+LONG_LOG = 128 * 2**20  # bytes of a write-ahead log; normally it restarts long before
+TIMEOUT = timedelta(seconds=3)  # of the test write; a probe waits for five seconds
+RESULT_LIFETIME = timedelta(seconds=2)  # time until the next check, however frequent the probes
 
 DRIFTED = "The index differed from the memories at the last check, and was rebuilt."
 LOG_IS_LONG = "The write-ahead log is long; a read or another process prevents its restart."
@@ -41,7 +41,7 @@ _AUTHORITY = re.compile(r"(?P<host>\[[^\]\s]+\]|[^:\[\]\s]+)(?::\d*)?", re.ASCII
 
 
 class Status(StrEnum):
-    """How a check ended. With `failed` the service cannot do its work."""
+    """The result of a check; with `failed`, the service cannot do its work."""
 
     OK = "ok"
     WARNING = "warning"
@@ -55,15 +55,15 @@ class Health(BaseModel):
 
 
 class Check(BaseModel):
-    """What a look at one thing found."""
+    """The result of a check with its details."""
 
     status: Status = Status.OK
-    detail: str | None = None  # a sentence, unless all is well
+    detail: str | None = None  # a sentence, unless the status is ok
     bytes: int | None = None
     rows: int | None = None
 
 
-ALONE = Check(
+NO_STANDBY = Check(
     status=Status.WARNING,
     detail="No synchronous standby is named (synchronous_standby_names), so acknowledged writes "
     "can be lost with the database's machine.",
@@ -74,17 +74,17 @@ class Readiness(BaseModel):
     """GET /health/ready."""
 
     status: Status
-    error: str | None = None  # what failed first, in a sentence
+    error: str | None = None  # the sentence of the first failed check
     checks: dict[str, Check]
 
 
 @dataclass(slots=True, kw_only=True)
 class Probes:
-    """The operations that probes ask, of a service that has started."""
+    """The operations for probes of a service that has started."""
 
     storage: Storage
     metrics: Metrics
-    backup_trouble: Callable[[], str | None] | None = None  # None: it makes no backups
+    backup_trouble: Callable[[], str | None] | None = None  # None: backups are off
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _newest: Readiness | None = None
     _next_check: float = 0.0
@@ -92,7 +92,7 @@ class Probes:
     @property
     def operations(self) -> list[Operation]:
         async def ok(_: Request) -> Response:
-            return well()
+            return healthy()
 
         async def ready(_: Request) -> Response:
             return _answer(await self.readiness())
@@ -109,7 +109,7 @@ class Probes:
         ]  # fmt: skip
 
     async def readiness(self) -> Readiness:
-        """How each check ended, at most two seconds ago."""
+        """Return the result of each check, at most two seconds old."""
         async with self._lock:
             now = asyncio.get_running_loop().time
             if self._newest is None or now() >= self._next_check:
@@ -124,12 +124,12 @@ class Probes:
             log, free = sizes.log or 0, sizes.free
             if free is None:
                 checks["disk"] = _failed("The free disk space cannot be determined.")
-            elif free < NOTHING:
+            elif free < NO_SPACE:
                 checks["disk"] = _failed("The disk is full.", bytes=free)
             else:
-                trouble = "The disk is nearly full." if free < LITTLE else None
+                trouble = "The disk is nearly full." if free < LOW_SPACE else None
                 checks["disk"] = _warned(trouble, bytes=free)
-            checks["wal"] = _warned(LOG_IS_LONG if log >= LONG else None, bytes=log)
+            checks["wal"] = _warned(LOG_IS_LONG if log >= LONG_LOG else None, bytes=log)
         drift = int(self.metrics.value_of(INDEX_DRIFT))
         checks["index"] = _warned(DRIFTED if drift else None, rows=drift)
         if self.backup_trouble:
@@ -146,12 +146,12 @@ class Probes:
             return {DATABASE: _failed(late if is_late else str(error)), MIGRATIONS: Check()}
         damaged, migrations = probe.damaged_rows, Check()
         self.metrics.show(DAMAGED_ROWS, len(damaged))
-        # A warning: all else is served as ever, and a failed check would take the service away.
-        # What names a row in a table is never a name of the user's: nobody needs a key for this.
+        # A warning: all other rows are served, and after a failed check, no request would arrive.
+        # The detail names a row by its table and id, not by user data, so probes need no key.
         rows = _warned(DAMAGED.format(damaged[0]), rows=len(damaged)) if damaged else Check()
         if not probe.has_newest_format:
             migrations = _failed("Another version of the program has changed the database.")
-        standby = {"standby": ALONE} if probe.lacks_standby else {}
+        standby = {"standby": NO_STANDBY} if probe.lacks_standby else {}
         return {DATABASE: rows, MIGRATIONS: migrations, **standby}
 
 
@@ -177,7 +177,7 @@ def _answer(readiness: Readiness) -> Response:
     return JSONResponse(readiness.model_dump(mode="json", exclude_none=True), status)
 
 
-def well() -> Response:
+def healthy() -> Response:
     return JSONResponse({"status": "ok"})
 
 
@@ -195,9 +195,9 @@ ProbeAnswers = Mapping[str, Response]
 """Responses to probes, by their path."""
 
 WHILE_STARTING: ProbeAnswers = {
-    # An upgrade may take long, and a probe of the original's chart must not end it half-way.
-    HEALTH: well(),
-    LIVE: well(),
+    # An upgrade may take long, and a liveness probe on /health must not abort it half-way.
+    HEALTH: healthy(),
+    LIVE: healthy(),
     STARTUP: _refused("The service is starting."),
     READY: _unready(MIGRATIONS, "The database is being opened or upgraded."),
 }
@@ -210,16 +210,16 @@ WHILE_STOPPING: ProbeAnswers = {
 """Responses to probes once the service is stopping."""
 
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-START_TIMEOUT = timedelta(seconds=5)  # that a request waits for the service to open
-MOST_WAITING = 256  # requests; the headers and the first 64 KiB of the body are in memory
+START_TIMEOUT = timedelta(seconds=5)  # longest time that a request waits for the service to open
+MOST_WAITING = 256  # waiting requests; each keeps its headers and 64 KiB of its body in memory
 
 FOREIGN = (
     "This page's origin may not call the service; MEMORY_ALLOWED_ORIGINS lists the allowed origins."
 )
-HIDDEN = "null"  # what a browser sends as the origin that it hides
+HIDDEN = "null"  # the Origin header of a browser that hides the origin
 RENAMED = "A service on this machine alone answers to localhost, 127.0.0.1 and [::1] only."
 
-# Read by browsers alone: an answer is data, never a page, a script, a frame or a cached copy.
+# For browsers: a response is data, never a page, a script, a frame or a cached copy.
 ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
     (b"cache-control", b"no-store"),
@@ -232,31 +232,31 @@ ALWAYS = (
 Headers = Sequence[tuple[bytes, bytes]]
 
 Early = Callable[[bytes, Headers, bytes, str], bytes | None]
-"""The whole answer to a GET of a path and its query with these headers and a line with the date.
+"""Renders the whole response to a GET: (path and query, headers, Date line, client address).
 
-The last is the address of the client, for the log. None leaves it to the application."""
+The address is for the log. Returns None to leave the request to the application."""
 Body = Callable[[], Awaitable[tuple[bytes, bool] | None]]
-"""The whole body of a request, and whether it was waited for; None if it is long, or late."""
+"""Returns the whole body, and whether it was waited for; None if the body is long or late."""
 EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
-"""The answer to a POST: its status, and what follows the line with the date; or None."""
+"""Returns the status of a response to a POST, and the bytes after its Date line; or None."""
 NONE: Mapping[str, EarlyPost] = {}
 
 
 Protocols = Callable[[], Sequence[Protocol]]
-"""Imports them, which takes long: not to be called before somebody asks for what is no probe."""
+"""Imports the protocols. This takes long, so it waits for the first request other than a probe."""
 
 
 def guarded(
     gate: "StartupGate", protocols: Protocols, metrics: Metrics, settings: Settings
 ) -> ASGIApp:
-    """The gate inside all that a request passes before it, so that no answer is without it."""
+    """Wrap the gate in the middleware for every request, so that it applies to all responses."""
     names = local_names(settings.listen.host)
     origins = Origins(gate, protocols, names=names, allowed=settings.allowed_origins)
     return SecurityHeaders(Requests(origins, metrics, route_of))
 
 
 class SecurityHeaders:
-    """An ASGI application that adds what every answer says, unless the one inside it says it."""
+    """ASGI middleware that adds the headers of every response, unless the response has them."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -273,13 +273,13 @@ class SecurityHeaders:
 
 
 class Origins:
-    """An ASGI application that keeps web pages from the one inside it.
+    """ASGI middleware that protects the application from web pages.
 
-    A page sends its origin with whatever it may not simply embed. One that is
-    neither the service's own nor allowed is refused with 403; an allowed one may
-    read the answers, and send and see the headers of the protocols. A service on
-    loopback has `names`, and refuses with 403 to be called by another: a page whose
-    name has come to mean 127.0.0.1 is of its own origin.
+    Browsers send a page's origin with every request that is not a simple embed. An origin that
+    is neither the service's own nor allowed is refused with 403; an allowed origin may read the
+    responses, and send and read the headers of the protocols. A service on loopback has `names`,
+    and refuses other Host names with 403: with DNS rebinding, a page whose name resolves to
+    127.0.0.1 would count as the service's own origin.
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class Origins:
                 allow_methods=METHODS,
                 allow_headers={*SENT, *chain.from_iterable(each.sent for each in protocols())},
                 expose_headers=[*read],
-                allow_private_network=True,  # a page from elsewhere asks this machine, as allowed
+                allow_private_network=True,  # pages from other machines may call this one
             )
         self._protocols = protocols
         self._names = names
@@ -329,16 +329,16 @@ class Origins:
 
 
 def host_of(authority: str) -> str | None:
-    """The host of a Host header, which may name a port: in lower case, without it."""
+    """Return the host of a Host header in lower case, without the port; None if malformed."""
     match = _AUTHORITY.fullmatch(authority)
     return match["host"].lower() if match else None
 
 
 def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) -> bool:
-    """Whether a page of this origin may ask the service that it calls by these names.
+    """Whether a page of this origin may call the service under these Host names.
 
-    The service's own origin is its name with http or https, so that a proxy may
-    add the latter. An origin that a browser hides (`null`) is nobody's.
+    The service's own origin is its name with http or https, because a proxy may add TLS. A
+    hidden origin (`null`) is never welcome.
     """
     page = canonical_origin(origin)
     if page is None or page in allowed:
@@ -349,7 +349,7 @@ def is_welcome(origin: str, hosts: Collection[str], allowed: Collection[str]) ->
 
 
 def local_names(host: str) -> frozenset[str] | None:
-    """What a service may be called that listens on this host; None for any name.
+    """Return the Host names of a service that listens on this host; None allows any name.
 
     On loopback: localhost, 127.0.0.1, [::1] and the host itself.
     """
@@ -361,18 +361,17 @@ def local_names(host: str) -> frozenset[str] | None:
 class StartupGate:
     """Answers for the service while it starts and while it drains.
 
-    While it starts, probes are answered at once, /health with 200, so that none of them
-    ends an upgrade half-way. What is no probe waits, and is served once the service is
-    open; nothing of its body is read before. It is refused with 503 instead when the
-    start takes too long, when too many wait, while an upgrade runs, and while another
-    service has the database. While it drains, /health and /health/ready fail and
-    everything else is served.
+    While it starts, probes are answered at once, /health with 200, so that no probe aborts an
+    upgrade half-way. Other requests wait until the service is open, with their bodies unread.
+    They are refused with 503 if the start takes too long, if too many requests wait, during an
+    upgrade, and while another service has the database. While the service drains, /health and
+    /health/ready fail, and all other requests are served.
     """
 
     def __init__(self, protocols: Protocols) -> None:
         self._protocols = protocols
         self._application: ASGIApp | None = None
-        # What answers without the application.
+        # These answer requests without the application.
         self.early: Early = noop
         self.early_posts = NONE
         self._probes = WHILE_STARTING
@@ -381,7 +380,7 @@ class StartupGate:
         self._waiting = 0
 
     def wait(self, reason: str) -> None:
-        """Refuse requests, and tell probes for what the start waits; no more without a reason."""
+        """Refuse requests, and give probes the reason of the wait; an empty reason ends this."""
         self._probes = WHILE_STARTING
         self._no_wait.clear()
         if reason:
@@ -390,7 +389,7 @@ class StartupGate:
             self._no_wait.set()
 
     def upgrade(self) -> None:
-        """Refuse requests until the service is open: an upgrade takes as long as it takes."""
+        """Refuse requests until the service is open: an upgrade may take any time."""
         self._no_wait.set()
 
     def open(
@@ -399,18 +398,18 @@ class StartupGate:
         early: Early = noop,
         early_posts: Mapping[str, EarlyPost] = NONE,
     ) -> None:
-        """Serve the application from now on, also to the requests that have waited for it."""
+        """Serve all requests by the application from now on, including the waiting requests."""
         self._application, self._probes = application, {}
         self.early, self.early_posts = early, early_posts
         self._no_wait.set()
 
     def drain(self) -> None:
-        """Tell probes from now on that no more requests should come."""
+        """Fail the health and readiness probes from now on, so that no more requests arrive."""
         self._probes = WHILE_STOPPING
         self.early, self.early_posts = noop, NONE
 
     def close(self) -> None:
-        """Refuse what waits, and what still comes, if the service was not open before its end."""
+        """Refuse waiting and later requests, if the service stops before it was open."""
         self.drain()
         self._refusal = Unavailable("The service is stopping; try again.")
         self._no_wait.set()
@@ -441,7 +440,7 @@ class StartupGate:
 
 
 def route_of(scope: Scope) -> str:
-    """The template of the path that a request came by; `none` if it is none of the service's."""
+    """Return the path template of the request's route; `none` if no route matched."""
     endpoint = scope.get("endpoint")
     if isinstance(endpoint, Endpoint):
         return template(endpoint.operation.path)

@@ -1,4 +1,4 @@
-"""A protocol as one value: its paths, its operations, and what a refusal is over HTTP."""
+"""The declaration of a protocol: its paths, its operations, and its refusals over HTTP."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import cache
@@ -43,7 +43,7 @@ HEADERS: Mapping[int, Mapping[str, str]] = {
     503: {"Retry-After": "1"},
 }
 INVALID, FAILED = "invalid_request_error", "api_error"
-TYPES: Mapping[int, str] = {  # of the errors of dialects that name a type; FAILED beyond
+TYPES: Mapping[int, str] = {  # error types by status, in dialects that have types; else FAILED
     400: INVALID,
     401: "authentication_error",
     403: "permission_error",
@@ -54,7 +54,7 @@ TYPES: Mapping[int, str] = {  # of the errors of dialects that name a type; FAIL
     429: "rate_limit_error",
 }
 Handler = Callable[[Request], Awaitable[Response]]
-# CORS, for every protocol: what a page may send, and what it may read of an answer.
+# CORS for every protocol: request headers that a page may send (SENT), and read (READ).
 SENT = (
     "Authorization", "X-API-Key", "Content-Type", "Idempotency-Key", "X-Idempotency-Key",
     "traceparent",
@@ -65,7 +65,7 @@ READ = ("Retry-After", "x-should-retry", "Idempotent-Replayed")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """The statuses, types and headers of one dialect's refusals; empty where it has its own."""
+    """The statuses, types and headers of a dialect's refusals that differ from the defaults."""
 
     statuses: Mapping[str, int] = field(default_factory=dict)  # by code
     types: Mapping[str, str] = field(default_factory=dict)  # by code
@@ -112,60 +112,60 @@ class Parameter:
     kind: Literal[
         "string", "strings", "words", "boolean", "true", "integer", "count", "id", "instant"
     ] = "string"
-    choices: Sequence[str] = ()  # the only texts that it takes
-    most: int | None = None  # the largest number that it takes, or how many different strings
+    choices: Sequence[str] = ()  # the only allowed values
+    most: int | None = None  # the largest number, or the maximum of different strings
     required: bool = False
-    is_row_count: bool = False  # whether it says how many rows an answer has at most
+    is_row_count: bool = False  # whether it limits the number of rows in the response
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """A route: what it answers to, what it takes, what it gives."""
+    """A route: its method and path, its input, and its response."""
 
     method: str
     path: str
     name: str
     summary: str
     handler: Handler
-    span: str = ""  # the name of its span; by default its own
+    span: str = ""  # the name of its span; by default the name of the operation
     answer: type[BaseModel] | None = None
     is_list: bool = False
-    media_type: str = ""  # of an answer in text that is no JSON
+    media_type: str = ""  # of a response that is not JSON
     status: int = 200
-    status_if_new: int | None = None  # of the same answer, where the request has made it
+    status_if_new: int | None = None  # of the same response, if the request created the resource
     body: type[BaseModel] | None = None
     body_required: bool = True
     query: Sequence[Parameter] = ()
-    sends: Sequence[Parameter] = ()  # in headers
-    headers: Mapping[str, str] = field(default_factory=dict)  # of the answer: what each says
-    takes_key: bool = False  # whether it is done once for an idempotency key
-    refusals: Sequence[int] = ()  # beside those of the gate and of idempotency keys
-    role: Role | None = None  # that a caller needs; none for what everybody may ask
-    scope: str | None = None  # what a refusal calls that role, where the protocol has its own name
-    is_limited: bool = True  # whether it counts against the rate of the caller's key
-    is_large: bool = False  # whether its answer is large, whatever the query
+    sends: Sequence[Parameter] = ()  # request headers
+    headers: Mapping[str, str] = field(default_factory=dict)  # descriptions of response headers
+    takes_key: bool = False  # whether it accepts an idempotency key
+    refusals: Sequence[int] = ()  # statuses besides those of the gate and of idempotency keys
+    role: Role | None = None  # the required role; None for public operations
+    scope: str | None = None  # the protocol's own name of the role, for refusals
+    is_limited: bool = True  # whether it counts against the rate limit of the caller's key
+    is_large: bool = False  # whether its response is large, whatever the query
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Protocol:
-    """A protocol. Its prefix and whatever lies below it are its own, also what is unknown."""
+    """A protocol. It takes all paths at and below its prefix, including unknown paths."""
 
     title: str
-    summary: str  # what it is for, in a sentence
+    summary: str  # its purpose, in a sentence
     prefix: str
     refusals: Refusals = Refusals()
     refused: Callable[[Refusal], Response]
-    problem: type[BaseModel] | None = None  # the shape of a refusal; none if OpenAPI cannot tell
-    headers: Mapping[str, str] = field(default_factory=dict)  # of every answer: what each says
-    sends: Sequence[Parameter] = ()  # headers of every request that is let in
-    sent: Sequence[str] = ()  # headers that a page may send, beside SENT
-    read: Sequence[str] = ()  # headers of an answer that a page may read, beside READ
-    replayed: str = ""  # a header that tells of a repeated request, beside that of every protocol
-    is_authorization_only: bool = False  # whether a key counts in the header Authorization alone
-    require: Callable[[Request, Caller], object] = noop  # refuses those whom it is not for
-    is_closed: bool = False  # whether those are refused at paths that there are not, too
-    # Whether pages of its own send forms. With `no-referrer` a browser hides their origin (`null`);
-    # `require` judges them by Sec-Fetch-Site, and each form by its token.
+    problem: type[BaseModel] | None = None  # the schema of refusals; None if OpenAPI omits it
+    headers: Mapping[str, str] = field(default_factory=dict)  # of all responses: descriptions
+    sends: Sequence[Parameter] = ()  # headers of all authenticated requests
+    sent: Sequence[str] = ()  # request headers that a page may send, besides SENT
+    read: Sequence[str] = ()  # response headers that a page may read, besides READ
+    replayed: str = ""  # the protocol's own header of a replayed response, besides the common one
+    is_authorization_only: bool = False  # whether keys are accepted only in Authorization
+    require: Callable[[Request, Caller], object] = noop  # refuses callers that may not use it
+    is_closed: bool = False  # whether `require` also applies to unknown paths
+    # Whether its own pages send forms. With `no-referrer`, a browser hides their origin (`null`);
+    # `require` checks Sec-Fetch-Site, and each form has a token.
     has_forms: bool = False
 
 
@@ -174,12 +174,12 @@ Served = tuple[Protocol, Sequence[Operation]]
 
 @cache
 def template(path: str) -> str:
-    """The path of a route without the types of its parameters."""
+    """Return the path of a route without the types of its parameters."""
     return sub(r":\w+}", "}", path)
 
 
 def protocol_at(path: str, protocols: Sequence[Protocol]) -> Protocol:
-    """The first of the protocols that has the path; the last one's prefix has every path."""
+    """Return the first protocol whose prefix has the path; the last protocol has every path."""
     return next(
         each
         for each in protocols

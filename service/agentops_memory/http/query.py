@@ -1,10 +1,10 @@
-"""What a client sends, read: JSON, leniently decoded and strictly bounded, piece by piece if large;
-the values of a query, public ids, cursors, and how much one answer may hold.
+"""Parses client input: JSON, decoded leniently, bounded strictly, and streamed if large; query
+parameters, public ids and cursors. Also limits the size of a response.
 """
 
 import base64
 import codecs
-import encodings.utf_8_sig  # noqa: F401 - else the first body imports it, and may find no file left
+import encodings.utf_8_sig  # noqa: F401 - not first imported when no file may be left to open
 import hashlib
 import json
 import re
@@ -16,23 +16,23 @@ from ..errors import Invalid, NotFound
 from ..memory.rows import dashed, exact
 from ..recall.text import MAX_DEPTH, clean, depth_of
 
-MAX_DIGITS = 20  # an INTEGER of SQLite has 19, and long ones take quadratic time to parse
+MAX_DIGITS = 20  # SQLite's INTEGER has 19, and long numbers take quadratic time to parse
 MAX_ITEM = 4 * 1024 * 1024  # characters of one item of a streamed array
 _CHUNK = 64 * 1024  # bytes; doubled while an item is longer
 
-_ENCODING = "utf-8-sig"  # a byte order mark is passed over
+_ENCODING = "utf-8-sig"  # skips a byte order mark
 _SPACE = re.compile(r"[ \t\n\r]*")
 _DIGIT = re.compile(r"\d")
-_LONGEST_SIGN = 16  # characters; more than `-Infinity` or an escaped character has
+_LONGEST_TOKEN = 16  # characters; more than `-Infinity` or an escaped character has
 STORE, ENTRY, VERSION, EVENT = "memstore", "mem", "memver", "evt"
 _HEX = re.compile("[0-9a-f]{32}", re.ASCII)
-_MARK = 8  # bytes that tell of which list a cursor is
+_MARK = 8  # bytes of a cursor that identify its list
 
 
 def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
-    """The value in a body; anything wrong is Invalid.
+    """Parse a body; Invalid if it is not JSON.
 
-    What is no UTF-8 becomes U+FFFD, unless the body is to be taken exactly.
+    Bytes that are not UTF-8 become U+FFFD, or are Invalid if the body must be `exact`.
     """
     try:
         text = body.decode(_ENCODING, "strict" if exact else "replace")
@@ -45,15 +45,15 @@ def parsed(body: bytes | bytearray, *, exact: bool = False) -> object:
 
 
 def written(value: object) -> bytes:
-    """The value as JSON that every reader takes: what is no UTF-8 is U+FFFD."""
+    """Render the value as JSON; text that UTF-8 cannot encode becomes U+FFFD."""
     return clean(json.dumps(value, ensure_ascii=False, separators=(",", ":"))).encode()
 
 
 def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, object]]:
-    """The items of the named arrays of the object in a file, each with its name and index.
+    """Yield the items of the named arrays of the object in a file, each with its name and index.
 
-    One item is held at a time. The whole file is checked on the way; a named
-    member that is null is an empty array.
+    Only one item is in memory at a time, and the whole file is checked. A named member that is
+    null counts as an empty array.
     """
     for name, index, value in members(file):
         if name not in names:
@@ -65,9 +65,9 @@ def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, 
 
 
 def members(file: BinaryIO) -> Iterator[tuple[str, int | None, object]]:
-    """The members of the object in a file, in their order: the name and the value of each.
+    """Yield the members of the object in a file in their order: (name, index, value).
 
-    An array yields null without an index, and then its items with theirs.
+    The index is None, except for the items of an array, which follow a None value for the array.
     """
     file.seek(0)
     reader = _Reader(file)
@@ -92,7 +92,7 @@ class _Reader:
         self._file = file
         self._decoder = codecs.getincrementaldecoder(_ENCODING)("replace")
         self._text = ""
-        self._at = self._passed = 0  # in the text; and the characters before it
+        self._at = self._passed = 0  # the position in the text; the characters before the text
         self._ended = False
 
     def peek(self) -> str:
@@ -102,9 +102,9 @@ class _Reader:
                 return self._text[self._at : self._at + 1]
             self._more(_CHUNK)
 
-    def take(self, sign: str) -> bool:
-        """Whether the sign comes next; if so, it is passed."""
-        is_next = self.peek() == sign
+    def take(self, char: str) -> bool:
+        """Consume the character if it is next; return whether it was."""
+        is_next = self.peek() == char
         self._at += is_next
         return is_next
 
@@ -125,7 +125,7 @@ class _Reader:
                 self.fail("a comma or a closing bracket is expected")
 
     def value(self, *, inside: int) -> object:
-        """The next value, whole; it stands inside so many brackets."""
+        """Read the next whole value; `inside` is its depth of brackets."""
         self.peek()
         chunk = _CHUNK
         while True:
@@ -137,8 +137,8 @@ class _Reader:
                 end = len(self._text)
             if end - self._at > MAX_ITEM:
                 self.fail(f"one value is longer than {MAX_ITEM:,} characters, or does not end")
-            # A number that is cut inside may be one before the cut: `1` of `1.5`.
-            if end + _LONGEST_SIGN < len(self._text) or self._ended:
+            # The part before a cut may also be a number: `1` of `1.5`.
+            if end + _LONGEST_TOKEN < len(self._text) or self._ended:
                 self._at = end
                 return value
             self._more(chunk)
@@ -155,7 +155,7 @@ class _Reader:
 
 
 class _Unfinished(Invalid):
-    """It is no JSON, but what follows may make it so."""
+    """The text is not JSON, but more text may complete it."""
 
 
 def _after_space(text: str, at: int) -> int:
@@ -170,12 +170,12 @@ def _value(text: str, at: int, inside: int = 0, passed: int = 0) -> tuple[Any, i
     except RecursionError as error:
         raise Invalid(_TOO_DEEP) from error
     except json.JSONDecodeError as error:
-        near_the_end = error.pos > len(error.doc) - _LONGEST_SIGN
+        near_the_end = error.pos > len(error.doc) - _LONGEST_TOKEN
         is_unfinished = near_the_end or error.msg.startswith("Unterminated string")
         fault = _Unfinished if is_unfinished else Invalid
         reason = error.msg.removesuffix(" starting at")
         raise fault(f"invalid JSON: {reason} at character {passed + error.pos}.") from error
-    # Fewer brackets than levels: it cannot be too deep, and nothing need be walked.
+    # With fewer brackets than levels, the value cannot be too deep and need not be walked.
     brackets = text.count("[", at, end) + text.count("{", at, end)
     if inside + brackets > MAX_DEPTH and inside + depth_of(value) > MAX_DEPTH:
         raise Invalid(_TOO_DEEP)
@@ -203,30 +203,27 @@ MAX_ANSWER = 2 * 1024 * 1024  # bytes; the agent runtime reads no more
 MAX_ROWS = 1000
 
 Query = Mapping[str, Sequence[str]]
-"""The values of each parameter, in their order."""
+"""The values of each parameter, in order."""
 
 NUMBER = re.compile(r"\d+", re.ASCII)
 _SIGNED = re.compile(r"[-+]?\d{1,19}", re.ASCII)
-_DIGITS = 18  # of an amount that are read: no longer one is less than these
+_DIGITS = 18  # digits of an amount that are read; a longer amount is at least as large
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
 def parameter(query: Query, name: str) -> str | None:
-    """The first value of a query parameter; an empty one is an unset one."""
+    """Return the first value of a query parameter; None if it is empty or missing."""
     values = query.get(name)
     return clean(values[0]) or None if values else None
 
 
 def natural(text: str) -> int:
-    """The number of a text of digits, or one as good if it is long; -1 for any other text."""
+    """Parse a text of digits, by its first 18 digits if it is longer; -1 for any other text."""
     return int(text.lstrip("0")[:_DIGITS] or 0) if NUMBER.fullmatch(text) else -1
 
 
 def several(query: Query, name: str, most: int) -> tuple[str, ...]:
-    """The different values of a repeatable parameter; empty ones are unset.
-
-    Invalid for more than so many.
-    """
+    """Return the different non-empty values of a repeatable parameter; Invalid beyond `most`."""
     values = sorted({clean(value) for value in query.get(name, ())} - {""})
     if len(values) > most:
         raise Invalid(f"{name} takes at most {most} different values.")
@@ -234,12 +231,12 @@ def several(query: Query, name: str, most: int) -> tuple[str, ...]:
 
 
 def row_count(query: Query, name: str, default: int) -> int:
-    """A number of rows: the default unless it is a positive number, and at most 1,000."""
+    """Parse a number of rows, at most 1,000; the default unless it is a positive number."""
     return min(max(natural(parameter(query, name) or ""), 0), MAX_ROWS) or default
 
 
 def whole_number(text: str | None, name: str) -> int:
-    """A number of at most 64 bits; anything else is Invalid."""
+    """Parse a signed number of at most 64 bits; anything else is Invalid."""
     number = int(text) if text and _SIGNED.fullmatch(text) else None
     if number is None or number not in _INT64:
         raise Invalid(f"{name} must be a whole number.")
@@ -247,7 +244,7 @@ def whole_number(text: str | None, name: str) -> int:
 
 
 def amount(query: Query, name: str, least: int = 0) -> int | None:
-    """A whole number, at least so large; none if it is unset, and anything else is Invalid."""
+    """Parse a whole number of at least `least`; None if unset, Invalid for anything else."""
     text = parameter(query, name)
     if text is None:
         return None
@@ -262,7 +259,7 @@ def is_true(query: Query, name: str) -> bool:
 
 
 def asks_for(query: Query, name: str) -> bool:
-    """Whether a flag is set that must not be misread; Invalid unless it is true or false."""
+    """Parse a flag that must not be misread; Invalid unless it is true or false."""
     values = [value.lower() for value in query.get(name, ())]
     if any(value not in ("true", "false", "1", "0") for value in values):
         raise Invalid(f"{name} must be true or false.")
@@ -270,7 +267,7 @@ def asks_for(query: Query, name: str) -> bool:
 
 
 def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
-    """The first of the items, as many as one answer can hold beside so many bytes."""
+    """Return as many of the first items as fit into a response next to `beside` other bytes."""
     room, fit = MAX_ANSWER - 1024 - beside, []
     for item in items:
         room -= len(item) + 1
@@ -281,14 +278,14 @@ def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
 
 
 def public_id(kind: str, uid: str) -> str:
-    """A stable id on the wire: `mem_` and 32 digits."""
+    """Return the stable id of clients, such as `mem_` and 32 digits."""
     return f"{kind}_{uid.replace('-', '')}"
 
 
 def uid_of(kind: str, id_: str) -> str | None:
     prefix, _, digits = id_.partition("_")
-    is_one = prefix == kind and _HEX.fullmatch(digits)
-    return dashed(digits) if is_one else None
+    is_valid = prefix == kind and _HEX.fullmatch(digits)
+    return dashed(digits) if is_valid else None
 
 
 def known_uid(kind: str, id_: str, sentence: str) -> str:
@@ -299,16 +296,16 @@ def known_uid(kind: str, id_: str, sentence: str) -> str:
 
 
 def cursor(listed: Sequence[object], after: str) -> str:
-    """What tells a client where the next page of a list begins: after a position in it.
+    """Return the cursor of the page after a position in a list.
 
-    `listed` is all that makes the list another one, as JSON can hold it.
+    `listed` identifies the list by values that JSON can represent.
     """
     mark = hashlib.sha256(json.dumps([*listed, after]).encode()).digest()[:_MARK]
     return base64.urlsafe_b64encode(mark + after.encode()).decode().rstrip("=")
 
 
 def position(listed: Sequence[object], text: str) -> str | None:
-    """The position after which a page begins; None for what is no cursor of this list."""
+    """Return the position in a cursor; None if the text is not a cursor of this list."""
     try:
         padded = text + "=" * (-len(text) % 4)
         after = base64.b64decode(padded, altchars=b"-_", validate=True)[_MARK:].decode()
@@ -318,6 +315,6 @@ def position(listed: Sequence[object], text: str) -> str | None:
 
 
 def instant(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> datetime | None:
-    """The instant in RFC 3339 text, as `exact` reads it, in which a space may stand for a plus."""
-    text = text[:-6] + text[-6:].replace(" ", "+")  # what a plus is in a query
+    """Parse an RFC 3339 instant like `exact`; a space may stand for the plus of the offset."""
+    text = text[:-6] + text[-6:].replace(" ", "+")  # an unencoded plus in a query means a space
     return exact(text, needs_offset=needs_offset, rounds_up=rounds_up)

@@ -1,1 +1,1 @@
-"""What runs in the background beside a service, each job on a schedule of its own."""
+"""The background jobs of a service, each on its own schedule."""

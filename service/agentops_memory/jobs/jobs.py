@@ -1,8 +1,8 @@
-"""Jobs in the background: how one runs, on a signal or an interval, with retries and one log line;
-and the retention job.
+"""Background jobs, run on a signal or an interval with retries and logged failures; and the
+retention job.
 
-The retention job removes what is past its retention, by a clock that is trusted. The sweep goes in
-short transactions; for each kind of row, a pair of functions finds and removes.
+The retention job removes rows past their retention, by a trusted clock. Its sweep runs in short
+transactions; for each kind of row, one function finds rows and another removes them.
 """
 
 import asyncio
@@ -51,35 +51,35 @@ from ..telemetry.metrics import EXPIRED, SWEPT_ROWS
 
 T = TypeVar("T")
 
-HURRY = timedelta(seconds=1)  # in which a thread ends that nobody waits for any more
+HURRY = timedelta(seconds=1)  # time for an abandoned thread to end
 MODEST = 10  # added to the niceness of a thread
 
-SHORTEST_PAUSE = timedelta(milliseconds=250)  # before what is held back is tried again
-LONGEST_PAUSE = timedelta(seconds=4)  # erased bytes are to be gone within seconds
+SHORTEST_PAUSE = timedelta(milliseconds=250)  # before the first retry of work that was held back
+LONGEST_PAUSE = timedelta(seconds=4)  # erased bytes should be gone within seconds
 
 Callers = Callable[[], Iterable[Caller]]
 """The caller for each tenant, listed each time, because tenants come and go."""
-GoOn = Callable[..., None]
+CheckStopped = Callable[..., None]
 """Called by a thread between steps; raises Stopped if it must end."""
-PAUSE = timedelta(milliseconds=250)  # before another try, while a read or a process holds it back
+PAUSE = timedelta(milliseconds=250)  # between attempts while a read or a process blocks a scrub
 Group = tuple[Project, SpaceKind]
-"""Memories that share a receipt."""
-MAX_SWEPT = 50  # memories of one transaction that leave the index; saves wait for it
-MAX_REMOVED = 200  # rows of one transaction; saves wait for it
-MAX_DUE = 1000  # of one lookup, which scans a whole index
-STEP = timedelta(minutes=1)  # by which a clock may be put right without having jumped
-PROVEN = timedelta(minutes=5)  # after a jump, and after the start
+"""Identifies memories that share a receipt."""
+MAX_SWEPT = 50  # most memories that one transaction removes from the index; saves wait for it
+MAX_REMOVED = 200  # most rows that one transaction removes; saves wait for it
+MAX_DUE = 1000  # most rows of one lookup, which scans a whole index
+STEP = timedelta(minutes=1)  # largest correction of a clock that is not a jump
+PROVEN = timedelta(minutes=5)  # time after a jump, or the start, until the clock is trusted
 log = logging.getLogger(__name__)
 Removed = Mapping[Kind, int]
-"""How many rows of each kind were removed."""
+"""The number of removed rows of each kind."""
 
 
 class Stopped(Exception):
-    """Nobody waits for what the thread does."""
+    """Nobody waits for the thread's result any more."""
 
 
 class WorkSignal:
-    """Set for a tenant for which there is something to do; waited for by the one who does it."""
+    """Tells a job which tenants have work for it."""
 
     def __init__(self) -> None:
         self._is_set = asyncio.Event()
@@ -90,7 +90,7 @@ class WorkSignal:
         self._is_set.set()
 
     async def wait(self, time: timedelta | None = None) -> list[Caller]:
-        """For whom it was set, once it was; nobody, when the time is over."""
+        """Wait for the signal and return its tenants' callers; none if the time runs out."""
         with suppress(TimeoutError):
             async with asyncio.timeout(time.total_seconds() if time else None):
                 await self._is_set.wait()
@@ -102,9 +102,9 @@ class WorkSignal:
 
 @asynccontextmanager
 async def background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Inside, these run; on leaving they are cancelled, and have ended.
+    """Run the loops within the context; on exit, cancel them and wait for their end.
 
-    One that raises stops no other; its error is raised at the end, when all have ended.
+    A loop that raises stops no other loop; its error is raised when all have ended.
     """
     tasks = [asyncio.create_task(it) for it in loops]
     try:
@@ -118,7 +118,7 @@ async def background(*loops: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def repeat(every: timedelta, work: Callable[[], Awaitable[object]]) -> None:
-    """Do the work after each such interval; an interval of 0 means never."""
+    """Do the work after each interval; an interval of 0 means never."""
     while every:
         await asyncio.sleep(every.total_seconds())
         await work()
@@ -126,14 +126,14 @@ async def repeat(every: timedelta, work: Callable[[], Awaitable[object]]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Work for one tenant after another. A failure is logged, and delays no other tenant's.
+    """Work for one tenant after another. A failure is logged and does not affect other tenants.
 
-    Work that answers False is held back, and wants to be tried again.
+    Work that returns False was held back, and is tried again.
     """
 
     work: Callable[[Caller], Awaitable[object]]
     log: Logger
-    failure: str  # as the log has it
+    failure: str  # the log message of a failure
 
     async def run(self, callers: Iterable[Caller]) -> list[Caller]:
         return [
@@ -143,15 +143,15 @@ class Job:
         ]
 
     async def on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
-        """Do it at first for all, when the signal is set for those, so often for all.
+        """Run first for all tenants, then for signaled tenants, and for all after each interval.
 
-        What fails is tried again after a pause. An interval of 0 means never.
+        Failures are retried after a pause. An interval of 0 means never.
         """
         due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
         while True:
             begun = clock()
             retried = await self.run(due)
-            await asyncio.sleep(clock() - begun)  # it rests as long as it worked
+            await asyncio.sleep(clock() - begun)  # pauses as long as it worked
             pause = min(2 * pause, LONGEST_PAUSE) if retried else SHORTEST_PAUSE
             signaled = await signal.wait(pause if retried else every or None)
             due = retried + [caller for caller in signaled if caller not in retried]
@@ -159,23 +159,23 @@ class Job:
 
 
 async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:
-    """Whether nothing is left to do; a failure is logged, and may be retried.
+    """Do the work, and return False if it should be retried; a failure is logged.
 
-    What a fault of the program ends is not: it would end it as often as it is tried.
+    A fault of the program is not retried, because it would occur again.
     """
     try:
         return await work is not False
     except NotFound:
         return True  # the tenant was erased
-    except Exception as error:  # noqa: BLE001 - the next tenant's may be well
+    except Exception as error:  # noqa: BLE001 - the work for the next tenant may succeed
         log_failure(log, failure, error, **fields)
         return not is_operational(error)
 
 
 def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) -> None:
-    """Tell that work failed: with a reason and a code if it is of a disk, a lock or the like.
+    """Log a failure: an operational one, such as of a disk or a lock, with a reason and a code.
 
-    All else is a fault of the program, and has its stack.
+    Any other error is a fault of the program, and is logged with its stack.
     """
     if is_operational(error):
         code = code_of(error) or (error.code if isinstance(error, Refusal) else "")
@@ -184,17 +184,17 @@ def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) 
         log.error(sentence, exc_info=error, extra=fields)
 
 
-async def run_in_thread(work: Callable[[GoOn], T]) -> T:
-    """What work answers, which may take long: it has a thread of its own, behind all others.
+async def run_in_thread(work: Callable[[CheckStopped], T]) -> T:
+    """Return the result of long work, which gets a thread of its own with a low priority.
 
-    Cancelled, it waits a second for a thread that checks for its end, and no longer
-    for one that does not: the exit is not held up by a disk that never answers.
+    On cancellation, it waits at most a second for the thread, which should call `check_stopped`:
+    a disk that never responds must not delay the exit.
     """
     outcome: Future[T] = Future()
-    is_left = threading.Event()
+    is_abandoned = threading.Event()
 
-    def go_on(*_: object) -> None:
-        if is_left.is_set():
+    def check_stopped(*_: object) -> None:
+        if is_abandoned.is_set():
             raise Stopped
 
     def run() -> None:
@@ -203,26 +203,27 @@ async def run_in_thread(work: Callable[[GoOn], T]) -> T:
                 thread = os.PRIO_PROCESS, threading.get_native_id()
                 os.setpriority(*thread, os.getpriority(*thread) + MODEST)
         try:
-            outcome.set_result(work(go_on))
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+            outcome.set_result(work(check_stopped))
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
             outcome.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
     done = asyncio.wrap_future(outcome)
-    done.add_done_callback(lambda it: it.cancelled() or it.exception())  # seen, if nobody waits
+    # Retrieves the error even if nobody waits, so that asyncio does not log it.
+    done.add_done_callback(lambda it: it.cancelled() or it.exception())
     try:
         await asyncio.wait([done])
     except asyncio.CancelledError:
-        is_left.set()
+        is_abandoned.set()
         await asyncio.wait([done], timeout=HURRY.total_seconds())
         raise
     return done.result()
 
 
 async def scrub(engine: Engine, caller: Caller, progress: Progress = noop) -> Scrubbed:
-    """Let the bytes of what was erased so far leave the storage; a single try.
+    """Try once to remove the bytes of erased data from the storage.
 
-    Changes continue meanwhile; each waits a moment at most.
+    Writes continue meanwhile, and each waits only briefly.
     """
     while await engine.read(caller, is_store_going):
         progress("a deleted store")
@@ -231,28 +232,28 @@ async def scrub(engine: Engine, caller: Caller, progress: Progress = noop) -> Sc
 
 
 async def scrub_all(engine: Engine, caller: Caller, progress: Progress = noop) -> int:
-    """Scrub until nothing is pending; the answer is how many erasures were."""
+    """Scrub until no erasure is pending; return the number of settled erasures."""
     settled = 0
     while (scrubbed := await scrub(engine, caller, progress)) != Scrubbed():
         settled += scrubbed.settled
         if scrubbed.pending:
-            progress("waiting for those who read an older state")
+            progress("waiting for reads of an older state")
             await asyncio.sleep(PAUSE.total_seconds())
     return settled
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What goes of a kind: how it is looked up, and how some of it are removed."""
+    """The rows of a kind past their retention: a function that finds and one that removes them."""
 
     kind: Kind
-    find: Callable[[Transaction, datetime, int], Sequence[Any]]  # at most so many
+    find: Callable[[Transaction, datetime, int], Sequence[Any]]  # returns at most that many
     remove: Callable[[Transaction, Sequence[Any], datetime], int]
-    """A step, for which saves may wait; how many rows it removed. Repeated until that is none."""
-    times: int = 1  # the retention must have passed as often; 0 is at once
+    """Removes some rows, while saves wait, and returns their number. Repeated until it is 0."""
+    times: int = 1  # number of retentions that must have passed; 0 removes rows at once
 
     def _until(self, tx: Transaction, by: datetime | None) -> datetime | None:
-        """Up to when what is of the kind is to go; None for nothing."""
+        """Return the newest time at which rows are removed; None if all are kept."""
         now = min(tx.now, by or tx.now)
         if not self.times:
             return now
@@ -275,11 +276,11 @@ async def sweep(
     *,
     by: datetime | None = None,
 ) -> Removed:
-    """Remove what is past its retention, of these kinds, as of now; several may run at a time.
+    """Remove rows of these kinds that are past their retention; several sweeps may run at a time.
 
-    As of `by` if that is earlier, so that a clock that jumps ahead expires nothing. Deleted and
-    expired memories are erased, with a receipt for each project and step, so that their bytes are
-    scrubbed.
+    The time is now, or `by` if that is earlier, so that a clock that jumps ahead expires nothing.
+    Deleted and expired memories are erased, with a receipt for each project and step, so that
+    their bytes are scrubbed.
     """
     removed = Counter({it.kind: 0 for it in STEPS if it.kind in kinds})
     for it in STEPS:
@@ -290,14 +291,14 @@ async def sweep(
                 while rows := await engine.write(caller, it.removed, some, by):
                     removed[it.kind] += rows
             if removed[it.kind] == before:
-                break  # another sweep has removed them, or the file is corrupt: no endless loop
+                break  # another sweep removed the rows, or the file is corrupt: no endless loop
     return removed
 
 
 async def sweep_index(engine: Engine, caller: Caller) -> int:
-    """Take what has expired out of the index, and put in what no longer is; how many expired.
+    """Remove expired memories from the index, and reindex renewed ones; return how many expired.
 
-    What is in it is never erased as expired.
+    Memories in the index are never erased as expired.
     """
     total = 0
     while due := await engine.read(caller, unswept, MAX_SWEPT):
@@ -306,15 +307,15 @@ async def sweep_index(engine: Engine, caller: Caller) -> int:
 
 
 class TrustedClock:
-    """A clock beside the time that really passes, in seconds; looked at now and again."""
+    """Compares a clock with a monotonic one, to notice jumps; must be called regularly."""
 
     def __init__(self, *, clock: Callable[[], datetime], elapsed: Callable[[], float]) -> None:
         self._clock, self._elapsed = clock, elapsed
         self._since = elapsed()
-        self._began = clock() - timedelta(seconds=self._since)  # when nothing had elapsed
+        self._began = clock() - timedelta(seconds=self._since)  # the time at 0 elapsed seconds
 
     def proven(self) -> datetime | None:
-        """What it shows; None unless it has gone as time does for five minutes at least."""
+        """Return the time; None unless the clock has run steadily for at least five minutes."""
         now, elapsed = self._clock(), self._elapsed()
         began, before = now - timedelta(seconds=elapsed), self._began
         self._began = began
@@ -325,9 +326,9 @@ class TrustedClock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionJob:
-    """What a service keeps for a time: its databases, and the audit file that they share.
+    """Removes data past retention from a service's databases and from its shared audit file.
 
-    While its clock is not steady, nothing goes by its age.
+    While the clock is not trusted, nothing is removed because of its age.
     """
 
     engine: Engine
@@ -338,7 +339,7 @@ class RetentionJob:
     on_erased: Callable[[Caller], None] = noop
 
     async def sweep(self, callers: Iterable[Caller]) -> None:
-        """Remove what is over its time, of each tenant; what fails is tried the next time."""
+        """Remove each tenant's rows past retention; failures are retried at the next sweep."""
         by = self.clock.proven()
         kinds = frozenset(Kind) if by else frozenset(Kind) - BY_CLOCK
 
@@ -352,7 +353,7 @@ class RetentionJob:
         await Job(sweep_all, log, "expired data could not be removed; retrying later").run(callers)
 
     async def sweep_audit(self) -> None:
-        """Remove audit lines that are over their time; what fails is tried the next time."""
+        """Remove audit lines past retention; a failure is retried at the next sweep."""
         by = self.clock.proven()
         if until := self.retention.until(Kind.AUDIT, by) if by else None:
 
@@ -373,17 +374,17 @@ class RetentionJob:
         await self.sweep_audit()
 
     async def sweep_opened(self, opened: WorkSignal) -> None:
-        """Sweep where a database was just opened."""
+        """Sweep each database that was just opened."""
         while True:
             await self.sweep(await opened.wait())
 
 
 def _memories_of(kind: Kind) -> Sweep:
     def remove(tx: Transaction, due: Sequence[MemoryId], until: datetime) -> int:
-        """Erase the first of them; of one with a long history only its oldest revisions."""
+        """Erase the first memories; of a memory with a long history, only its oldest revisions."""
         first = next_step(tx, kind, due, until)
         if first and (long := first[0]).is_long:
-            tx[MemoryTable].must_scrub(long.memory)  # it may hold words of the trimmed revisions
+            tx[MemoryTable].must_scrub(long.memory)  # no bytes of the trimmed revisions may stay
             revisions = tx[RevisionTable].trim([long.memory], keep=1)
             _add_receipt(tx, (long.project, long.kind), [long.memory], 0, revisions)
             return revisions
@@ -411,7 +412,7 @@ def _add_receipt(
 
 
 def _one_by_one(remove: Callable[[Transaction, Any], int]) -> Any:
-    """Remove rows of each, until these are enough for a step."""
+    """Remove the rows of one item after another, until they are enough for a step."""
 
     def removed(tx: Transaction, due: Sequence[Any], _: datetime) -> int:
         rows, left = 0, iter(due)
@@ -430,7 +431,7 @@ def _expire_entries(tx: Transaction, due: Sequence[AgentEntryId], until: datetim
 
 
 def _with_receipt(remove: Callable[[Transaction, Sequence[Any], datetime], int]) -> Any:
-    """Remove rows with a receipt for the names in them."""
+    """Remove rows, and add a receipt for the names in them."""
 
     def removed(tx: Transaction, due: Sequence[Any], until: datetime) -> int:
         if rows := remove(tx, due, until):
@@ -441,7 +442,7 @@ def _with_receipt(remove: Callable[[Transaction, Sequence[Any], datetime], int])
 
 
 def _cancel_runs(tx: Transaction, due: Sequence[RunId], until: datetime) -> int:
-    """End runs in which nothing was done for as long as events are kept; no row is removed."""
+    """Cancel runs that were idle for as long as events are kept; no row is removed."""
     for id_ in due:
         run = tx[RunTable].get(id_)
         if run is not None and run.is_open and run.heard_at <= until:
@@ -458,7 +459,7 @@ STEPS = (
     _memories_of(Kind.DELETED),
     Sweep(Kind.EXPIRED,
           lambda tx, until, _: [it.id for it in expired(tx, MAX_REMOVED, until=until)],
-          _expire_entries, times=0),  # not kept after their end
+          _expire_entries, times=0),  # removed at their expiry
     _memories_of(Kind.EXPIRED),
     Sweep(Kind.REVISIONS,
           lambda tx, _, most: tx[RevisionTable].with_history(keep, most)
@@ -470,13 +471,13 @@ STEPS = (
     Sweep(Kind.EVENTS, past_events, _remove_events),
     Sweep(Kind.LOG, partial(past_events, of_log=True), _remove_events),
     Sweep(Kind.LOG, past_tasks, _with_receipt(forget_tasks)),
-    # Spaces of agents: the name of a namespace stays no longer than what lay in it.
+    # Spaces of agents: the name of a namespace stays no longer than its entries.
     Sweep(Kind.EVENTS, lambda tx, _, most: agents.empty_spaces(tx, most),
           _with_receipt(lambda tx, due, _: agents.drop_spaces(tx, due)), times=0),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].silent(until, most), _cancel_runs),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=True),
           _one_by_one(lambda tx, it: tx[RunTable].forget_events([it], MAX_REMOVED))),
-    # Runs stay twice as long as their events, so that a reader learns that these are gone.
+    # Runs stay twice as long as their events, so that a reader learns that the events are gone.
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=False),
           lambda tx, due, _: tx[RunTable].forget(due), times=2),
 )

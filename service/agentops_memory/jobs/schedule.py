@@ -1,4 +1,4 @@
-"""The schedule of the background jobs of a service, and the engine that they signal."""
+"""The schedule of a service's background jobs, and the engines that signal them."""
 
 import asyncio
 import errno
@@ -44,25 +44,25 @@ from ..telemetry import metrics as m
 from . import jobs
 from .jobs import RetentionJob, TrustedClock, scrub
 
-LOOK_AT_FOLDER = timedelta(minutes=1)  # between two looks at the folder; a start has enough to do
-LONGEST_WAIT = timedelta(minutes=15)  # after a failure, at most
+LOOK_AT_FOLDER = timedelta(minutes=1)  # interval of checks of the folder; the first is delayed, too
+LONGEST_WAIT = timedelta(minutes=15)  # longest time before a retry after a failure
 
 log = logging.getLogger(__name__)
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
-CHECK_PAUSE = 100  # times what it took to check all rows, until they are checked again
-LOOK = timedelta(seconds=1)  # between two looks at who leads, and at the event loop
+CHECK_PAUSE = 100  # pause between two checks of all rows, as a multiple of the check's duration
+LOOK = timedelta(seconds=1)  # interval of checks for leadership, and of the event loop
 AT_ONCE = timedelta(microseconds=1)
-LOOK_EVERY = timedelta(seconds=10)  # for what is due
-FEW = 50  # commitments of a step that nobody waits for, so that saves wait less for it
+LOOK_EVERY = timedelta(seconds=10)  # interval of lookups of due commitments
+FEW = 50  # commitments of a background step, so that saves wait less for it
 FIRE_LATER = "due commitments could not be fired; retrying later"
-COUNTED_FOR = timedelta(seconds=15)  # until rows are counted again, at least
-COUNT_PAUSE = 50  # times what a count took, until the next: it has a fiftieth of one reader at most
-COUNT_TIMEOUT = timedelta(seconds=4)  # with a count; Prometheus waits for ten seconds
+COUNTED_FOR = timedelta(seconds=15)  # shortest time until rows are counted again
+COUNT_PAUSE = 50  # pause as a multiple of a count's duration: counts take 2 % of one reader
+COUNT_TIMEOUT = timedelta(seconds=4)  # of a count; Prometheus waits for ten seconds
 
 
 @dataclass(slots=True, kw_only=True)
 class Backups:
-    """The archives that a service makes by itself, and how it stands with them."""
+    """Makes the scheduled backups of a service, and knows their state."""
 
     settings: Settings
     folder: Path
@@ -74,7 +74,7 @@ class Backups:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, in a sentence; none if there is an archive, and it is new enough."""
+        """Return a sentence about the problem; None if there is a recent archive."""
         if self._fault:
             return "The last backup failed; the log says why."
         if self._newest is None:
@@ -85,10 +85,10 @@ class Backups:
             return DAMAGED
         return None
 
-    async def keep_making(self) -> None:
+    async def run(self) -> None:
         """Make an archive whenever the newest is older than the interval.
 
-        What is half made at the end has no name, and is gone.
+        An archive that is incomplete at the end is discarded.
         """
         self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
         try:
@@ -98,14 +98,14 @@ class Backups:
                 raise PermissionError(errno.EACCES, "it cannot be written to", str(self.folder))
             if await jobs.run_in_thread(lambda _: are_on_one_disk(self.folder, path)):
                 self._warn("backups are on the same disk as the database and would be lost with it")
-        except Exception as error:  # noqa: BLE001 - the next look at the folder may be better
+        except Exception as error:  # noqa: BLE001 - the next check of the folder may succeed
             jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
         while True:
             await asyncio.sleep(LOOK_AT_FOLDER.total_seconds())
             await self.keep_up()
 
     async def keep_up(self) -> None:
-        """Make an archive if one is due. What fails is tried again after a while."""
+        """Make an archive if it is due. A failure is retried later."""
         if asyncio.get_running_loop().time() < self._try_again_at:
             return
         try:
@@ -129,7 +129,7 @@ class Backups:
         loop, now = asyncio.get_running_loop(), self.clock()
         began, target = loop.time(), path_in(self.folder, now)
         made = await jobs.run_in_thread(
-            lambda go_on: make_archive(self.settings, target, now=now, progress=go_on)
+            lambda check: make_archive(self.settings, target, now=now, progress=check)
         )
         self.metrics.count(m.BACKUPS, "made")
         seconds = round(loop.time() - began, 3)
@@ -152,7 +152,7 @@ class Backups:
         wait = min(self.settings.backup_every, LONGEST_WAIT)
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(m.BACKUPS, "failed")
-        if self._fault is None or _without_figures(sentence) != _without_figures(self._fault):
+        if self._fault is None or _without_numbers(sentence) != _without_numbers(self._fault):
             extra = {"reason": sentence, "code": code_of(error), "folder": str(self.folder)}
             log.error(
                 "the backup failed and will be retried", extra={**extra, "again_in": str(wait)}
@@ -163,15 +163,15 @@ class Backups:
         log.warning(sentence, extra={"folder": str(self.folder), **fields})
 
 
-def _without_figures(sentence: str) -> str:
+def _without_numbers(sentence: str) -> str:
     return re.sub(r"(?<= )\d[\d,]*", "", sentence)
 
 
 async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:
-    """Bring each tenant's index to the rules of this process as soon as it leads.
+    """Rebuild each tenant's index by the rules of this process, once it leads the tenant.
 
-    Who has others is refused its writes from then on, so that of two releases side by side one
-    alone makes words, and neither undoes again and again what the other has done.
+    Processes with other rules can no longer write. So of two releases that run concurrently, only
+    one indexes, and they do not undo each other's work forever.
     """
     job = jobs.Job(
         maintenance.bring_to_rules,
@@ -189,7 +189,7 @@ async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:
 async def check(
     maintenance: Maintenance, callers: jobs.Callers, metrics: Metrics, every: timedelta
 ) -> None:
-    """Check each tenant's rows as often, but a hundredth of the time."""
+    """Check each tenant's rows after each interval, for at most 1 % of the time."""
     counts: list[int] = []
 
     async def check_one(caller: Caller) -> None:
@@ -211,10 +211,7 @@ async def check(
 
 
 async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
-    """When signaled, repair a tenant's storage, and then check it as a whole.
-
-    What stays damaged is looked at again.
-    """
+    """When signaled, repair a tenant's storage and then check all of it; retry while damaged."""
 
     async def is_repaired(caller: Caller) -> bool:
         try:
@@ -225,7 +222,7 @@ async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
                 )
             return (await maintenance.check(caller, thorough=True)).is_intact
         except Damaged:
-            return False  # the log had it when it showed first
+            return False  # it was logged when it was found
 
     job = jobs.Job(is_repaired, log, "the repair failed; retrying later")
     damaged: list[Caller] = []
@@ -239,7 +236,7 @@ async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
 async def tidy(
     maintenance: Maintenance, callers: Iterable[Caller], metrics: Metrics, damage: jobs.WorkSignal
 ) -> None:
-    """Tidy each tenant's index once; the signal is set for those whose index cannot be read."""
+    """Tidy each tenant's index once; signal the tenants whose index cannot be read."""
     indexes: list[Tidied] = []
 
     async def tidy_one(caller: Caller) -> None:
@@ -260,9 +257,9 @@ async def tidy(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundJobs:
-    """How the databases of a service are opened, and what is done for them from then on.
+    """Opens the databases of a service, and runs the background jobs for them.
 
-    `elapsed` tells seconds, however the clock is put. `on_upgrade` is called on the loop.
+    `elapsed` returns monotonic seconds. `on_upgrade` is called on the loop.
     """
 
     settings: Settings
@@ -273,14 +270,14 @@ class BackgroundJobs:
     on_upgrade: OnUpgrade = noop
     index_cache: IndexCache = field(default_factory=IndexCache)
     sealer: Sealer | None = None
-    # Where something was erased, and where commitments may be due.
+    # Signals for tenants with erased data, and for tenants whose commitments may be due.
     erased: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
     due: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
     _opened: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
     _damaged: jobs.WorkSignal = field(default_factory=jobs.WorkSignal)
 
     def _options(self) -> dict[str, Any]:
-        """What each engine is opened with."""
+        """Return the arguments with which each engine is opened."""
         soon = asyncio.get_running_loop().call_soon_threadsafe
         return {
             "clock": self.clock,
@@ -294,7 +291,7 @@ class BackgroundJobs:
         }
 
     def engine(self, path: Path) -> AbstractAsyncContextManager[SqliteEngine]:
-        """The engine of a tenant's database, whose folder may be mounted from elsewhere."""
+        """Open the database of a tenant; a network file system is refused, unless it is allowed."""
         require_local(path, is_network_allowed=self.settings.allow_network_fs)
         soon = asyncio.get_running_loop().call_soon_threadsafe
         return SqliteEngine.opened(
@@ -315,17 +312,14 @@ class BackgroundJobs:
             yield engine
 
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
-        """End what is idle, and fire a step of what is due, before the first reader.
-
-        The rest comes later.
-        """
+        """End idle sessions, and fire a first step of due commitments, before the first reader."""
         await end_all_idle(engine, [caller], self.settings.session_idle)
         await jobs.Job(self.firing(engine).look, log, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
     def backups(self) -> Backups | None:
-        """What the service makes by itself; none where it is to make none."""
+        """Return the scheduled backups; None if they are off."""
         folder = self.settings.backup_dir
         if folder is None or not self.settings.backup_every:
             return None
@@ -339,9 +333,9 @@ class BackgroundJobs:
     ) -> AsyncIterator[None]:
         """Run the jobs while the context is open.
 
-        First idle sessions end, and a step of what is due fires; the rest fires in further steps,
-        between which other writers continue. Each sweep visits all tenants, as another process may
-        have erased something or left an import unfinished.
+        First, idle sessions end, and a step of due commitments fires; the rest fire in further
+        steps, between which other writers continue. Each sweep visits all tenants, because another
+        process may have erased data or left an import unfinished.
         """
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
@@ -383,7 +377,7 @@ class BackgroundJobs:
             jobs.repeat(self.settings.consolidate_every, lambda: consolidate.run(callers())),
             jobs.repeat(every, lambda: retention.run(callers())),
             *([retention.sweep_opened(self._opened)] if every else []),
-            *([backups.keep_making()] if backups else []),
+            *([backups.run()] if backups else []),
         ):
             yield
 
@@ -392,7 +386,7 @@ class BackgroundJobs:
 
 
 async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelta) -> None:
-    """End each tenant's idle sessions, and say how many; what fails is tried the next time."""
+    """End each tenant's idle sessions, and log their number; failures are retried next time."""
 
     async def end(caller: Caller) -> None:
         if ended := await end_idle(engine, caller, idle):
@@ -423,7 +417,7 @@ class Figures:
         metrics.look_up(m.TENANTS_OPEN, lambda: len(storage.callers()))
 
     async def refresh(self) -> None:
-        """Look up all of them. Rows that cannot be counted now stay what they were."""
+        """Compute all gauges. If rows cannot be counted now, their gauges keep the old values."""
         async with self._counting:
             clock = asyncio.get_running_loop().time
             if (began := clock()) >= self._count_again_at:
@@ -434,13 +428,13 @@ class Figures:
         sizes = [await maintenance.sizes(caller) for caller in callers]
         self._metrics.show(m.DATABASE_BYTES, sum(it.database for it in sizes))
         self._metrics.show(m.WAL_BYTES, sum(it.log or 0 for it in sizes))
-        # Of a disk that is not ours the free bytes are no number, which alerts nobody.
+        # The free bytes of a database server's disk are unknown: NaN triggers no alert.
         free = math.nan if sizes[0].log is None else sizes[0].free or 0
         self._metrics.show(m.DISK_FREE_BYTES, free)
         self._metrics.refresh()
 
     async def keep_fresh(self) -> None:
-        """Look up all again and again, for a collector: it cannot ask."""
+        """Compute all gauges regularly for a collector, which cannot request them."""
         while True:
             await jobs.attempted(
                 self.refresh(), log, "gauges could not be computed; retrying later"
@@ -461,7 +455,7 @@ class Figures:
 
 
 async def counted(storage: Storage) -> list[RowCounts]:
-    """How many rows each open database has; those that are closed meanwhile are left out."""
+    """Return the row counts of each open database; databases closed meanwhile are omitted."""
     counts = []
     for caller in storage.callers():
         with suppress(NotFound):
@@ -470,7 +464,7 @@ async def counted(storage: Storage) -> list[RowCounts]:
 
 
 async def watch_the_loop(metrics: Metrics) -> None:
-    """Measure how late the event loop comes."""
+    """Measure the delay of the event loop."""
     loop = asyncio.get_running_loop()
     while True:
         due = loop.time() + LOOK.total_seconds()

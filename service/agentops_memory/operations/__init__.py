@@ -1,1 +1,1 @@
-"""What operators do with a database and its files."""
+"""The operations of operators on a database and its files."""

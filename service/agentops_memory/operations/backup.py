@@ -1,4 +1,4 @@
-"""Archives: all that a service keeps, in one file that was checked before it has its name."""
+"""Archives: all data of a service in one file, which is verified before it gets its name."""
 
 import io
 import json
@@ -35,14 +35,14 @@ from .files.secrets import LARGEST, RedactionFileRefused
 FORMAT = 1
 NAME = "manifest.json"
 KEYS, REDACTION, AUDIT, SEAL = "keys.json", "redaction.json", "audit.jsonl", "seal.json"
-COMMENT = b"agentops-memory sha256:"  # and the manifest's digest
+COMMENT = b"agentops-memory sha256:"  # precedes the manifest's digest
 LARGEST_MANIFEST = 16 * 1024 * 1024  # bytes; a tenant takes about 500
-LEVEL = 3  # of deflate: nearly as small as by 6, in half the time
-BLOCK = 1024 * 1024  # bytes that are in memory at a time
-PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # others may take any amount of memory
+LEVEL = 3  # of deflate: nearly as small as with 6, in half the time
+BLOCK = 1024 * 1024  # bytes in memory at a time
+PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # other methods may take any amount of memory
 
 Progress = Callable[[int, int], None]
-"""Called with how many bytes of how many are done."""
+"""Called with the number of bytes that are done, and of all bytes."""
 Advance = Callable[[int], None]
 """Called with the number of bytes that were just read."""
 
@@ -50,16 +50,16 @@ _FAULTS = (
     zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OverflowError,
     NotImplementedError, RuntimeError, RecursionError,
 )  # fmt: skip
-DAMAGED = "Values in the newest backup are damaged; one without stays, however old it is."
-LATE = 2  # times the interval, after which the newest is too old
+DAMAGED = "Values in the newest backup are damaged; the newest undamaged backup is kept."
+LATE = 2  # intervals after which the newest archive is too old
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
 DRAFT = "archive.zip"
-COPIED_PACKED_READ = 3  # times that each byte is read
-SHRINKS_TO = 0.5  # at most, of ordinary texts with their index
+COPIED_PACKED_READ = 3  # number of times that each byte is read
+SHRINKS_TO = 0.5  # highest ratio of compression of ordinary texts with their index
 
 
 class ArchiveRefused(Refusal):
-    """The archive cannot be used; the sentence says why."""
+    """The archive cannot be used; the message gives the reason."""
 
     code = "restore_refused"
 
@@ -75,7 +75,7 @@ class Member(Record):
 
 
 class TenantPart(Contents, Member):
-    """The database of a tenant, and what it holds."""
+    """The database of a tenant, with its contents."""
 
     tenant: Annotated[TenantId, AfterValidator(tenant_id)]
 
@@ -92,7 +92,7 @@ class Manifest(Record):
 
     @property
     def damaged(self) -> tuple[str, ...]:
-        """The values that are known to be damaged, each with its tenant."""
+        """Return the values that are known to be damaged, each with its tenant."""
         return tuple(f"{it.tenant}, {value}" for it in self.tenants for value in it.damaged or ())
 
     @property
@@ -108,7 +108,7 @@ def member_of(tenant: TenantId) -> str:
 
 
 def meter(total: int, progress: Progress | None) -> Advance:
-    """Adds up what was read, and tells it on."""
+    """Return a function that adds up the bytes read and reports the sum."""
     done = 0
 
     def advance(count: int) -> None:
@@ -138,7 +138,7 @@ def _add(file: ZipFile, name: str, source: BinaryIO, advance: Advance) -> Member
 
 
 class Archive:
-    """An open archive. Make one with `opened`."""
+    """An open archive, created by `opened`."""
 
     def __init__(self, path: Path, file: ZipFile) -> None:
         self._path = path
@@ -148,24 +148,24 @@ class Archive:
     @classmethod
     @contextmanager
     def opened(cls, path: Path) -> Iterator["Archive"]:
-        """The archive at the path; ArchiveRefused if it is cut short, or no archive of ours.
+        """Open an archive; ArchiveRefused if it is truncated, or not an archive of ours.
 
-        It has exactly the files that its manifest names, of the sizes there. Their content is
-        checked by `unpack`.
+        It has exactly the files that its manifest names, with the sizes given there. `unpack`
+        checks their content.
         """
-        with _explained(path):
-            if not stat.S_ISREG(path.stat().st_mode):  # to open a pipe would wait
+        with _refusing_damage(path):
+            if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
                 raise ValueError("it is not a file")
             file = ZipFile(path)
         with file:
-            with _explained(path):
+            with _refusing_damage(path):
                 archive = cls(path, file)
             yield archive
 
     def unpack(self, member: Member, into: BinaryIO | None, advance: Advance) -> None:
-        """Read a file of the archive; ArchiveRefused if its content is not what was written."""
+        """Read a file of the archive; ArchiveRefused if its content was changed."""
         digest, left = sha256(), member.size
-        with _explained(self._path), self._file.open(member.name) as source:
+        with _refusing_damage(self._path), self._file.open(member.name) as source:
             while block := source.read(min(BLOCK, left + 1)):
                 left -= len(block)
                 if left < 0:
@@ -178,7 +178,7 @@ class Archive:
                 raise ValueError(f"{member.name} in it was changed")
 
     def verify(self, advance: Advance = noop) -> None:
-        """Read all of it; ArchiveRefused if anything is not what was written."""
+        """Read the whole archive; ArchiveRefused if any content was changed."""
         for member in self.manifest.members:
             self.unpack(member, None, advance)
 
@@ -190,7 +190,7 @@ def _manifest_of(file: ZipFile) -> Manifest:
         raise ValueError("its manifest is too large")
     for info in file.infolist():
         if info.compress_type not in PLAIN or info.flag_bits & 1:
-            raise ValueError(f"{info.filename} in it is packed in a way this program never uses")
+            raise ValueError(f"{info.filename} in it has a compression this program never uses")
     with file.open(NAME) as source:
         data = source.read(LARGEST_MANIFEST)
     if file.comment != COMMENT + sha256(data).hexdigest().encode():
@@ -219,7 +219,7 @@ def _read(data: bytes) -> Manifest:
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def _refusing_damage(path: Path) -> Iterator[None]:
     try:
         yield
     except _FAULTS as fault:
@@ -228,7 +228,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 class BackupRefused(Refusal):
-    """No archive was made; the sentence says why."""
+    """No archive was made; the message gives the reason."""
 
     code = "backup_refused"
 
@@ -238,14 +238,14 @@ class NoTenant(NotFound):
 
 
 class ArchiveThere(Conflict):
-    """There is a file where the archive was to be."""
+    """A file already exists at the path of the archive."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    tenants: Sequence[TenantId] = ()  # none means all
+    tenants: Sequence[TenantId] = ()  # empty for all tenants
     with_keys: bool = False
-    without_seal: bool = False  # the keys of confidential values, of all tenants
+    without_seal: bool = False  # omits the keys of all tenants' confidential values
 
     def has(self, tenant: object) -> bool:
         return not self.tenants or tenant in self.tenants
@@ -256,7 +256,7 @@ EVERYTHING_BUT_KEYS = Scope()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Archived:
-    """An archive that was made, and found to be whole."""
+    """An archive that was made and verified."""
 
     manifest: Manifest
     path: Path
@@ -274,9 +274,9 @@ def make_archive(
 ) -> Archived:
     """Make an archive at a path, or in a folder under a name with the time.
 
-    It may run in any thread, and a service may be running: no write waits for it. The
-    archive is there at the end, on disk and read over once, or not at all: then it is
-    refused, with ArchiveThere for a file that is there, unless it `is_forced`.
+    It may run in any thread, and next to a service: no write waits for it. The archive appears at
+    the end, synced and verified, or not at all. Raises BackupRefused on failure, and ArchiveThere
+    if the file exists, unless it `is_forced`.
     """
     target = Path(os.path.realpath(to))
     if target.is_dir():
@@ -337,7 +337,7 @@ def _packed(
         parts, copy = [], draft.with_name("snapshot.db")
         for tenant, path in databases.items():
             if not (path.exists() or scope.tenants):
-                continue  # it was erased meanwhile
+                continue  # the tenant was erased meanwhile
             contents = snapshot(path, copy, lambda: advance(0))
             advance(copy.stat().st_size)
             with copy.open("rb") as source:
@@ -357,13 +357,13 @@ def _packed(
 def _other_files(
     settings: Settings, scope: Scope, now: datetime, folder: Path
 ) -> Iterator[tuple[str, BinaryIO]]:
-    """The files by their names in an archive, each to be read before the next.
+    """Yield (name in the archive, file); each file must be read before the next.
 
-    The audit comes first: what it does not tell has happened after the archive was begun.
+    The audit comes first: changes that it lacks happened after the archive was begun.
     """
     if settings.audit_file.exists():
         with settings.audit_file.open("rb") as file, created(folder / AUDIT) as copy:
-            copy.writelines(line for line in file if _is_of(line, scope))
+            copy.writelines(line for line in file if _is_in_scope(line, scope))
             copy.seek(0)
             yield AUDIT, copy
     if scope.with_keys:
@@ -386,8 +386,8 @@ def _other_files(
         yield SEAL, io.BytesIO(settings.seal_file.read_bytes())
 
 
-def _is_of(line: bytes, scope: Scope) -> bool:
-    """Whether the archive has a line of the audit; one without an end is being written."""
+def _is_in_scope(line: bytes, scope: Scope) -> bool:
+    """Whether a line of the audit belongs in the archive; a partial line is being written."""
     if not scope.tenants or not line.endswith(b"\n"):
         return line.endswith(b"\n")
     with suppress(ValueError, AttributeError):
@@ -397,13 +397,13 @@ def _is_of(line: bytes, scope: Scope) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptArchive:
-    """A file with the name of an archive, unless it is of some tenants only."""
+    """A file with the name of an archive of all tenants."""
 
     made_at: datetime
     path: Path
     size: int  # bytes
     is_whole: bool
-    is_damaged: bool  # of values in it that is known
+    is_damaged: bool  # whether it contains values that are known to be damaged
 
 
 def are_on_one_disk(folder: Path, database: Path) -> bool:
@@ -415,20 +415,20 @@ def path_in(folder: Path, now: datetime) -> Path:
 
 
 def newest(folder: Path, now: datetime) -> KeptArchive | None:
-    """The newest archive until now; an OSError if the folder cannot be looked at.
+    """Return the newest archive up to `now`; an OSError if the folder cannot be read.
 
-    One that is not whole, or of some tenants only, does not count. Nor does one with a
-    time that is yet to come: after a clock that was wrong, none would be made for long.
+    Archives that are incomplete, or of some tenants only, do not count. Neither do archives from
+    the future: after a clock error, no backup would be made for a long time.
     """
     return next((kept for kept in _kept(folder, now) if kept.is_whole), None)
 
 
 def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
-    """Remove what is older than the newest archives, of which so many stay; what is gone then.
+    """Remove all but the newest `keep` archives; return the removed paths.
 
-    The newest without damaged values stays, too, however old it is. Archives that are not whole
-    go once they are older. Whatever has another name than ours stays, and so does what cannot be
-    read, or is of some tenants only.
+    The newest archive without damaged values also stays, however old it is. Incomplete archives are
+    removed once they are older. Files with other names, unreadable files, and archives of some
+    tenants only always stay.
     """
     every = list(_kept(folder, now))
     whole = [kept for kept in every if kept.is_whole]
@@ -443,10 +443,10 @@ def prune(folder: Path, keep: int, now: datetime) -> list[Path]:
 
 
 def _kept(folder: Path, now: datetime) -> Iterator[KeptArchive]:
-    """The newest first."""
+    """Yield the archives, newest first."""
     dated = ((_made_at(path.name), path) for path in folder.iterdir())
     for made_at, path in sorted(((at, path) for at, path in dated if at), reverse=True):
-        with suppress(OSError):  # nobody knows whether one that cannot be read is ours
+        with suppress(OSError):  # an unreadable file may not be ours
             if made_at > now or not path.is_file() or path.is_symlink():
                 continue
             manifest = None

@@ -1,8 +1,8 @@
-"""All tenants of a service, or some, are copied from its files into a database, or back.
+"""Copies all tenants of a service, or some, from its files into a PostgreSQL database, or back.
 
-A tenant is copied whole or not at all: into a database in one transaction, into a file as a draft
-that has its name at the end. So what was interrupted is gone on with: a tenant that is there with
-the same rows is left alone, and one with others is refused before anything is copied.
+A tenant is copied completely or not at all: into a database in one transaction, into a file as a
+draft that is renamed at the end. So an interrupted copy can be repeated: a tenant that the target
+has with the same rows is skipped, and with other rows the copy is refused before it begins.
 """
 
 import os
@@ -45,12 +45,12 @@ from .backup import Progress, meter
 from .files.keys import KeyFile, written_at
 from .files.service_lock import service_lock
 
-SUM = 1 << 128  # digests of rows are added up below it, in whatever order they come
+MODULUS = 1 << 128  # of sums of row digests, which do not depend on the order of rows
 
 Row = tuple[Any, ...]
 Project = str | None
-"""A project's name; None for what a tenant has in no project."""
-TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
+"""A project's name; None for rows of no project."""
+TIMEOUT = timedelta(seconds=5)  # longest wait for another process that holds a lock
 _OF_A_MEMORY = """(SELECT s.project
                      FROM memories m
                      JOIN spaces s ON s.id = m.space_id
@@ -63,18 +63,18 @@ _PROJECTS = {
     "later_id": _OF_A_MEMORY("later_id"),
     "session": "(SELECT s.project FROM sessions s WHERE s.number = t.session)",
 }
-"""By a column that a table may have: the project of a row. The first counts that is there."""
+"""By column: the SQL for the project of a row. The first column that a table has is used."""
 
 
 class CopyRefused(Refusal):
-    """Nothing can be copied, or what was copied is not kept; the sentence says why."""
+    """Nothing can be copied, or the copy was discarded; the message gives the reason."""
 
     code = "copy_refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table, which has the same columns in the same order in both engines."""
+    """A table, with the same columns in the same order in both engines."""
 
     name: str
     columns: tuple[str, ...]
@@ -82,7 +82,7 @@ class Table:
 
     @property
     def select(self) -> str:
-        """The statement for its rows, each with its project at the end."""
+        """Return the statement that reads the rows, each with its project at the end."""
         projects = (sql for column, sql in _PROJECTS.items() if column in self.columns)
         return f"SELECT {self.names}, {next(projects, 'NULL')} FROM {self.name} t ORDER BY 1"
 
@@ -93,22 +93,22 @@ class Table:
 
 @dataclass(slots=True)
 class Tally:
-    """How many rows each table has, and the digest of each project's rows of all tables."""
+    """The number of rows of each table, and a digest of each project's rows of all tables."""
 
     counts: dict[str, int] = field(default_factory=dict)
     sums: Counter[Project] = field(default_factory=Counter)
-    # Told of every thousand rows.
+    # Called after every thousand rows.
     advance: Callable[[int], None] = field(default=noop, compare=False)
 
     def counting(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
-        """The rows of a table without their projects, which are counted as they pass."""
+        """Yield the rows of a table without their projects, and count them."""
         count, name = 0, table.name.encode()
         for *values, project in rows:
             count += 1
             if not count % 1000:
                 self.advance(1000)
             digest = blake2b(name + repr(values).encode(), digest_size=16).digest()
-            self.sums[project] = (self.sums[project] + int.from_bytes(digest)) % SUM
+            self.sums[project] = (self.sums[project] + int.from_bytes(digest)) % MODULUS
             yield tuple(values)
         self.counts[table.name] = count
 
@@ -117,7 +117,7 @@ class Tally:
         return {project: f"{it:032x}" for project, it in self.sums.items()}
 
     def require(self, other: "Tally") -> None:
-        """CopyRefused if another tally is not the same."""
+        """Raise CopyRefused if the other tally differs."""
         tables = sorted(it for it in self.counts if self.counts[it] != other.counts.get(it))
         projects = self.sums.keys() | other.sums.keys()
         differing = sum(self.sums[it] != other.sums[it] for it in projects)
@@ -131,20 +131,20 @@ class FileRows:
     """The rows of a database file, in a transaction."""
 
     database: sqlite3.Connection
-    tables: Sequence[Table] = ()  # the database on the other side says which there are
+    tables: Sequence[Table] = ()  # empty: the database on the other side lists the tables
 
     def read(self, table: Table) -> Iterator[Row]:
-        truths = [number for number, it in enumerate(table.types) if it == "boolean"]
+        booleans = [number for number, it in enumerate(table.types) if it == "boolean"]
         try:
             for row in self.database.execute(table.select):
                 values = list(row)
-                for number in truths:
+                for number in booleans:
                     values[number] = bool(values[number])
                 yield tuple(values)
         except sqlite3.OperationalError as error:
-            if hasattr(error, "sqlite_errorcode"):  # which Python's own, of decoding, has not
+            if hasattr(error, "sqlite_errorcode"):  # Python's own errors, of decoding, have none
                 raise
-            raise CopyRefused(  # without its cause, which quotes the text
+            raise CopyRefused(  # without the cause, which quotes the text
                 f"A text in the table {table.name} is not UTF-8; nothing of the tenant was copied. "
                 "`agentops-memory doctor --fix` repairs the file."
             ) from None
@@ -175,7 +175,7 @@ class FileRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Those of a service: a database of SQLite for each tenant, the keys and the audit."""
+    """The files of a service: an SQLite database for each tenant, the keys and the audit."""
 
     path: Path  # of the default tenant's database
     keys: KeyFile
@@ -194,9 +194,9 @@ class Files:
 
     @contextmanager
     def rows(self, tenant: TenantId) -> Iterator[FileRows]:
-        """The rows of a tenant as they are now, while others may be changing them.
+        """Yield a snapshot of a tenant's rows; other processes may change them meanwhile.
 
-        StartRefused where the file cannot be read, CopyRefused where it has another format.
+        StartRefused if the file cannot be read, CopyRefused if it has another format.
         """
         path = tenant_file(self.path, tenant)
         require_one_name(path)
@@ -208,7 +208,7 @@ class Files:
             )
         with (
             refusing(path),
-            # To write, too: else the log that SQLite makes beside the file would stay there.
+            # Opened for writing, too; otherwise SQLite would leave its log next to the file.
             closing(connect(path, busy_timeout=TIMEOUT, mode=CHANGING, is_strict=True)) as database,
         ):
             read_only(database)
@@ -216,10 +216,10 @@ class Files:
             yield FileRows(database)
 
     @contextmanager
-    def filled(self, tenant: TenantId) -> Iterator[FileRows]:
-        """Where rows become a file that has its name at the end, on disk, unless anything raises.
+    def new_rows(self, tenant: TenantId) -> Iterator[FileRows]:
+        """Yield a new database for rows; at the end it is synced and named, unless anything raises.
 
-        Until the end it is without its triggers, which would count what is counted already.
+        Its triggers are created at the end, because they would count rows that are counted already.
         """
         path = tenant_file(self.path, tenant)
         with translated(), os_errors_as(Unavailable, f"The database {path} cannot be created"):
@@ -260,11 +260,11 @@ class Files:
             os.fsync(made)
 
 
-END_TIMEOUT = timedelta(seconds=5)  # with what was killed, whose end the server has yet to see
-WORDS = ["areas", "postings"]  # made from the texts
-FIRST = datetime.fromtimestamp(0, UTC)  # of what is no line of ours and comes before all others
+END_TIMEOUT = timedelta(seconds=5)  # longest wait for the server to notice a killed process
+WORDS = ["areas", "postings"]  # tables of the index, which is made from the texts
+FIRST = datetime.fromtimestamp(0, UTC)  # the time of lines that are not ours, before the first line
 
-# Rows and words take their time, in which the database gets no statement.
+# Copying rows and indexing may take long, and the database gets no statement meanwhile.
 _SETTINGS = (
     "statement_timeout = 0",
     "idle_in_transaction_session_timeout = 0",
@@ -292,7 +292,7 @@ SELECT c.relname, a.attname, its.sequence, pg_sequence_last_value(its.sequence::
 
 
 class DatabaseRows:
-    """Rows on a connection on which a transaction has begun, in the schema of a tenant."""
+    """The rows in a tenant's schema, on a connection with an open transaction."""
 
     def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
         self._connection = connection
@@ -318,7 +318,7 @@ class DatabaseRows:
         return row[0] if row else 0
 
     def last_ids(self) -> Mapping[str, int]:
-        """The last id that each table has used, which may be gone."""
+        """Return the last id that each table has used; its row may have been deleted."""
         identities = self._execute(_IDENTITIES).fetchall()
         return {table: last for table, _, _, last in identities if last is not None}
 
@@ -327,7 +327,7 @@ class DatabaseRows:
         return self._execute(f"SELECT {has_rows}").fetchone() == (False,)
 
     def put(self, table: Table, rows: Iterable[Row]) -> None:
-        # Its triggers would count what is counted already.
+        # The table's triggers would count rows that are counted already.
         self._execute(f"ALTER TABLE {table.name} DISABLE TRIGGER USER")
         statement = f"COPY {table.name} ({table.names}) FROM STDIN (FORMAT BINARY)"
         with self._connection.cursor().copy(statement.encode()) as copy:
@@ -337,16 +337,16 @@ class DatabaseRows:
         self._execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
 
     def finish(self, last_ids: Mapping[str, int], features: Features) -> None:
-        """Go on with ids after the last ones, and make the words of the memories."""
+        """Continue the sequences after the last ids, and index the memories."""
         for table, column, sequence, _ in self._execute(_IDENTITIES).fetchall():
-            self._go_on(sequence, column, table, last_ids.get(table, 0))
-        self._go_on("area_numbers", "area", "spaces", 0)
+            self._continue(sequence, column, table, last_ids.get(table, 0))
+        self._continue("area_numbers", "area", "spaces", 0)
         self._execute(f"ANALYZE {self.names}")
         with closing(Stems()) as stems:
             Index(PostgresConnection(self._connection), features, stems).fill()
 
-    def _go_on(self, sequence: str, column: str, table: str, last: int) -> None:
-        """Let a sequence continue after the greatest number of a column, or after a later one."""
+    def _continue(self, sequence: str, column: str, table: str, last: int) -> None:
+        """Continue a sequence after the largest number of a column, or after `last` if larger."""
         self._execute(
             f"""SELECT setval(%s, greatest(last, 1), last > 0)
                   FROM (SELECT greatest(max({column}), %s) AS last FROM {table}) AS its""",
@@ -368,14 +368,13 @@ class Database:
     @classmethod
     @contextmanager
     def opened(cls, url: str, features: Features, *, is_source: bool) -> Iterator["Database"]:
-        """A database that no service runs on until the end.
+        """Yield a database on which no service can start within.
 
-        What is read of a source is one state of it, to which nobody adds. CopyRefused while a
-        service runs on it; StartRefused or Unavailable where it cannot be used. No sentence has a
-        part of the URL.
+        A source is read as one snapshot, and nobody can write to it. CopyRefused while a service
+        runs on it; StartRefused or Unavailable if it cannot be used. No message quotes the URL.
         """
         with control(url) as connection, _refusing():
-            connection.prepare_threshold = None  # between us and the server a pool may stand
+            connection.prepare_threshold = None  # there may be a pool in front of the server
             try:
                 _lock(connection, [SERVES])
             except errors.LockNotAvailable:
@@ -387,7 +386,7 @@ class Database:
                 prepare(connection)
                 yield database
                 return
-            # What commands write has its end before, or comes after.
+            # Waits for the writes of commands; later writes wait for the end of the copy.
             _lock(connection, [number_of(schema_of(it)) for it in database.tenants()])
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             connection.read_only = True
@@ -403,23 +402,23 @@ class Database:
 
     @contextmanager
     def rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
-        """The rows of a tenant; CopyRefused if its schema has another version."""
+        """Yield the rows of a tenant; CopyRefused if its schema has another version."""
         with self.connection.transaction():
             ((version,),) = self.connection.execute(
                 "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
             ).fetchall()
             if version != newest():
                 raise CopyRefused(
-                    f"The schema of the tenant {tenant} has version {version}, and {newest()} is "
-                    "copied: start this version of the service on the database, which upgrades it."
+                    f"The schema of the tenant {tenant} has version {version}, but only {newest()} "
+                    "can be copied: start this version of the service to upgrade it."
                 )
             yield DatabaseRows(self.connection, schema_of(tenant))
 
     @contextmanager
-    def filled(self, tenant: TenantId) -> Iterator[DatabaseRows]:
-        """A tenant's schema, made if it is missing, where rows are kept unless anything raises.
+    def new_rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
+        """Yield a tenant's schema, created if missing, for new rows.
 
-        Until then nobody sees it, or it is as empty as it was.
+        The rows are committed at the end, unless anything raises; nobody sees them before.
         """
         with self.connection.transaction():
             rows = DatabaseRows(self.connection, brought_up_to_date(self.connection, tenant))
@@ -428,7 +427,7 @@ class Database:
             if not rows.is_empty():
                 raise CopyRefused(f"Something was stored for the tenant {tenant} meanwhile.")
             yield rows
-        with suppress(psycopg.Error):  # else autovacuum does it later; the rows are kept
+        with suppress(psycopg.Error):  # if it fails, autovacuum does it later; the rows are kept
             self.connection.execute(f"VACUUM (ANALYZE) {rows.names}".encode())
 
     def audit_lines(self) -> Iterator[str]:
@@ -454,9 +453,9 @@ def _refusing() -> Iterator[None]:
     try:
         yield
     except (psycopg.OperationalError, errors.InsufficientPrivilege):
-        raise  # of the database, which is refused as for everybody else
+        raise  # the database cannot be used: its caller translates this error
     except psycopg.Error as error:
-        # Without its cause, which quotes the row.
+        # Without the cause, which quotes the row.
         raise CopyRefused(
             f"The database refuses a row (SQLSTATE {error.sqlstate or 'none'}); nothing of the "
             "tenant was stored. `agentops-memory doctor` shows which values are damaged."
@@ -469,7 +468,7 @@ Rows = FileRows | DatabaseRows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Copied:
-    """A tenant that is in both places."""
+    """A tenant that is in the source and the target."""
 
     tenant: TenantId
     tally: Tally
@@ -480,12 +479,12 @@ def to_database(
     files: Files, url: str, named: Sequence[TenantId], *, at: datetime, by: By,
     progress: Progress = noop,
 ) -> Iterator[Copied]:  # fmt: skip
-    """Copy the tenants of a service, all or those that are named, each with its keys.
+    """Copy the tenants of a service with their keys: the named tenants, or all if none is named.
 
-    The audit goes with all of them. Each is compared, and kept, before the next begins.
-    CopyRefused for a database that holds anything else, StartRefused or Unavailable for one
-    that cannot be used. Refused, too, while a service runs on either. `progress` gets how many rows
-    of a tenant are done, each once as it is copied and once as it is compared, of how many.
+    A copy of all tenants includes the audit. Each tenant is compared and kept before the next.
+    CopyRefused if the database holds anything else, StartRefused or Unavailable if it cannot be
+    used. Also refused while a service runs on either side. `progress` is called with the rows of a
+    tenant that are done, and all rows; each row counts once when copied, and once when compared.
     """
     with (
         service_lock(files.path),
@@ -498,7 +497,7 @@ def to_files(
     url: str, files: Files, named: Sequence[TenantId], *, at: datetime, by: By,
     progress: Progress = noop,
 ) -> Iterator[Copied]:  # fmt: skip
-    """Copy the tenants of a database to the files of a service, as above."""
+    """Copy the tenants of a database to the files of a service, like `to_database`."""
     with Database.opened(url, files.features, is_source=True) as database, service_lock(files.path):
         make_folder(files.path.parent)
         yield from _all_copied(database, files, named, progress, at, by)
@@ -520,7 +519,7 @@ def _all_copied(
             f"The target has the tenant {others[0]}, which the source does not have; choose "
             "another target, or select the tenants to copy with --tenant."
         )
-    done = {it: _same(source, target, it) for it in present}
+    done = {it: _compared(source, target, it) for it in present}
     if not named:
         ours, theirs = list(source.audit_lines()), list(target.audit_lines())
         if theirs and theirs[: len(ours)] != ours:
@@ -531,13 +530,13 @@ def _all_copied(
     for tenant in chosen:
         tally = done.get(tenant)
         if tally is None:
-            with source.rows(tenant) as rows, target.filled(tenant) as new:
+            with source.rows(tenant) as rows, target.new_rows(tenant) as new:
                 tally = _copied(rows, new, source.features, progress)
         yield Copied(tenant=tenant, tally=tally, was_there=tenant in done)
 
 
 def _copied(source: Rows, target: Rows, features: Features, progress: Progress) -> Tally:
-    """Copy all rows, make their words, and compare; CopyRefused where the copy differs."""
+    """Copy all rows, index them, and compare the copy; CopyRefused if it differs."""
     tables = source.tables or target.tables
     advance = meter(2 * sum(map(source.count, tables)), progress)
     tally = Tally(advance=advance)
@@ -548,7 +547,7 @@ def _copied(source: Rows, target: Rows, features: Features, progress: Progress) 
     return tally
 
 
-def _same(source: Side, target: Side, tenant: TenantId) -> Tally:
+def _compared(source: Side, target: Side, tenant: TenantId) -> Tally:
     with source.rows(tenant) as ours, target.rows(tenant) as theirs:
         tables = ours.tables or theirs.tables
         tally = _tally(ours, tables)
@@ -571,9 +570,9 @@ def _tally(rows: Rows, tables: Iterable[Table], advance: Callable[[int], None] =
 def _copy_keys(
     source: KeyRegistry, target: KeyRegistry, named: Sequence[TenantId], at: datetime, by: By
 ) -> None:
-    """Copy the keys of some tenants, or all; the audit of the target tells which are new.
+    """Copy the keys of some tenants, or all; the target's audit records the new keys.
 
-    CopyRefused where the target has others, or one of them otherwise.
+    CopyRefused if the target has other keys, or the same keys with other fields.
     """
     ring = source.ring()
     source.require_kept(ring)

@@ -1,6 +1,6 @@
-"""The examination of a whole service: its settings, its files, and the database of each tenant.
+"""Examines a whole service: its settings, its files, and the database of each tenant.
 
-The files are looked at before anything is read in them.
+The permissions and types of files are checked before their content.
 """
 
 import json
@@ -26,7 +26,7 @@ from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, KeyRegistry, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..settings import Settings, UsableSettings, unknown_variables
-from ..sqlite import connection as library
+from ..sqlite import connection as sqlite_connection
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
 from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from ..sqlite.repair import Subject
@@ -36,14 +36,14 @@ from .files.keys import AUDIT_DRAFT
 from .files.secrets import RedactionFile, SealFile
 from .files.service_lock import holder
 
-LITTLE = 100 * 1024 * 1024  # bytes free, below which somebody should look
-NOTHING = 1024 * 1024  # bytes free, below which a large write fails
-FEW = 1000  # inodes free
-QUIET = timedelta(hours=1)  # in which nobody wrote into what is taken for left over
+LOW_SPACE = 100 * 1024 * 1024  # free bytes below which an operator should act
+NO_SPACE = 1024 * 1024  # free bytes below which a large write fails
+FEW_INODES = 1000  # free inodes below which an operator should act
+IDLE = timedelta(hours=1)  # time without a write after which a draft counts as left over
 MIB = 1024 * 1024
-SOON = timedelta(days=7)  # in which an old secret of a key ends
-LONGEST_AUDIT = 64 * 1024 * 1024  # bytes at the end of the audit file that are looked at
-BESIDE = ("-wal", "-shm", "-journal")  # of SQLite
+SOON = timedelta(days=7)  # time before the expiry of a key's old secret
+LONGEST_AUDIT = 64 * 1024 * 1024  # most bytes of the audit file that are checked, from its end
+SUFFIXES = ("-wal", "-shm", "-journal")  # of the files that SQLite keeps next to a database
 Check = Callable[[], Iterable[Finding]]
 
 
@@ -60,15 +60,15 @@ def check_file(path: Path) -> Finding:
         sentence = f"{path} cannot be read: {error.strerror}."
     else:
         if not stat.S_ISREG(status.st_mode):
-            what = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
-            sentence = f"{path} is {what}."
+            kind = "a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"
+            sentence = f"{path} is {kind}."
         elif not os.access(path, os.R_OK):
             sentence = f"{path} cannot be read by the user {os.geteuid()}."
         elif status.st_nlink > 1:
             sentence = f"{path} has {status.st_nlink} names (hard links)."
             remedy = f"{REMEDY} The next start removes one that a killed restore left behind."
-    for file in () if sentence else _beside(Path(os.path.realpath(path))):
-        with suppress(FileNotFoundError):  # SQLite has just taken it away
+    for file in () if sentence else _sqlite_files(Path(os.path.realpath(path))):
+        with suppress(FileNotFoundError):  # SQLite has just removed it
             if not stat.S_ISREG(file.lstat().st_mode):
                 sentence = f"{file} is not a regular file, as SQLite's own file there always is."
                 remedy = "Another program put it there: stop the service and move it away."
@@ -77,10 +77,10 @@ def check_file(path: Path) -> Finding:
 
 
 def check_access(path: Path) -> Iterator[Finding]:
-    """Who else may read it, whether it can be written, and what lies beside it."""
-    files = [path, *_beside(path)]
+    """Check the permissions and owners of a database file, and the files next to it."""
+    files = [path, *_sqlite_files(path)]
     modes = {file: file.lstat().st_mode for file in files}
-    # Where their modes let others in, and the real folder lets these come so far.
+    # Others can read a file if its mode and the mode of the real folder allow it.
     is_passable = os.stat(os.path.realpath(path.parent)).st_mode & stat.S_IXOTH  # noqa: PTH116
     if is_passable and (
         open_to_others := [
@@ -95,10 +95,10 @@ def check_access(path: Path) -> Iterator[Finding]:
         )
     else:
         yield ok("mode", f"No other user can read {path.name}.")
-    if shut := [it for it in (path.parent, *files) if not os.access(it, os.W_OK)]:
+    if read_only := [it for it in (path.parent, *files) if not os.access(it, os.W_OK)]:
         yield warn(
             "folder",
-            f"The user {os.geteuid()} cannot write to {', '.join(map(str, shut))}.",
+            f"The user {os.geteuid()} cannot write to {', '.join(map(str, read_only))}.",
             "If the service runs as that user, make it the owner of the folder: `chown -R`.",
         )
     else:
@@ -107,13 +107,13 @@ def check_access(path: Path) -> Iterator[Finding]:
     if len(owners) > 1:
         yield warn(
             "owner",
-            f"{path} and the files beside it belong to several users: "
+            f"{path} and the files next to it belong to several users: "
             f"{', '.join(map(str, owners))}.",
             "Give all of them to the user of the service: `chown`.",
         )
     else:
         yield ok("owner", f"It belongs to the user {owners[0]}.")
-    every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *BESIDE)}
+    every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *SUFFIXES)}
     if gone := sorted({every[name] for name, _ in _open_files() if name in every}):
         yield failed(
             "open-files",
@@ -164,16 +164,16 @@ def check_disk(path: Path) -> Iterator[Finding]:
     free, inodes = status.f_bavail * status.f_frsize, status.f_favail
     has_inodes = status.f_files > 0  # some file systems count none
     room = f"There are {free / MIB:,.0f} MiB free, and {inodes:,} inodes."
-    if free >= LITTLE and (inodes >= FEW or not has_inodes):
+    if free >= LOW_SPACE and (inodes >= FEW_INODES or not has_inodes):
         yield ok("space", room)
     else:
-        is_out = free < NOTHING or (has_inodes and inodes == 0)
+        is_full = free < NO_SPACE or (has_inodes and inodes == 0)
         remedy = "Free some space or enlarge the disk: writes that do not fit are refused with 503."
-        yield (failed if is_out else warn)("space", room, remedy)
+        yield (failed if is_full else warn)("space", room, remedy)
 
 
 def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
-    """Drafts of processes that were killed: those that nobody has open, nor wrote an hour long."""
+    """Look for drafts of killed processes: no process has them open or wrote them for an hour."""
     files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
     drafts = [*files, *leftovers(path.parent)]
     if not drafts:
@@ -195,15 +195,15 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     )
 
 
-def _beside(path: Path) -> list[Path]:
-    files = (path.with_name(f"{path.name}{suffix}") for suffix in BESIDE)
+def _sqlite_files(path: Path) -> list[Path]:
+    files = (path.with_name(f"{path.name}{suffix}") for suffix in SUFFIXES)
     return [file for file in files if os.path.lexists(file)]
 
 
 def _drafts(path: Path) -> list[Path]:
-    """Where a copy is made before an upgrade: under these names nobody else keeps anything."""
+    """Return the paths of the copy made before an upgrade; nothing else uses these names."""
     draft = draft_of(path)
-    return [draft, *_beside(draft)]
+    return [draft, *_sqlite_files(draft)]
 
 
 def _is_left_over(file: Path) -> bool:
@@ -211,21 +211,21 @@ def _is_left_over(file: Path) -> bool:
         status = file.lstat()
     except OSError:
         return False
-    is_quiet = time.time() - status.st_mtime > QUIET.total_seconds()
+    is_quiet = time.time() - status.st_mtime > IDLE.total_seconds()
     is_file = is_quiet and stat.S_ISREG(status.st_mode)
     return is_file and not any(os.path.samestat(it, status) for _, it in _open_files())
 
 
 def _open_files() -> Iterator[tuple[str, os.stat_result]]:
-    """The name and the status of each file that a process has open."""
-    # Not by pathlib, which raises when a process ends while it is looked at.
+    """Yield the name and the status of each file that a process has open."""
+    # Not with pathlib, which raises an error if a process ends during the search.
     for descriptor in iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207
         with suppress(OSError):
             yield os.readlink(descriptor), os.stat(descriptor)  # noqa: PTH115, PTH116
 
 
 def close_to_others(files: Iterable[Path]) -> str:
-    """Let nobody but the owner and the group read these files; what was done."""
+    """Remove the permissions of other users from these files; return a sentence that says so."""
     for file in files:
         with opened(file, os.O_NOFOLLOW) as descriptor:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(descriptor).st_mode) & ~stat.S_IRWXO)
@@ -246,7 +246,7 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
     if not ring.keys:
         yield ok("keys", "No key has been created, or all were reset.")
     elif working:
-        yield ok("keys", f"{len(working)} of {len(ring.keys)} keys work.")
+        yield ok("keys", f"Working keys: {len(working)} of {len(ring.keys)}.")
     else:
         yield warn(
             "keys",
@@ -261,18 +261,18 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
                 f"`agentops-memory keys rotate {key.id}` gives it a new one.",
             )
             continue
-        ends = [it.until for it in key.secrets if it.until and now < it.until < now + SOON]
-        if ends:
+        expiries = [it.until for it in key.secrets if it.until and now < it.until < now + SOON]
+        if expiries:
             yield note(
                 "keys",
                 f"The old secret of the key {key.id} ({key.name}) expires at "
-                f"{min(ends):%Y-%m-%d %H:%M} (UTC).",
+                f"{min(expiries):%Y-%m-%d %H:%M} (UTC).",
                 "Its users need the new secret by then.",
             )
 
 
 def check_redaction(path: Path) -> Iterator[Finding]:
-    """What is not taken for a secret; nobody need have written it."""
+    """Check the file of exceptions from redaction, which is optional."""
     try:
         RedactionFile(path).read()
     except Refusal as refusal:
@@ -283,7 +283,7 @@ def check_redaction(path: Path) -> Iterator[Finding]:
 
 
 def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
-    """The keys of confidential values, of which nobody need have stored one."""
+    """Check the keys of confidential values; there need not be any."""
     yield from _check_privacy("seal", path)
     try:
         count = len(SealFile(path, lambda: now).keys().keys)
@@ -293,7 +293,7 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
     else:
         yield ok(
             "seal",
-            f"The file is readable, and has {count:,} keys." if count else "There is no key.",
+            f"The file is readable; keys: {count:,}." if count else "There is no key.",
         )
 
 
@@ -389,9 +389,9 @@ class DoctorContext:
 def findings_of(
     context: DoctorContext, progress: Callable[[int, int], None] = noop
 ) -> list[Finding]:
-    """All that is found, first what tenants share. Nothing is changed, and nothing is raised.
+    """Return all findings, first about the service as a whole. Changes and raises nothing.
 
-    `progress` gets how many checks are done, of how many.
+    `progress` is called with the number of finished checks, and of all checks.
     """
     shared, tenants, findings = _shared(context), _tenants(context), list[Finding]()
     of_tenant = 1 if context.settings.database_url else CHECKS_OF_FILE
@@ -400,24 +400,25 @@ def findings_of(
         progress(done, total)
         findings += _safely(code, check)
     for number, tenant in enumerate(tenants):
-        done = len(shared) + number * of_tenant
-        progress(done, total)
-        tell = partial(lambda before, done: progress(before + done, total), done)
-        check = partial(_check_tenant, context, tenant, tell)
+        offset = len(shared) + number * of_tenant
+        progress(offset, total)
+        advance = partial(lambda offset, done: progress(offset + done, total), offset)
+        check = partial(_check_tenant, context, tenant, advance)
         findings += [replace(it, tenant=tenant) for it in _safely("file", check)]
     progress(total, total)
     return findings
 
 
-def fixed(findings: Iterable[Finding]) -> Iterator[Finding]:
-    """What came of each finding about which something is done: ok if it was done."""
+def apply_fixes(findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Apply each available fix; yield its finding as ok, or with the reason why the fix failed."""
     for finding in findings:
         if finding.fix is None:
             continue
         try:
             yield replace(finding, status=Status.OK, sentence=finding.fix(), remedy="", fix=None)
         except (Refusal, OSError) as error:
-            yield replace(finding, sentence=f"{finding.sentence} Not fixed: {sentence_of(error)}")
+            sentence = f"{finding.sentence} Not fixed: {sentence_of(error)}"
+            yield replace(finding, sentence=sentence)
 
 
 def _shared(context: DoctorContext) -> dict[str, Check]:
@@ -493,7 +494,7 @@ def _check_tenant(
     yield finding
     if finding.status is not Status.OK:
         return
-    path = Path(os.path.realpath(path))  # SQLite follows links; what it makes lies beside the file
+    path = Path(os.path.realpath(path))  # SQLite resolves links and keeps its files next to this
     yield from check_access(path)
     if tenant != DEFAULT_TENANT:
         yield check_leftovers(path)
@@ -511,9 +512,9 @@ def _check_program() -> Iterator[Finding]:
         f"agentops-memory {__version__}, Python {platform.python_version()}, SQLite "
         f"{sqlite3.sqlite_version}."
     )
-    if lack := library.lack():
+    if missing_feature := sqlite_connection.lack():
         remedy = "Use a Python whose SQLite supports it, such as the one in the image."
-        yield failed("program", f"{versions} {lack}", remedy)
+        yield failed("program", f"{versions} {missing_feature}", remedy)
     else:
         yield ok("program", versions)
 
@@ -548,7 +549,7 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
             f"These file names are not valid tenant names: {', '.join(unnamed)}.",
             "The service ignores these files; move them elsewhere.",
         )
-    count = f"There are {len(tenants):,} databases."
+    count = f"Databases: {len(tenants):,}."
     if len(tenants) - 1 > MOST_OPEN:
         yield note(
             "tenants",
@@ -561,7 +562,7 @@ def _check_tenants(path: Path) -> Iterator[Finding]:
 
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
     folder = settings.backup_dir
-    log = "If the service is running, search its log for `backup` to see why."
+    search_log = "If the service is running, search its log for `backup` to see why."
     mount = (
         "Mount it, and make the service's user its owner; the service then makes a backup itself."
     )
@@ -570,17 +571,17 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
         return
     try:
         backup = newest(folder, now)
-        made = backup and f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
+        age = backup and f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
         if not os.access(folder, os.W_OK | os.X_OK):
             yield warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", mount)
         elif backup is None:
-            yield warn("backup", f"There is no backup in {folder}.", log)
+            yield warn("backup", f"There is no backup in {folder}.", search_log)
         elif now - backup.made_at > LATE * settings.backup_every:
-            yield warn("backup", f"{made}, longer ago than twice MEMORY_BACKUP_EVERY.", log)
+            yield warn("backup", f"{age}, longer ago than twice MEMORY_BACKUP_EVERY.", search_log)
         elif backup.is_damaged:
             yield warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
         else:
-            yield ok("backup", f"{made}.")
+            yield ok("backup", f"{age}.")
         if are_on_one_disk(folder, settings.db_path):
             yield warn(
                 "backup",

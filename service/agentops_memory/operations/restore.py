@@ -1,4 +1,4 @@
-"""Restores: what an archive holds is put in its place, after all of it was found to be good."""
+"""Restores the contents of an archive, after all of it was verified."""
 
 import os
 import shutil
@@ -19,39 +19,39 @@ from ..sqlite.migrate import newest_format
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from . import backup
 from .files import keys, secrets
-from .files.keys import AUDIT_RESTORED, LARGEST, KeyFile, Since, line, record, since
+from .files.keys import AUDIT_RESTORED, LARGEST, AuditedChanges, KeyFile, line, record
 from .files.service_lock import service_lock
 
-UNPACKED_AND_EXAMINED = 2  # times that each byte is read
+UNPACKED_AND_EXAMINED = 2  # number of times that each byte is read
 
 
 class DatabaseThere(Conflict):
-    """A database would be replaced, or one of which nobody can know all that was erased from it."""
+    """A database would be replaced, or damaged receipts hide which of its data was erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replacement:
-    """The database of a tenant, and what is in its place now."""
+    """An archived database of a tenant, and the existing database that it replaces."""
 
     part: backup.TenantPart
     path: Path
-    draft: Path  # of which all was found to be good
-    is_there: bool  # a database is in its place
-    is_done: bool  # and it is this one
-    size: int  # bytes of what is there
-    now: snapshots.Contents | None  # what it holds; none if it cannot be read
-    erased: tuple[Erasure, ...]  # in it, which the archive does not know of
-    is_all_erased: bool  # which are all: none of its receipts is damaged
+    draft: Path  # the unpacked database, fully verified
+    is_there: bool  # whether a database exists at the path
+    is_done: bool  # whether the existing database equals the archived one
+    size: int  # bytes of the existing database
+    now: snapshots.Contents | None  # of the existing database; None if it cannot be read
+    erased: tuple[Erasure, ...]  # erasures in the existing database that the archive lacks
+    is_all_erased: bool  # whether `erased` is complete: no receipt is damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeysPlan:
-    """What becomes of the keys in an archive. What is known of one now goes before that."""
+    """The plan for the keys of an archive. A key in the key file stays as it is."""
 
-    new: tuple[Key, ...]  # that are to be known again, revoked ones too
-    known: tuple[Key, ...]  # that stay as they are now
-    ended: tuple[Key, ...]  # that stay away, as they were revoked or changed since
-    stamp: Stamp  # of the key file when this was planned
+    new: tuple[Key, ...]  # keys to add, including revoked keys
+    known: tuple[Key, ...]  # keys that the key file has
+    ended: tuple[Key, ...]  # keys not to add: they were revoked or rotated since
+    stamp: Stamp  # of the key file at the time of planning
 
     @property
     def opening(self) -> tuple[Key, ...]:
@@ -60,22 +60,22 @@ class KeysPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restore:
-    """What becomes of an archive, of which all was verified; `carry_out` does it."""
+    """The plan for a restore of a verified archive; `carry_out` executes it."""
 
     settings: Settings
     archive: Path
     manifest: backup.Manifest
-    files: Mapping[str, Path]  # unpacked, beside databases
+    files: Mapping[str, Path]  # the unpacked files other than databases
     replacements: tuple[Replacement, ...]
-    left_out: tuple[TenantId, ...]  # that were erased since
-    staying: tuple[TenantId, ...]  # that are there, and that it does not concern
-    is_known: bool  # whether the audit tells all that has happened since
-    put_back: tuple[str, ...]  # the other files in it that are missing now
-    keys: KeysPlan | None  # none if keys are not touched
+    left_out: tuple[TenantId, ...]  # tenants that were erased since
+    staying: tuple[TenantId, ...]  # existing tenants that the archive does not have
+    is_known: bool  # whether the audit shows all changes since the archive
+    put_back: tuple[str, ...]  # the other files of the archive that are missing now
+    keys: KeysPlan | None  # None if keys are not restored
 
     @property
     def unsure(self) -> tuple[TenantId, ...]:
-        """Those that come back although nobody can know whether they were erased since."""
+        """Return the restored tenants that may have been erased since, unknown to the audit."""
         if self.is_known:
             return ()
         new = (it.part.tenant for it in self.replacements if not it.is_there)
@@ -84,11 +84,11 @@ class Restore:
     def carry_out(
         self, *, at: datetime, by: By, is_forced: bool = False, without_receipts: bool = False
     ) -> list[Path]:
-        """Do what is planned; the files that are kept of what was there.
+        """Execute the plan and return the files in which the replaced databases are kept.
 
-        It can be repeated after a crash. DatabaseThere where a database would be
-        replaced, unless it `is_forced`; and where receipts in it are damaged, unless it continues
-        `without_receipts`: what was erased must not come back unnoticed.
+        It can be repeated after a crash. Raises DatabaseThere if a database would be replaced,
+        unless it `is_forced`; and if receipts in that database are damaged, unless it continues
+        `without_receipts`: erased data must not come back unnoticed.
         """
         to_do = [it for it in self.replacements if not it.is_done]
         if not is_forced and (existing := [str(it.path) for it in to_do if it.is_there]):
@@ -118,9 +118,9 @@ class Restore:
         if self.keys and self.keys.new:
             file = KeyFile(self.settings.keys_file, self.settings.audit_file)
             try:
-                file.bring_back(self.keys.new, self.keys.stamp, at=at, by=by)
+                file.add_missing(self.keys.new, self.keys.stamp, at=at, by=by)
             except Unavailable as refusal:
-                sentence = f"The databases are in their place, but the keys are not: {refusal}"
+                sentence = f"The databases were restored, but the keys were not: {refusal}"
                 raise snapshots.RestoreRefused(sentence) from refusal
         return kept
 
@@ -130,10 +130,10 @@ def prepared(
     settings: Settings, archive: Path, *, with_keys: bool = False,
     progress: backup.Progress | None = None, is_dry: bool = False,
 ) -> Iterator[Restore]:  # fmt: skip
-    """A restore of all that the archive has, which was verified.
+    """Verify an archive and yield the plan for its restore.
 
-    Inside no service can begin on the database, unless it `is_dry`. Refused where a
-    service has it, where the archive is not whole, and where it needs a newer program.
+    Within, no service can start on the database, unless it `is_dry`. Refused if a service uses
+    the database, if the archive is incomplete, or if it needs a newer version of the program.
     """
     with ExitStack() as stack:
         with os_errors_as(snapshots.RestoreRefused, f"{archive} cannot be restored"):
@@ -154,7 +154,7 @@ def _planned(
     folders: dict[Path, Path] = {}
 
     def unpacked(member: backup.Member, near: Path) -> Path:
-        """The member in a draft on the disk of a path, gone when the stack ends."""
+        """Unpack a member into a draft on the disk of `near`, removed when the stack closes."""
         folder = next(it for it in near.absolute().parents if it.is_dir())
         if folder not in folders:
             backup.require_space(folder, total, snapshots.RestoreRefused)
@@ -164,8 +164,8 @@ def _planned(
             archive.unpack(member, into, advance)
         return draft
 
-    # Of the files beside databases those that are missing now. Those of an archive of some tenants
-    # would be of these alone; but seal keys are of all.
+    # Other files are restored only if they are missing. The audit and redaction files of an archive
+    # of some tenants would lack the other tenants; seal keys are shared by all tenants.
     paths = {backup.SEAL: settings.seal_file}
     if manifest.is_of_all:
         paths |= {backup.AUDIT: settings.audit_file, backup.REDACTION: settings.redaction_file}
@@ -174,14 +174,14 @@ def _planned(
         for it in manifest.others
         if it.name in paths and not os.path.lexists(paths[it.name])
     }
-    # Only what is moved as it is needs the same disk.
+    # Only files that are moved into place need a draft on the same disk.
     near = {**put_back, backup.SEAL: settings.db_path}
     files = {it.name: unpacked(it, near.get(it.name, settings.db_path)) for it in manifest.others}
     with files[backup.AUDIT].open("rb") if backup.AUDIT in files else nullcontext(()) as lines:
-        after = since(settings.audit_file, lines)
+        changes = keys.changes_since(settings.audit_file, lines)
     replacements = []
     for part in manifest.tenants:
-        if part.tenant in after.erased:
+        if part.tenant in changes.erased:
             continue
         if part.format > newest_format():
             raise backup.ArchiveRefused(
@@ -203,32 +203,32 @@ def _planned(
                 "manifest says."
             )
         advance(part.size)
-        # Before anybody opens it: whether the file is the archive's, to the byte.
+        # Before the file is opened as a database: whether it equals the archived one byte for byte.
         is_done = files_of(database) == [database] and database.stat().st_size == part.size
         if is_done:
             with database.open("rb") as file:
                 is_done = file_digest(file, "sha256").hexdigest() == part.sha256
         is_there = database.exists()
-        known, _ = snapshots.erasures_at(draft)
-        present, is_all = snapshots.erasures_at(database) if is_there else ({}, True)
+        archived_erasures, _ = snapshots.erasures_at(draft)
+        erasures, is_all = snapshots.erasures_at(database) if is_there else ({}, True)
         replacements.append(Replacement(
             part=part, path=database, draft=draft, is_there=is_there, is_done=is_done,
             size=size_of(database), now=snapshots.contents_at(database) if is_there else None,
-            erased=tuple(erasure for id_, erasure in present.items() if id_ not in known),
+            erased=tuple(it for id_, it in erasures.items() if id_ not in archived_erasures),
             is_all_erased=is_all,
         ))  # fmt: skip
     archived = {it.tenant for it in manifest.tenants}
     return Restore(
         settings=settings, archive=path, manifest=manifest, files=files,
         replacements=tuple(replacements),
-        left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in after.erased),
+        left_out=tuple(it.tenant for it in manifest.tenants if it.tenant in changes.erased),
         staying=tuple(it for it in tenants_of(settings.db_path) if it not in archived),
-        is_known=after.is_known, put_back=tuple(put_back),
-        keys=_keys_plan(settings, files, after) if with_keys else None,
+        is_known=changes.is_known, put_back=tuple(put_back),
+        keys=_keys_plan(settings, files, changes) if with_keys else None,
     )  # fmt: skip
 
 
-def _keys_plan(settings: Settings, files: Mapping[str, Path], after: Since) -> KeysPlan:
+def _keys_plan(settings: Settings, files: Mapping[str, Path], changes: AuditedChanges) -> KeysPlan:
     if backup.KEYS not in files:
         raise snapshots.RestoreRefused("The archive has no keys: it was made without --keys.")
     try:
@@ -240,9 +240,9 @@ def _keys_plan(settings: Settings, files: Mapping[str, Path], after: Since) -> K
     stamp, present = KeyFile(settings.keys_file, settings.audit_file).read()
     unknown = [key for key in ring.keys.values() if key.id not in present.keys]
     return KeysPlan(
-        new=tuple(key for key in unknown if not after.has_ended(key)),
+        new=tuple(key for key in unknown if not changes.is_void(key)),
         known=tuple(present.keys[id_] for id_ in ring.keys if id_ in present.keys),
-        ended=tuple(key for key in unknown if after.has_ended(key)),
+        ended=tuple(key for key in unknown if changes.is_void(key)),
         stamp=stamp,
     )
 

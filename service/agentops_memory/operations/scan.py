@@ -1,4 +1,4 @@
-"""Scans for secrets in what is already stored, and their redaction."""
+"""Finds secrets in stored data, and redacts them."""
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -43,18 +43,18 @@ from ..stores.store import (
     stores_of,
 )
 
-PAGE = 200  # memories, sessions or stores of one read
-MAX_STORES = 100_000  # that are counted
-MAX_PAGE_SIZE = 2 * 1024 * 1024  # characters that end a page early; a read has a time limit
+PAGE = 200  # most memories, sessions or stores of one page
+MAX_STORES = 100_000  # most stores that are counted
+MAX_PAGE_SIZE = 2 * 1024 * 1024  # characters after which a page ends early: reads have a timeout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretFinding:
-    """Where secrets stand, and how many of each kind.
+    """The location of secrets, and the number of each kind.
 
-    Those in names (scope, session, project, path) are reported but not redacted, as
-    others refer to them. A finding in a store's own fields has no memory; `numbers` are
-    earlier versions of an entry, and empty for its current one.
+    Secrets in names (scope, session, project, path) are reported but not redacted, because other
+    rows refer to the names. A finding in a store's own fields has no memory; `numbers` are
+    earlier versions of an entry, and empty for its current version.
     """
 
     project: Project = NO_PROJECT
@@ -71,7 +71,7 @@ class SecretFinding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanPage:
-    """One page of a scan: the rows it read, and what it found in them."""
+    """One page of a scan: the number of rows read, and the findings in them."""
 
     rows: int
     findings: tuple[SecretFinding, ...] = ()
@@ -79,19 +79,19 @@ class ScanPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What is scanned at once: its texts, which can be redacted, and its names, which cannot."""
+    """A unit of a scan: its texts, which can be redacted, and its names, which cannot."""
 
-    finding: SecretFinding  # where it stands
-    clean: Callable[[Redactor], Any]  # the texts without secrets
-    write: Callable[[Any, Redactor], int | None]  # stores them; how many revisions it changed
+    finding: SecretFinding  # the location
+    clean: Callable[[Redactor], Any]  # returns the texts without secrets
+    write: Callable[[Any, Redactor], int | None]  # stores the texts; returns the changed revisions
     name: Callable[[Redactor], object] = noop
-    numbers: Callable[[Any], tuple[int, ...]] = lambda _: ()  # of the versions that are redacted
-    size: int = 0  # characters, of those that may be many
+    numbers: Callable[[Any], tuple[int, ...]] = lambda _: ()  # returns the redacted versions
+    size: int = 0  # characters of the texts that may be long
     rows: int = 1
 
 
 Records = Callable[[Transaction, Any], Iterator[tuple[Any, Record]]]
-"""Reads the next records of a kind; with each comes the place after which the next begin."""
+"""Reads the next records of one kind, each with the position after which the next page begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +99,7 @@ class Scan:
     """Scans of one service: memories, live and deleted, their revisions, sessions, stores,
     proposals, and the logs of runs.
 
-    Both need the role admin.
+    Scans and redactions require the role admin.
     """
 
     engine: Engine
@@ -114,9 +114,9 @@ class Scan:
             yield scanned
 
     async def redact(self, caller: Caller) -> AsyncIterator[ScanPage]:
-        """Redact what is found, with an erasure receipt for each page and project.
+        """Redact all secrets, with an erasure receipt for each page and project.
 
-        The stored answers to repeated requests are removed, whatever they say.
+        The stored answers of idempotency keys are removed, whatever their content.
         """
         await self.engine.write(caller, lambda tx: tx[IdempotencyTable].redact_answers())
         async for scanned in self._pages(caller, is_redacting=True):
@@ -130,7 +130,7 @@ class Scan:
             while page := await self.engine.read(caller, scan_page, records, after, rules):
                 last, scanned = page
                 if is_redacting and any(finding.kinds for finding in scanned.findings):
-                    # Scanned again: only a page with secrets makes other writers wait.
+                    # Scanned again in a write: only pages with secrets make other writers wait.
                     again = await self.engine.write(
                         caller, scan_page, records, after, rules, is_redacting=True
                     )
@@ -149,9 +149,9 @@ def size(tx: Transaction) -> int:
 def scan_page(
     tx: Transaction, records: Records, after: Any, rules: Rules, *, is_redacting: bool = False
 ) -> tuple[Any, ScanPage] | None:
-    """The next page, and the place after which the one after it begins; None at the end.
+    """Return the position after which the next page begins, and this page; None at the end.
 
-    When redacting, its secrets are taken out, with a receipt for each project.
+    When redacting, the secrets are removed, with a receipt for each project.
     """
     room, rows, findings, last = MAX_PAGE_SIZE, 0, [], None
     done: list[tuple[SecretFinding, int]] = []
@@ -195,7 +195,7 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
         text = replace(text, content=entry.value)
     revisions = [] if entry else tx[RevisionTable].newest(memory)[1:]
     earlier = [(it.number, it.text) for it in revisions if it.text is not None]
-    # The session and the scope are names; the id of a session is reported with the session.
+    # The session and the scope are names; a session's id is reported with the session itself.
     space = Space(project=UNKNOWN_PROJECT)
     nameless = replace(memory, text=text, session=SessionId(""), space=space)
 
@@ -214,7 +214,7 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
         else:
             it = replace(redacted_memory, session=memory.session, space=memory.space)
             if it.key not in (None, memory.key) and not memory.lifecycle.is_expired(tx.now):
-                # Without its key if another has it: keys may differ in secrets alone.
+                # The key is dropped if another memory has it: keys may differ only in secrets.
                 holder = at_key(tx, it.space, it.key or "")
                 it = it if holder is None or holder.id == memory.id else replace(it, key=None)
             _replace(tx, memory, it)
@@ -234,7 +234,7 @@ def _replace(tx: Transaction, memory: Memory, clean: Memory) -> None:
 
 
 def _ref_entry(tx: Transaction, memory: Memory) -> Record:
-    """An entry of a ref, with the tags that its commitments wait for."""
+    """Return the record of a ref's entry, with the tags that its commitments wait for."""
     tags = tags_of(tx, memory.id)
 
     def clean(redactor: Redactor) -> Memory:
@@ -321,7 +321,7 @@ def _session(tx: Transaction, session: Session) -> Record:
     def write(clean: tuple[Session, Transcript], _: Redactor) -> None:
         ended, rewritten = clean
         tx[SessionTable].close(ended)
-        tx[TranscriptTable].rewrite(session.id, rewritten)  # of one that there is
+        tx[TranscriptTable].rewrite(session.id, rewritten)  # no effect without a transcript
 
     return Record(
         finding=SecretFinding(project=session.project, session=session.id),
@@ -336,7 +336,7 @@ def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, R
         replace_store(tx, clean)
 
     for store in stores_of(tx, Page(limit=PAGE, after=after)).items:
-        # An id that is not UTF-8 reads as another one, after which it may come again.
+        # An id that is not UTF-8 is read as a different id, after which its row may come again.
         if after is None or store.id < after:
             clean = partial(_redacted_store, store)
             yield store.id, Record(finding=SecretFinding(store=store.id), clean=clean, write=write)
@@ -367,14 +367,14 @@ def _proposal(tx: Transaction, proposal: Proposal, size: int) -> Record:
 
 
 def _events(tx: Transaction, after: Offset) -> Iterator[tuple[Offset, Record]]:
-    """What the logs of runs tell of entries that have tags."""
+    """Yield the events of runs that contain the tags of an entry."""
     which = f"v.id > :after AND {tx[Sql].dialect.contains('v.payload', ':named')} ORDER BY v.id"
     for event in tx[RunTable].some(which, PAGE, after=after, named='"tags"'):
         yield event.offset, _event(tx, event)
 
 
 def _event(tx: Transaction, event: RunEvent) -> Record:
-    """An event of a run; all of its other texts are names."""
+    """Return the record of a run's event; all texts of the event other than tags are names."""
 
     def write(tags: Sequence[str], _: Redactor) -> None:
         tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
@@ -393,4 +393,4 @@ KINDS: Sequence[tuple[Records, Any]] = (
     (_proposals, 0),
     (_events, 0),
 )
-"""What reads the records of each kind, and after what the first one begins."""
+"""The reader of each kind of records, and the position before its first record."""

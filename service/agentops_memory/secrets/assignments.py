@@ -3,21 +3,22 @@
 import re
 
 MIN_ALTERNATIONS = 3  # from a letter to a digit or back; words with a version have fewer
-SHORTEST_TOKEN = 16  # characters of a token; in fewer, only alternations are a sign of chance
-LONGEST_TOKEN = 256  # characters of a token in which the other signs are counted: more tell no more
-LONGEST_PIECE = 3  # characters, on average, of a piece of random text in mixed case
+SHORTEST_TOKEN = 16  # characters; shorter text counts as random by its alternations alone
+LONGEST_TOKEN = 256  # characters of a token that are examined; more would not change the result
+LONGEST_PIECE = 3  # most characters, on average, of a piece of random text in mixed case
 UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def alternations(text: str) -> int:
-    """How often a letter follows a digit, or a digit a letter."""
+    """Count the places where a letter follows a digit, or a digit a letter."""
     return len(_ALTERNATION.findall(text))
 
 
 def is_random(secret: str) -> bool:
-    """Whether letters, digits and cases alternate as in random text; with signs, in mixed case.
+    """Whether letters, digits and cases alternate as in random text.
 
-    False for paths, resource names, camelCase, UUIDs and public keys of SSH.
+    Text with punctuation must also be in mixed case, or contain a digest. False for paths,
+    resource names, camelCase, UUIDs and public SSH keys.
     """
     is_mixed = secret != secret.lower() and secret != secret.upper()
     if _PUBLIC.match(secret) or not (secret.isalnum() or is_mixed or _DIGEST.search(secret)):
@@ -35,11 +36,11 @@ def is_random(secret: str) -> bool:
 
 
 _ALTERNATION = re.compile("(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
-# The parts of camelCase: `total` `Price`, `HTTP` `Response`, `Event` `V2`. Those of words have
-# more than four characters on average, those of random text fewer than two.
+# The parts of camelCase: `total` `Price`, `HTTP` `Response`, `Event` `V2`. The parts of words have
+# more than four characters on average, the parts of random text fewer than two.
 _PIECE = re.compile("[A-Z]?[a-z]+|(?<![A-Z])[A-Z][0-9]+(?![0-9a-z])|[A-Z]+(?![a-z])|[0-9]+")
-# Pairs of letters that fewer than one in a thousand words of prose and code has. Not those of
-# `xxxx` and `abcdefgh`, which stand for a token, nor those of `proxy`, `PKCS` and `IPv6`.
+# Letter pairs found in under 0.1 % of the words of prose and code. Pairs of dummies (`xxxx`,
+# `abcdefgh`) and of `proxy`, `PKCS` and `IPv6` are left out.
 _UNLIKELY = re.compile(
     "(?=a[joq]|b[ghkqvwxz]|c[bgjqwxz]|d[jkqxz]|f[bhjkqvwxz]|g[bjkqvwxz]|h[bcfgjkqvwxz]|i[hqwy]"
     "|j[bcdfghlmnpqrtvwxyz]|k[bdfjmpqvxz]|l[hjqwxz]|m[fghjkqvwxz]|n[qxz]|o[qz]|p[bjxz]"
@@ -48,21 +49,21 @@ _UNLIKELY = re.compile(
     re.IGNORECASE,
 )
 _HEXADECIMAL = re.compile("[0-9a-f]+|[0-9A-F]+")
-# As in Mailgun's key-..., Mailchimp's ...-us12 and Plaid's access-production-...
+# Such as Mailgun's key-..., Mailchimp's ...-us12 and Plaid's access-production-...
 _DIGEST = re.compile(
     f"(?<![0-9a-f])[0-9a-f]{{32,}}(?![0-9a-f])|access-[a-z]+-{UUID}"
     r"|\A(?:key|django-insecure)-[A-Za-z0-9]{24,}\Z"
 )
-_PUBLIC = re.compile("AAAA[BCE]3Nza")  # a key of SSH
+_PUBLIC = re.compile("AAAA[BCE]3Nza")  # the start of a public SSH key
 
 
 REACH = 160  # characters of lookbehind before a name
 
 
-def follows(before: re.Pattern[str], match: re.Match[str]) -> bool:
+def is_preceded_by(match: re.Match[str], pattern: re.Pattern[str]) -> bool:
     """Whether the pattern matches just before this match (a bounded lookbehind)."""
     start = match.start()
-    return before.search(match.string, max(0, start - REACH), start) is not None
+    return pattern.search(match.string, max(0, start - REACH), start) is not None
 
 
 def is_literal(match: re.Match[str]) -> bool:
@@ -79,24 +80,25 @@ def is_literal(match: re.Match[str]) -> bool:
 
 
 def _is_pair(match: re.Match[str]) -> bool:
-    """Whether this is among variables, or in a line of pairs: `password=...,user=bob`."""
+    """Whether the value is one of several `A=b,C=d` variables, or in a line of such pairs."""
     if match["between"] != "=":
         return False
-    after, end = match.string, match.end("secret")
+    text, end = match.string, match.end("secret")
     if match["name"].isupper():
-        return _PAIR.match(after, end) is not None
-    pairs = _PAIRS.match(after, end)
-    is_line = pairs is not None and _LINE_END.match(after, pairs.end()) is not None
-    return is_line and follows(_LINE_BEGIN, match)
+        return _PAIR.match(text, end) is not None
+    pairs = _PAIRS.match(text, end)
+    is_line = pairs is not None and _LINE_END.match(text, pairs.end()) is not None
+    return is_line and is_preceded_by(match, _LINE_BEGIN)
 
 
 def is_alone(match: re.Match[str]) -> bool:
-    """Whether the assignment is a line of its own, but for a comment."""
-    return follows(_LINE_BEGIN, match) and _LINE_END.match(match.string, match.end()) is not None
+    """Whether the assignment is alone in its line, except for a comment."""
+    ends_line = _LINE_END.match(match.string, match.end()) is not None
+    return ends_line and is_preceded_by(match, _LINE_BEGIN)
 
 
 def is_text(match: re.Match[str]) -> bool:
-    """Whether no code may stand here: in quotes, after capitals, after `=` without spaces."""
+    """Whether the value cannot be code: in quotes, after capitals, after `=` without spaces."""
     if match["quote"] not in (None, "`"):
         return True
     after = match.string[match.end("secret") : match.end("secret") + 1]
@@ -107,7 +109,7 @@ def is_text(match: re.Match[str]) -> bool:
 
 
 def is_spaced(match: re.Match[str]) -> bool:
-    """Whether this is `name = value`, as code writes it."""
+    """Whether the assignment has the form `name = value`, as in code."""
     return "=" in match["between"] and match["between"] != "="
 
 
@@ -125,26 +127,26 @@ _PAIRS = re.compile(r"""(?:, ?[\w.-]{1,32}=[^\s,()\[\]"'`;\\]{1,64}){1,8}""")
 MARK = "[REDACTED:"
 PLACEHOLDER = re.escape(MARK) + r"[A-Za-z0-9._-]++\]"  # in place of a secret, with its kind or id
 SHORTEST, LONGEST = 8, 256  # characters of a password
-LONGEST_WORD = 20  # characters of the words that make a name harmless
+LONGEST_WORD = 20  # characters before a name in which a word can make it harmless
 
 
-def is_named(match: re.Match[str]) -> bool:
-    """Whether the value is random and the name a secret's: not `public_key` or `page_token`."""
-    joined = match.string[max(0, match.start() - LONGEST_WORD) : match.start()]
-    before = joined.rstrip(" _-").lower()
+def has_secret_name(match: re.Match[str]) -> bool:
+    """Whether the value is random and has the name of a secret (not `public_key`, `page_token`)."""
+    prefix = match.string[max(0, match.start() - LONGEST_WORD) : match.start()]
+    before = prefix.rstrip(" _-").lower()
     return (
         is_random(match["secret"])
         and not before.endswith(_NO_SECRETS.get(match["name"].lower(), ()))
-        and not (_SHORT_HASH.fullmatch(match["secret"]) and not joined.endswith(("_", "-")))
+        and not (_SHORT_HASH.fullmatch(match["secret"]) and not prefix.endswith(("_", "-")))
         and not (before.endswith("signing") and _FINGERPRINT.fullmatch(match["secret"]))
-        and (match["option"] is None or follows(_OPTION, match))
+        and (match["option"] is None or is_preceded_by(match, _OPTION))
         and (match["next"] is None or _is_argument(match))
     )
 
 
 def is_reference(value: str) -> bool:
-    """Whether this is a variable or a placeholder for a value."""
-    return _REFERENCE.match(value) is not None or _STAND_IN.fullmatch(value) is not None
+    """Whether the value is a reference to another value, or a dummy."""
+    return _REFERENCE.match(value) is not None or _DUMMY_VALUE.fullmatch(value) is not None
 
 
 def is_assigned(match: re.Match[str]) -> bool:
@@ -154,26 +156,27 @@ def is_assigned(match: re.Match[str]) -> bool:
         case "":  # or SQL: `WITH PASSWORD '...'`, `IDENTIFIED BY '...'`
             name = match["name"].lower()
             is_sql = match["quote"] == "'" and name in ("password", "identified by")
-            return is_sql or follows(_OPTION, match)
+            return is_sql or is_preceded_by(match, _OPTION)
         case ",":
             return is_quoted and _is_argument(match)
         case "||" | "??" | "or" | "(":
             return is_quoted
         case ">":
-            return follows(_OPENING, match) and match.string.startswith("</", match.end("secret"))
+            is_closed = match.string.startswith("</", match.end("secret"))
+            return is_closed and is_preceded_by(match, _OPENING)
         case _:
             return True
 
 
 def _is_argument(match: re.Match[str]) -> bool:
     """Whether the value is a getter's default, or the next item of an argument list."""
-    return follows(_GETTER, match) or follows(_ITEM, match)
+    return is_preceded_by(match, _GETTER) or is_preceded_by(match, _ITEM)
 
 
 def is_secret(match: re.Match[str]) -> bool:
-    """Whether the value is no code, reference, placeholder or plain word.
+    """Whether the value is a secret, not code, a reference, a dummy or a plain word.
 
-    A word is enough beside a name in capitals, as environment variables have.
+    If the name is in capitals, as of an environment variable, a plain word counts as a secret.
     """
     value = re.sub(PLACEHOLDER, "", match["secret"])
     if not SHORTEST <= len(value) <= LONGEST or is_reference(value):
@@ -181,25 +184,25 @@ def is_secret(match: re.Match[str]) -> bool:
     is_call = match["quote"] in (None, "`") and _CALL.match(value) is not None
     if is_call and not (_OPEN.search(value) and is_alone(match)):
         return False
-    if any(sign.isspace() for sign in value):
+    if any(char.isspace() for char in value):
         words = (word.strip("()[].,:") for word in value.split())
         return any(map(_is_complex, words)) or _APP_PASSWORD.fullmatch(value) is not None
     if _is_outcome(match):
         return _is_complex(value) and _NUMBER.fullmatch(value) is None
     if _WORDS.fullmatch(value):
-        is_word = _NO_PASSWORD.search(value) is None and not _is_resource(match, value)
-        return is_word and _is_variable(match, value)
+        may_be_password = _NO_PASSWORD.search(value) is None and not _is_resource(match, value)
+        return may_be_password and _is_variable(match, value)
     return not _is_name(match, value) and (is_literal(match) or _is_complex(value))
 
 
 def _is_outcome(match: re.Match[str]) -> bool:
-    """Whether the name is `pass` as in a test's result, and no user name is beside it."""
+    """Whether the name is `pass` as in a test's result, without a user name before it."""
     is_pass = match["name"].lower().rstrip("_0123456789") == "pass"
-    return is_pass and not follows(_PART, match) and not follows(_USER, match)
+    return is_pass and not is_preceded_by(match, _WORD_BEFORE) and not is_preceded_by(match, _USER)
 
 
 def _is_variable(match: re.Match[str], value: str) -> bool:
-    """Whether a name in capitals, or a line of its own, makes a word a password."""
+    """Whether a word is a password because its name is in capitals, or it is alone in its line."""
     if "." in value.rstrip("."):
         is_line = match["between"] == "=" and is_alone(match)
         is_variable = match["quote"] is None and match["name"].isupper() and not is_spaced(match)
@@ -211,9 +214,9 @@ def _is_variable(match: re.Match[str], value: str) -> bool:
 
 
 def _is_name(match: re.Match[str], value: str) -> bool:
-    """Whether the value is a name with digits: of a variable, a file or a resource.
+    """Whether the value is the name of a variable, a file or a resource, maybe with digits.
 
-    Where no code may stand, a name has no upper case beside lower case, and no dot or hash.
+    Where the value cannot be code, mixed case, a dot or `#` rule out a name.
     """
     if _is_resource(match, value):
         return not (match["name"].isupper() and re.fullmatch(UUID, value))
@@ -237,17 +240,17 @@ def _is_resource(match: re.Match[str], value: str) -> bool:
 
 
 def _is_complex(value: str) -> bool:
-    """Whether letters, digits and signs are mixed as in a password: `S3cr3tP@ss!`."""
+    """Whether letters, digits and punctuation are mixed as in a password: `S3cr3tP@ss!`."""
     if _MAIL.fullmatch(value) or len(value) < SHORTEST:
         return False
-    has_sign = _SIGN.search(value) is not None
-    has_digit = any(sign.isdigit() for sign in value)
+    has_punctuation = _PUNCTUATION.search(value) is not None
+    has_digit = any(char.isdigit() for char in value)
     is_mixed = has_digit or value not in (value.lower(), value.upper())
-    return (has_sign and is_mixed) or alternations(value) >= MIN_ALTERNATIONS
+    return (has_punctuation and is_mixed) or alternations(value) >= MIN_ALTERNATIONS
 
 
-_FINGERPRINT = re.compile("[0-9A-F]{40}")  # of a key of GPG
-_SHORT_HASH = re.compile("[0-9a-f]{16,19}")  # as of an assembly of .NET or a change
+_FINGERPRINT = re.compile("[0-9A-F]{40}")  # of a GPG key
+_SHORT_HASH = re.compile("[0-9a-f]{16,19}")  # of a .NET assembly, or a commit
 _NO_SECRETS = {
     "token": tuple(
         """
@@ -276,19 +279,20 @@ TYPE = r"(?:[ \t]?:[ \t]?[&\w.\[\]]{2,32}(?:[ \t]\|[ \t]None)?)"
 VALUE_OF = (
     r"""[ \t]{0,4}[,;]?[\s>+#*/-]{0,60}\\{0,3}["']?(?:parameter)?value\\{0,3}["']?[ \t]{0,20}[:=]"""
 )
-_IS = r"(?:=>|:=|\?=|=(?![=~])|:(?![:=-])|\uff1a)(?:\*\*)?"
+_OPERATOR = r"(?:=>|:=|\?=|=(?![=~])|:(?![:=-])|\uff1a)(?:\*\*)?"
 _BLOCK = r"[ \t]{1,4}[|>][+-]?[ \t]{0,4}(?:\r\n?|\n)[ \t>|#+*/-]{1,40}"
 _WRAPPER = r"(?:secretstr(?:ing)?\(|(?:convertto-)?securestring[( ](?:-string )?)"
-_WIDE = r"[\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]"  # without spaces
-# What ends a value that has no quotes.
-_END = rf"""[.,;:)\]}}>|\\]{{0,4}}(?:[\s"'`\x1b]|$|{_WIDE})|</|\\[nrt]|[&,;]\s?[\w. ]{{1,31}}[=:]"""
+# Scripts that are written without spaces.
+_CJK = r"[\u2e80-\ua4cf\uac00-\ud7ff\uf900-\ufaff\ufe30-\ufe4f\uff00-\uffef]"
+# The end of a value without quotes.
+_END = rf"""[.,;:)\]}}>|\\]{{0,4}}(?:[\s"'`\x1b]|$|{_CJK})|</|\\[nrt]|[&,;]\s?[\w. ]{{1,31}}[=:]"""
 _BARE = rf"""(?>(?:{PLACEHOLDER}|(?!{_END})[^\s"'`\x00-\x1f]){{{SHORTEST},}})"""
 _QUOTED = rf"(?>(?:(?!(?P=quote))(?:\\[^\r\n]|[^\r\n\\])){{{SHORTEST},{LONGEST}}})(?=(?P=quote))"
 ASSIGNMENT = (
     rf"(?P<name>{_NAMES})"
     rf"(?:\\{{0,3}}[\"'`])?[\])]{{0,2}}(?:\*\*)?"
     rf"(?P<between>=(?!=)|:-|>|{VALUE_OF}[ \t]{{0,8}}"
-    rf"|(?:{TYPE}[ \t]{{0,4}}=(?![=~])|[ \t]{{0,40}}{_IS})(?:{_BLOCK}|[ \t]{{0,40}})"
+    rf"|(?:{TYPE}[ \t]{{0,4}}=(?![=~])|[ \t]{{0,40}}{_OPERATOR})(?:{_BLOCK}|[ \t]{{0,40}})"
     r"|[ \t]{0,4}(?:,|\|\||\?\?|or)[ \t]{1,4}|,|[ \t]{1,40}\|[ \t]{1,40}|\([ \t]?|[ \t]{1,4})"
     rf"(?:{_WRAPPER}?[rbuf@]{{0,2}}(?=[\"']))?(?P<quote>\\{{0,3}}[\"'`])?(?P<secret>(?(quote)(?:{_QUOTED})|(?:{_BARE})))"
 )
@@ -297,8 +301,8 @@ _OPTION = re.compile(r"(?<![\w-])(?:--[\w.-]*|require|(?:env|setx?) [\w.-]*)\Z",
 _GETTER = re.compile(
     r"""(?:env\w*|get|fetch|config|getOrDefault|define)\(\s?\\{0,3}["'][\w.-]*\Z""", re.IGNORECASE
 )
-_ITEM = re.compile(r"""["']--[\w.-]*\Z""")  # of a list of arguments
-_PART = re.compile(r"(?<!\\)\w[.-]?\Z")
+_ITEM = re.compile(r"""["']--[\w.-]*\Z""")  # an item of an argument list
+_WORD_BEFORE = re.compile(r"(?<!\\)\w[.-]?\Z")
 _USER = re.compile(
     r"""(?:user(?:name)?|login)\\{0,3}["']?\s?[=:]\s?\\{0,3}["']?[^\s"',;]{1,64}["']?"""
     r"""[\s,;&]{1,3}\\{0,3}["']?\Z""",
@@ -316,11 +320,12 @@ _REFERENCE = re.compile(
     re.IGNORECASE,
 )
 _IDENTIFIER = r"[&*!-]?[A-Za-z_$][\w$]*"
-_PART_OF = r"(?:(?:\.|::|->|[?!]\.)[A-Za-z_$][\w$]*)"
-# A call, an index or a type, which no letter follows; or where such a thing begins.
-_CALL = re.compile(rf"{_IDENTIFIER}{_PART_OF}*(?:->)?[(\[{{<](?!.*[)\]}}][^\W_])|[(\[{{|&]|=|--")
-_OPEN = re.compile(r"[(\[{][^()\[\]{}]+\Z")  # code closes a bracket, or ends its line with it
-_DOTTED = re.compile(rf"{_IDENTIFIER}{_PART_OF}+\W{{0,3}}\Z")
+_MEMBER = r"(?:(?:\.|::|->|[?!]\.)[A-Za-z_$][\w$]*)"
+# A call, an index or a type that no letter follows; or the start of one.
+_CALL = re.compile(rf"{_IDENTIFIER}{_MEMBER}*(?:->)?[(\[{{<](?!.*[)\]}}][^\W_])|[(\[{{|&]|=|--")
+# An unclosed bracket with text after it; in code, it is closed or ends its line.
+_OPEN = re.compile(r"[(\[{][^()\[\]{}]+\Z")
+_DOTTED = re.compile(rf"{_IDENTIFIER}{_MEMBER}+\W{{0,3}}\Z")
 _FILLERS = """
     my your our the a an some any new old here in of for is be to or not no super very top pass
     word changeme changeit changethis change replaceme replace insert enter fill put set add use me
@@ -336,7 +341,7 @@ _FILLERS = """
     uint64 byte bytes bytes32 array float32 float64
 """.split()
 _FILLER = "|".join(sorted(_FILLERS, key=len, reverse=True))
-_STAND_IN = re.compile(
+_DUMMY_VALUE = re.compile(
     rf"[<\[({{]?(?>(?:(?:{_FILLER})[-_. /|]{{0,3}})+)(?:1(?:2(?:3\d*)?)?)?[!.*>\])}}]?"
     r"|[x*.\-_0?#\u2026\u2022]{8,}|(.)\1*",
     re.IGNORECASE,
@@ -352,10 +357,10 @@ _NAME = re.compile(
     r"(?:[A-Za-z]+\d{0,3}|\d{1,4})(?:[_./:#|\\](?:[A-Za-z]+\d{0,3}|\d{1,4}))+[-_./]?"
 )
 _RESOURCE = re.compile("[a-z0-9]+(?:[-_./][a-z0-9]+)+")
-# In capitals, words that an underscore joins are a constant's.
+# Words in capitals joined by underscores are the name of a constant.
 _ONE_CASE = re.compile(r"[a-z0-9]+(?:[._#][a-z0-9]+)+|[A-Z0-9]+(?:[.#][A-Z0-9]+)+")
 _MENTION = re.compile("passw|passphrase|pwd|secret|token|credential", re.IGNORECASE)
-# What a name in code mentions, begins with or ends with.
+# Parts of a name in code: the words that it mentions, its first word, its suffix.
 _IN_CODE = re.compile(
     rf"{_MENTION.pattern}|::|->|\\|\A\W?(?:args|cfg|cls|com|conf|config\w*|context|ctx|data|each"
     r"|env|environ|event|form|input|local|model|module|options|opts|org|os|params|payload|process"
@@ -366,4 +371,4 @@ _IN_CODE = re.compile(
 )
 _NUMBER = re.compile(r"[\d.,/]+%?")
 _MAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_SIGN = re.compile(r"""[!@#$%^&*?+=~;{}()\[\]\\]""")
+_PUNCTUATION = re.compile(r"""[!@#$%^&*?+=~;{}()\[\]\\]""")

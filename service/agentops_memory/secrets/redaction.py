@@ -11,7 +11,7 @@ from ..light import Lazy, dataclass, field
 
 if TYPE_CHECKING:
     from . import assignments, shapes
-else:  # whose many patterns a command needs that stores or shows more than plain names
+else:  # only commands that store or show more than plain names need their many patterns
     assignments, shapes = Lazy(__package__, ".assignments"), Lazy(__package__, ".shapes")
 
 PRIVATE, VALUE = "private", "value"
@@ -52,23 +52,23 @@ KINDS: Mapping[str, str] = {
 }
 """Every kind of redaction, with its description; all but the first two are shapes."""
 
-SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter one occurs in words
+SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter value occurs within words
 LONGEST_NAME = 64  # characters of an id in a placeholder
-SHORT, MOST_CLEAN = 128, 4096  # characters of a text that is remembered, and how many are
-ROUNDS = 4  # a redaction may uncover one more secret; the rest is margin
+SHORT, MOST_CLEAN = 128, 4096  # most characters of a text that is cached, and most cached texts
+ROUNDS = 4  # a redaction may uncover one more secret; the other rounds are margin
 
-# In so short a name there is no token, and no label with its value: a sign of others parts the two.
+# Such a name is too short for a token; between a label and its value stands another character.
 _PLAIN_NAME = re.compile("[A-Za-z0-9._-]{1,19}")
 _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
-# Also as JSON writes the signs when it escapes them.
+# A private tag; JSON may escape its characters.
 _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
 _TYPE = re.compile("<Private>(?<=[A-Za-z0-9_]<Private>)")  # as in Local<Private>
-_MASK = "\ud800"  # in no text that is stored
+_MASK = "\ud800"  # a lone surrogate, which no stored text contains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redacted:
-    """A redacted text, with the number of redactions, in all and of each kind."""
+    """A redacted text, with the number of redactions in total and of each kind."""
 
     text: str
     count: int = 0
@@ -87,9 +87,9 @@ class Rules:
     values: tuple[tuple[str, str], ...] = ()
     allowed: frozenset[str] = frozenset()
     allowed_kinds: frozenset[str] = frozenset()
-    # Hashes of short texts without secrets, which requests repeat: erased text is in none.
+    # Hashes of short texts without secrets, which requests repeat; a hash keeps no erased text.
     _clean: set[int] = field(default_factory=set, init=False, repr=False, compare=False)
-    # Names of ids, for one of which all values are searched.
+    # Names of ids in placeholders; to find a name, all values are searched.
     _names: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -99,9 +99,9 @@ class Rules:
             raise Invalid(f"{', '.join(sorted(unknown))}: there is no such kind of secret.")
 
     def redacted(self, text: str) -> Redacted:
-        """The text with a placeholder, `[REDACTED:<kind or id>]`, for each secret.
+        """Replace each secret by a placeholder, `[REDACTED:<kind or id>]`.
 
-        Overlapping secrets are one, named after the longest. Idempotent; takes linear time.
+        Overlapping secrets become one, named after the longest. Idempotent, in linear time.
         """
         if len(text) < SHORTEST_VALUE or (not self.values and _PLAIN_NAME.fullmatch(text)):
             return Redacted(text=text)
@@ -134,7 +134,7 @@ class Rules:
                 yield _Part(start, end, kind, kind)
 
     def _masked(self, text: str) -> str:
-        """The text with our own placeholders masked, so that no value matches in or across one."""
+        """Mask our own placeholders, so that no value matches within or across a placeholder."""
         if not self.values or assignments.MARK not in text:
             return text
 
@@ -146,7 +146,7 @@ class Rules:
         return re.sub(assignments.PLACEHOLDER, masked, text)
 
     def _name(self, value_id: str) -> str:
-        """The name of an id in a placeholder; a generic one if the id contains a secret."""
+        """Return the name of an id in a placeholder, or a generic name if the id has a secret."""
         if value_id not in self._names:
             name = _safe(value_id)
             is_telling = any(it in name for _, it in self.values) or any(shapes.secrets(name))
@@ -154,7 +154,7 @@ class Rules:
         return self._names[value_id]
 
     def _occurrences(self, value: str, text: str) -> Iterator[tuple[int, int]]:
-        """The spans of a value; overlapping ones are merged."""
+        """Yield the spans of a value; overlapping spans are merged."""
         start = end = step = 0
         at = text.find(value)
         while at >= 0:
@@ -163,7 +163,7 @@ class Rules:
                     yield start, end
                 start = at
             end = at + len(value)
-            if not step:  # the least shift under which the value matches itself: 2 for "ababa"
+            if not step:  # the smallest shift at which the value overlaps itself: 2 for "ababa"
                 shifts = range(1, len(value) + 1)
                 step = next(it for it in shifts if value.startswith(value[it:]))
             while step < len(value) and text.startswith(value[-step:], end):
@@ -174,7 +174,7 @@ class Rules:
 
     @cached_property
     def _candidates(self) -> frozenset[str]:
-        """The names of the ids, as far as these contain no secret."""
+        """The possible names of the ids in placeholders."""
         return frozenset(_safe(value_id) for value_id, _ in self.values)
 
 
@@ -209,11 +209,11 @@ def _safe(value_id: str) -> str:
 
 
 def _private_parts(text: str) -> Iterator[_Part]:
-    """The spans between matching private tags; an unclosed one reaches to the end.
+    """Yield the spans between matching private tags; an unclosed span reaches to the end.
 
     A type parameter such as `Local<Private>` is not a tag if nothing closes it.
     """
-    if "<" not in text and "\\" not in text:  # with which every tag begins
+    if "<" not in text and "\\" not in text:  # every tag begins with one of these
         return
     depth = start = 0
     last_closing = len(text)
@@ -234,7 +234,7 @@ def _private_parts(text: str) -> Iterator[_Part]:
 
 
 def _merged(parts: Iterable[_Part]) -> list[_Part]:
-    """The parts in order; overlapping ones are one, named after the longer."""
+    """Sort the parts and merge overlapping parts, named after the longer."""
     merged: list[_Part] = []
     for part in sorted(parts, key=lambda part: (part.start, -part.end)):
         if merged and part.start < merged[-1].end:

@@ -1,8 +1,8 @@
 """Secrets recognized by their shape: tokens, private keys, and labelled values.
 
-Precision goes before recall: a shape is one that ordinary text does not have. What only
-looks random (a hash, an identifier, an image) is not a secret, nor is a placeholder
-(`$PASSWORD`, `<token>`, `xxxxxxxx`).
+Precision goes before recall: ordinary text does not have these shapes. Text that only looks
+random (a hash, an identifier, an image) is not a secret, nor is a dummy value (`$PASSWORD`,
+`<token>`, `xxxxxxxx`).
 """
 
 import re
@@ -23,9 +23,9 @@ from .assignments import (
     UUID,
     VALUE_OF,
     alternations,
-    follows,
+    has_secret_name,
     is_assigned,
-    is_named,
+    is_preceded_by,
     is_random,
     is_reference,
     is_secret,
@@ -33,12 +33,12 @@ from .assignments import (
 
 
 def _is_no_word(secret: str) -> bool:
-    """Whether this is not a plain word such as `authentication` or `YOUR_TOKEN`."""
+    """Whether the value is not a plain word such as `authentication` or `YOUR_TOKEN`."""
     return _WORD.fullmatch(secret) is None
 
 
 def _is_basic(secret: str) -> bool:
-    """Whether this is the base64 of `user:password`."""
+    """Whether the value is the base64 of `user:password`."""
     try:
         return _PAIR.fullmatch(b64decode(secret).decode("latin-1")) is not None
     except ValueError:
@@ -46,13 +46,13 @@ def _is_basic(secret: str) -> bool:
 
 
 def _is_option(value: str) -> bool:
-    """Whether this may be the password in `mysql -p...`: no variable and no placeholder."""
+    """Whether the value may be the password in `mysql -p...`: no variable, dummy or port."""
     return not (is_reference(value) or _PORTS.fullmatch(value))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Label:
-    """A pattern for a label with its secret, and a predicate on the match."""
+    """A pattern for a label with its secret, and a predicate that a match must satisfy."""
 
     kind: str
     text: str
@@ -60,7 +60,7 @@ class _Label:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """Compiled when first needed: all of them take 30 ms, and a command may read only."""
+        """Compiled when first needed: all labels take 30 ms, and many commands need none."""
         return re.compile(self.text, re.ASCII | re.IGNORECASE)
 
 
@@ -70,23 +70,23 @@ def _label(
     before = re.compile(after, re.ASCII | re.IGNORECASE)
 
     def holds(match: re.Match[str]) -> bool:
-        return is_secret(match["secret"]) and follows(before, match)
+        return is_secret(match["secret"]) and is_preceded_by(match, before)
 
     return _Label(kind=kind, text=pattern, holds=holds)
 
 
 def _random(label: str) -> _Label:
-    """A label for random characters: `api_key: ...`, `--api-key ...`."""
+    """Return a label for random characters: `api_key: ...`, `--api-key ...`."""
     between = (
         rf"{_IS}|{TYPE}[ \t]{{0,4}}=[ \t]{{0,4}}{_QUOTE}|(?P<option>[ \t]{{1,4}}{_QUOTE})"
         r"""|(?P<next>\\{0,3}["'],[ \t]{0,4}\\{0,3}["'])"""
     )
     pattern = rf"(?P<name>{label})(?:{between}){_RANDOM}"
-    return _Label(kind="labelled-secret", text=pattern, holds=is_named)
+    return _Label(kind="labelled-secret", text=pattern, holds=has_secret_name)
 
 
 def _passwords(label: str) -> list[_Label]:
-    """Labels for a password in a connection string (;Password=...;) and in a URL's query."""
+    """Return labels for a password in a connection string (;Password=...;) or a URL's query."""
     value = rf"{_EQUALS}(?!/){_NO_CODE}(?P<secret>{_QUOTED}|{_UNQUOTED}%s)"
     return [
         _connection(f"(?:(?<=;)|(?<=; )){label}{value % '+'}"),
@@ -117,11 +117,11 @@ _IS = (
     rf"(?:[rbuf]{{1,2}}(?=[\"']))?{_QUOTE}(?:base64:)?"
 )
 _HEADER = rf"authorization{_QUOTE}\s{{0,4}}[:=,]\s{{0,4}}{_QUOTE}"
-# With spaces around it no mere name may follow: that is code.
+# With spaces around `=`, a bare name must not follow: it would be code.
 _EQUALS = r"(?:=|\s?=\s?(?![a-z_.]++\s?(?:[;,)\r\n]|$)))"
 _GAP = r"(?:[ \t]{1,4}|%20)"
 _CREDENTIAL = r"(?P<secret>[A-Za-z0-9][A-Za-z0-9._~+/|:=-]{6,}[A-Za-z0-9_=-])"
-# An argument in quotes goes up to the closing quote, spaces and all.
+# A quoted argument extends to the closing quote, including spaces.
 _OPENED = r"""(?P<quote>\\{0,3}["'])?"""
 _ARGUMENT_WORD = r"""[^\s"'`$<{][^\s"'`]{0,127}"""
 _ARGUMENT_VALUE = (
@@ -141,18 +141,18 @@ _UNQUOTED = r"""[^\s;"'`]"""
 _PLAIN = r"""[^\s/:@"'`\[]"""
 _IN_ADDRESS = (
     rf"{_PLAIN}*+(?:{PLACEHOLDER}{_PLAIN}*+)*:"
-    r"(?!\d{1,5}(?:[,;|)\]}>?#&<\\]|[^\x00-\x7f]))"  # a port, and later an address of mail
+    r"(?!\d{1,5}(?:[,;|)\]}>?#&<\\]|[^\x00-\x7f]))"  # a port, with a mail address after it
     r"""(?P<secret>[^\s/@"'`]++(?:@[^\s/@"'`,;]*+)*)@(?!sha256:)"""
 )
 
-# The rest of a command, which backslashes may part, and no prose.
+# The rest of a command, which a backslash may continue on the next line; not prose.
 _COMMAND = r"(?:(?!,\s|\s(?:then|and|or|run|compose|ssh)\s)[^\n;|&]|(?<=\\)\n)*"
 _LOGIN = (
     r"(?:sshpass(?: -\S{1,64})*|(?:mongo(?:sh|dump|restore|import|export)?"
     rf"|(?:docker|podman|nerdctl|buildah|skopeo|helm|oras|registry|az) login)\b{_COMMAND})\Z"
 )
 _GAPS = r"[ \t]+(?:\\\n[ \t]*)?"
-# Only options of its own, and a database, stand between this command and the password.
+# Only options and a database may stand between this command and the password.
 _MYSQL = (
     r"(?:mysql|mariadb)[a-z-]{0,8}(?:\.exe)?"
     rf"(?:{_GAPS}\w+(?={_GAPS}-(?:[uh]|-user|-host)))?(?>(?:{_GAPS}-\S+"
@@ -167,9 +167,9 @@ _NO_CODE = (  # `null`, `os.getcwd()`, `${PWD}/x`, the rest of `== x`
     r"""|[a-z_][\w.]{0,64}+\((?:[\s;"'`]|$|[^\s;"'`]{0,64}?\)))"""
 )
 _LIBPQ = "(?:host(?:addr)?|port|user|dbname|sslmode|connect_timeout)="
-# By the word, in lower case, that each begins with; what two of them find, the first names.
-# What is repeated without a limit never runs over that word again, or always succeeds: else
-# hostile text takes quadratic time.
+# By the lower-case keyword that each label begins with. If two labels find one secret, the first
+# names it. An unlimited repetition never runs over that keyword again, or always succeeds;
+# otherwise hostile text would take quadratic time.
 LABELS = {
     b"secret": [
         _label(
@@ -298,8 +298,8 @@ LABELS = {
 
 
 BLANK = 8  # repeated characters at the end of a masked value
-SIGNS = "_.-"
-SHORT = 100  # characters; to look for all hints of a longer text at once takes longer than in turn
+SEPARATORS = "_.-"
+SHORT = 100  # characters; in a longer text, one search for all hints is slower than one for each
 
 
 class SecretSpan(NamedTuple):
@@ -311,10 +311,7 @@ class SecretSpan(NamedTuple):
 
 
 def secrets(text: str) -> Iterator[SecretSpan]:
-    """The spans of everything that has the shape of a secret; they may overlap.
-
-    Takes linear time.
-    """
+    """Return the spans of all secrets in linear time; they may overlap."""
     raw = text.encode("latin-1", "replace")
     lowered = raw.lower()
     if len(text) < SHORT and not _HINT.search(lowered):
@@ -326,11 +323,11 @@ def secrets(text: str) -> Iterator[SecretSpan]:
         for match in pattern.finditer(text)
     )
     spans = chain(_tokens(text, raw), _labelled(text, lowered), _private_keys(text), hinted)
-    return (span for span in spans if not _is_placeholder(text[span.start : span.end]))
+    return (span for span in spans if not _is_dummy(text[span.start : span.end]))
 
 
 def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
-    """The tokens in a text; only long runs of token characters are searched.
+    """Yield the tokens in a text; only long runs of token characters are searched.
 
     `raw` is the text in Latin-1, a byte for each character.
     """
@@ -339,11 +336,11 @@ def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
     while end >= 0 and (start := mask.find(_LONG_RUN, end)) >= 0:
         end = mask.find(b" ", start)
         run = start, end if end >= 0 else len(mask)
-        has_sign = any(text.find(sign, *run) >= 0 for sign in SIGNS)
-        pattern, kinds = _compiled(has_sign=has_sign)
+        has_separator = any(text.find(separator, *run) >= 0 for separator in SEPARATORS)
+        pattern, kinds = _compiled(has_separator=has_separator)
         for token in pattern.finditer(text, *run):
             yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
-        if has_sign and text.find("eyJ", *run) >= 0:
+        if has_separator and text.find("eyJ", *run) >= 0:
             for token in _JWT.finditer(text, *run):
                 yield SecretSpan(*token.span("secret"), "jwt")
         if text.find("AZDO", *run) >= 0:
@@ -352,7 +349,7 @@ def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
 
 
 def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
-    """Labelled secrets: each label is tried only where its keyword occurs.
+    """Yield labelled secrets; each label is tried only where its keyword occurs.
 
     `lowered` is the lower-case text in Latin-1, a byte for each character.
     """
@@ -368,13 +365,13 @@ def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
                 if label.holds(match):
                     yield SecretSpan(start, end, label.kind)
                     next_at = max(next_at, end)
-                elif label is PASSWORD and end - start > LONGEST:  # else quadratic time
+                elif label is PASSWORD and end - start > LONGEST:  # avoids quadratic time
                     next_at = max(next_at, end)
             at = lowered.find(word, next_at)
 
 
 def _private_keys(text: str) -> Iterator[SecretSpan]:
-    """Armored private keys, up to their END line, or as far as the armor goes without one."""
+    """Yield armored private keys, up to their END line or, without one, the end of the armor."""
     if "PRIVATE KEY" not in text:
         return
     for begin in _KEY_BEGIN.finditer(text):
@@ -386,13 +383,13 @@ def _private_keys(text: str) -> Iterator[SecretSpan]:
             yield SecretSpan(begin.start(), armor.end(), "private-key")
 
 
-def _is_placeholder(secret: str) -> bool:
-    """Whether this is a variable or a placeholder, or at most a prefix and then a mask."""
+def _is_dummy(secret: str) -> bool:
+    """Whether the value is a variable or a dummy, or at most a prefix followed by a mask."""
     end = secret[-BLANK:]
     is_mask = len(end) == BLANK and end[0] in "xX*.0" and end == end[0] * BLANK
     if is_mask and alternations(secret.rstrip(end[0])) <= MIN_ALTERNATIONS:
         return True
-    return _STAND_IN.fullmatch(secret) is not None
+    return _DUMMY_VALUE.fullmatch(secret) is not None
 
 
 _SAFE = "[A-Za-z0-9_-]"  # base64url
@@ -402,8 +399,8 @@ _SNOWFLAKE = "[DTjz][AEIMQUYcgk][w-z0-5](?:[MNO][DTjz][AEIMQUYcgk][w-z0-5]){4,5}
 _GITLAB = "(?:pat|ptt|dt|rt|rtr|cbt|ft|imt|oas|soat|ffct)"
 _ROUTE = r"(?:\.[0-9a-z]{2,})*"
 
-# (kind, prefix, the rest). What has no end of its own is repeated only at the end of the
-# rest: else hostile text takes quadratic time. A prefix has a fixed length and begins with
+# (kind, prefix, the rest). Unlimited repetitions are allowed only at the end of the rest;
+# elsewhere, hostile text would take quadratic time. A prefix has a fixed length and begins with
 # a letter, so that `re` skips other letters fast.
 _DISTINCT = (
     ("age-key", "AGE-SECRET-KEY-1", "[0-9A-Z]{58,}"),
@@ -434,9 +431,9 @@ _DISTINCT = (
     ("stripe-key", "whsec_", f"{_BASE64}{{24,}}"),
 )
 
-# The same for prefixes that could also be the end of a word: first those of tokens that may
-# be of letters and digits alone.
-_SIGNLESS = (
+# The same for prefixes that could also be the end of a word: first the prefixes of tokens that may
+# consist of letters and digits alone.
+_ALPHANUMERIC = (
     ("aws-key-id", "A(?:KI|SI|BI|CC)A", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
     ("gitlab-token", "GR1348941", f"{_SAFE}{{20,}}"),
     ("google-key", "1//0", f"{_WITH_DIGIT}{_SAFE}{{40,}}"),
@@ -496,24 +493,24 @@ _WORDLIKE = (
     ("vault-token", r"hv[sbr]\.", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
 )
 
-# What else than a sign may stand before a word: an escape (\n, %3D, \u003d) or the colour
-# of a terminal (\x1b[31m).
+# Letters and digits that may stand before a word: the end of an escape (\n, %3D, \u003d) or of a
+# terminal color (\x1b[31m).
 _ESCAPES = (
     r"\\[nrt]", "%[0-9A-Fa-f]{2}", r"\\u00[0-9A-Fa-f]{2}", r"[\[;][0-9]m", r"[\[;][0-9]{2}m",
 )  # fmt: skip
 
 
 def _at_start(prefix: str) -> str:
-    """A pattern for this prefix at the beginning of a word."""
+    """Return a pattern for this prefix at the beginning of a word."""
     escaped = "|".join(f"(?<={escape}{prefix})" for escape in _ESCAPES)
     return f"{prefix}(?:(?<![A-Za-z0-9]{prefix})|{escaped})"
 
 
 @cache
-def _compiled(*, has_sign: bool) -> tuple[re.Pattern[str], list[str]]:
-    """One alternation of all shapes, and the kind of each of its groups."""
-    shapes = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _SIGNLESS]
-    if has_sign:
+def _compiled(*, has_separator: bool) -> tuple[re.Pattern[str], list[str]]:
+    """Return one alternation of all shapes, and the kind of each of its groups."""
+    shapes = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _ALPHANUMERIC]
+    if has_separator:
         distinct = [(kind, prefix + tail) for kind, prefix, tail in _DISTINCT]
         wordlike = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _WORDLIKE]
         shapes = [*distinct, *shapes, *wordlike]
@@ -526,8 +523,8 @@ _RUN_MASK = bytes(
 )
 _AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
 
-# Three parts, or five when encrypted. All are seen before the beginning is looked for in
-# the first one, which makes it linear.
+# Three parts, or five when encrypted. The pattern finds all parts before it looks for the
+# beginning in the first part, which makes it linear.
 _SIGNED = rf"\.eyJ{_SAFE}{{5,}}\.{_SAFE}{{10,}}"
 _ENCRYPTED = rf"\.{_SAFE}*\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}"
 _JWT = re.compile(
@@ -535,7 +532,7 @@ _JWT = re.compile(
     rf"{_SAFE}*?(?P<secret>eyJ{_SAFE}{{9,}}(?:{_SIGNED}|{_ENCRYPTED}))"
 )
 
-_STAND_IN = re.compile(
+_DUMMY_VALUE = re.compile(
     r"\$\([^()]*\)|\$\{[^{}]*\}|\$[A-Z_][A-Z0-9_]*|\$[a-z_]+"  # shell
     r"""|\{+[A-Za-z_ .()\[\]'":!|-]*\}+|\{\d\}"""  # templates
     r"|<[^<>]*>|%[A-Za-z_]+%|%s|%\([A-Za-z_]+\)s"
@@ -556,10 +553,10 @@ _WEB_KEY = re.compile(
 _DATA_SOURCE = re.compile(
     r"""(?<![A-Za-z0-9_.-])(?!REDACTED:)[A-Za-z0-9_.-]{1,64}:(?!//)(?P<secret>[^\s@"'`]{1,128})@tcp\("""
 )
-# Private members of JSON Web Keys, and passwords in data source names of Go: a hint in lower case,
-# without which no search is made; the kind; the pattern.
+# Private members of JSON Web Keys, and passwords in Go's data source names: (lower-case hint, kind,
+# pattern). Text without the hint is not searched.
 _HINTED = ((b'"kty', "private-key", _WEB_KEY), (b"@tcp(", "connection-password", _DATA_SOURCE))
-# What every secret holds something of, in lower case; most short texts do not.
+# Every secret contains one of these, in lower case; most short texts contain none.
 _HINT = re.compile(
     b"|".join(map(re.escape, (*LABELS, b"private key", *(hint for hint, *_ in _HINTED))))
     + rb"|[a-z0-9+/_.-]{%d}" % len(_LONG_RUN)

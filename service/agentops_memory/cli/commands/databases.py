@@ -26,7 +26,7 @@ from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction
 from ...memory.rows import rendered
 from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
-from ...operations.doctor import DoctorContext, findings_of, fixed
+from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.keys import KeyFile
 from ...operations.files.secrets import RedactionFile
 from ...operations.files.service_lock import service_lock
@@ -322,7 +322,7 @@ def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -
     )  # fmt: skip
     with out.progress_bar("Examining") as bar:
         findings = findings_of(context, bar or noop)
-    done = list(fixed(findings)) if fix else []
+    done = list(apply_fixes(findings)) if fix else []
     if done:
         with out.progress_bar("Examining again") as bar:
             findings = findings_of(replace(context, now=backends.now()), bar or noop)

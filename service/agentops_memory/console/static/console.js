@@ -1,7 +1,7 @@
-// What is easier with a script. Without it everything works, too.
+// Conveniences only: the console also works without scripts.
 "use strict";
 
-// A button that copies the command at the foot.
+// A button that copies the curl command at the bottom of the page.
 for (const code of document.querySelectorAll(".curl")) {
   if (!navigator.clipboard) break;
   const button = document.createElement("button");
@@ -29,7 +29,7 @@ for (const list of document.querySelectorAll(".memories")) {
   list.before(button);
 }
 
-// Keys of the review: j and k go from line to line, a letter presses the button that names it.
+// Keyboard shortcuts of the review: j and k change the line, a letter presses its button.
 for (const list of document.querySelectorAll(".lines")) {
   const lines = [...list.children];
   const go = (at) => lines[Math.min(Math.max(at, 0), lines.length - 1)].focus();
@@ -44,5 +44,5 @@ for (const list of document.querySelectorAll(".lines")) {
     }
   });
   const [, place] = /^#line-(\d+)$/.exec(location.hash) ?? [];
-  if (place) go(place - 1); // also when it was the last one
+  if (place) go(place - 1); // also if the decided line was the last one
 }

@@ -1,6 +1,6 @@
 "use strict";
 
-// Swagger UI's own filter looks at the names of the groups alone.
+// Swagger UI's own filter matches only the names of the groups.
 function matches(group, name, phrase) {
   return group.update("operations", (all) => all.filter((each) => {
     const summary = each.getIn(["operation", "summary"]);
@@ -31,7 +31,7 @@ function show(spec, key) {
   });
 }
 
-// The description needs a key where the service does; it is kept in this page alone.
+// If the service requires a key, so does the description; only this page keeps the key.
 async function open(key) {
   const headers = key ? { Authorization: `Bearer ${key}` } : {};
   const answer = await fetch("openapi.json", { headers });

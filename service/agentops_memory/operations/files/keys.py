@@ -1,8 +1,8 @@
-"""The files of keys and of the audit.
+"""The key file and the audit file.
 
-The keys: how each field is read; small, private, locked, replaced whole, watched. The audit: who
-changed what an operator is responsible for; lines of JSON, append-only. It also shows whether keys
-were made, and what was revoked and erased since a backup.
+The key file is small, private, locked, replaced as a whole, and watched. The audit records who
+changed anything an operator is responsible for, as append-only lines of JSON. It also shows whether
+keys were made, and which keys and tenants were revoked or erased since a backup.
 """
 
 import json
@@ -56,8 +56,8 @@ from ...memory.access import (
 from ...memory.rows import rendered
 from ...memory.space import Held, Kind
 
-AUDIT_DRAFT = ".part"  # the suffix of the file that is written to replace it
-OF_KEYS = ("key.", "keys.")  # how actions begin that concern keys
+AUDIT_DRAFT = ".part"  # the suffix of the file that replaces the audit file
+OF_KEYS = ("key.", "keys.")  # prefixes of actions that concern keys
 AUDIT_RESTORED = "audit.restored"  # the audit was lost, and restored from an archive
 VERSION = 1  # of the key file
 Readers = Mapping[str, Callable[[Any], object]]
@@ -70,7 +70,7 @@ def by_key(caller: Caller) -> By:
 
 @dataclass(frozen=True, slots=True)
 class AuditFile:
-    """The AuditLog of a file; `by` says who a caller is."""
+    """An AuditLog in a file; `by` identifies a caller in it."""
 
     path: Path
     clock: Callable[[], datetime]
@@ -80,10 +80,10 @@ class AuditFile:
         record(self.path, self.clock(), action, self.by(caller), **fields)
 
     def trim(self, until: datetime) -> int:
-        """Remove the lines that are as old as that, or older; how many. Unavailable if it cannot.
+        """Remove the lines up to this time and return their number; Unavailable on an I/O error.
 
-        Lines that are not ours stay, and so does every line after the first that is too young,
-        whatever its time: from that line on the audit is complete.
+        Lines that are not ours stay. So does every line after the first newer one, whatever its
+        time: from that line on the audit is complete.
         """
         path = self.path
         if not path.exists():
@@ -94,39 +94,39 @@ class AuditFile:
             locked(path, os.O_RDONLY) as file,
             os.fdopen(os.dup(file), "rb") as lines,
         ):
-            old = sum(is_over for _, is_over in _judged(lines, until))
+            old = sum(is_old for _, is_old in _with_age(lines, until))
             if old:
                 lines.seek(0)
                 with replaced(path, AUDIT_DRAFT) as draft, created(draft, like=path) as left:
                     os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
-                    left.writelines(it for it, is_over in _judged(lines, until) if not is_over)
+                    left.writelines(it for it, is_old in _with_age(lines, until) if not is_old)
             return old
 
     def measured(self, until: datetime | None) -> Held:
-        rows, size, oldest, over = 0, 0, None, 0
+        rows, size, oldest, past = 0, 0, None, 0
         sentence = f"The audit file {self.path} cannot be read"
         with (
             os_errors_as(Unavailable, sentence),
             suppress(FileNotFoundError),
             self.path.open("rb") as lines,
         ):
-            for line, is_over in _judged(lines, until):
-                rows, size, over = rows + 1, size + len(line), over + is_over
+            for line, is_old in _with_age(lines, until):
+                rows, size, past = rows + 1, size + len(line), past + is_old
                 oldest = min(filter(None, (oldest, written_at(line))), default=None)
-        return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=over)
+        return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past)
 
 
 def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> None:
-    """Add a line, on disk when this returns; values are JSON, so none can look like another line.
+    """Append a line and sync it to disk; values are JSON, so no value can look like another line.
 
-    Secrets have no place here. Unavailable, with a sentence for the operator, if it cannot be
-    written.
+    Fields must not contain secrets. Raises Unavailable, with a sentence for the operator, if the
+    line cannot be written.
     """
     sentence = f"The audit file {path} cannot be written, so nothing was changed"
     with os_errors_as(Unavailable, sentence), locked(path, os.O_RDWR | os.O_APPEND) as file:
         data, size = line(at, action, by, **fields), os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
-            data = b"\n" + data  # a full disk or a crash cut the last one short
+            data = b"\n" + data  # a full disk or a crash cut the last line short
         if os.write(file, data) != len(data):
             raise OSError(0, "the disk is full")
         os.fsync(file)
@@ -137,26 +137,26 @@ def line(at: datetime, action: str, by: By, **fields: object) -> bytes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Since:
-    """What happened since the archive was made, as far as the audit shows."""
+class AuditedChanges:
+    """Changes since an archive was made, as far as the audit shows them."""
 
     is_known: bool = False  # the audit reaches back to the archive
-    ended: frozenset[KeyId] = frozenset()  # revoked, or with another secret since
+    ended: frozenset[KeyId] = frozenset()  # keys revoked at any time, or rotated since the archive
     were_reset: bool = False  # all keys were revoked
     erased: frozenset[TenantId] = frozenset()
 
-    def has_ended(self, key: Key) -> bool:
-        """Whether a key that the archive has is not to open anything any more."""
+    def is_void(self, key: Key) -> bool:
+        """Whether a key of the archive must not give access any more."""
         return self.were_reset or key.id in self.ended or key.tenant in self.erased
 
 
-def since(audit: Path, archived: Iterable[bytes]) -> Since:
-    """What the audit has beyond the lines of the archive, and which keys were revoked at all.
+def changes_since(audit: Path, archived: Iterable[bytes]) -> AuditedChanges:
+    """Read the changes in the audit that the archived lines lack, and all revocations of keys.
 
     Lines are compared, not times: a clock may have been set back.
     """
     if not audit.exists():
-        return Since()
+        return AuditedChanges()
     known, last = Counter[bytes](), b""
     for line in archived:
         known[last := _digest(line)] += 1
@@ -181,25 +181,26 @@ def since(audit: Path, archived: Iterable[bytes]) -> Since:
                     were_reset = True
                 case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
                     erased.add(TenantId(tenant))
-    return Since(
+    return AuditedChanges(
         is_known=is_known and not has_gap, were_reset=were_reset, ended=frozenset(ended),
         erased=frozenset(erased),
     )  # fmt: skip
 
 
-def _judged(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
+def _with_age(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
+    """Yield each line, and whether it is past retention."""
     if until is None:
         yield from ((line, False) for line in lines)
         return
-    may_go = True
+    is_old = True
     for line in lines:
-        at = written_at(line) if may_go else None
-        may_go = may_go and (at is None or at <= until)
-        yield line, may_go and at is not None
+        at = written_at(line) if is_old else None
+        is_old = is_old and (at is None or at <= until)
+        yield line, is_old and at is not None
 
 
 def written_at(line: bytes) -> datetime | None:
-    """When a line was written; None if it was cut short, or written by somebody else."""
+    """Return the time of an audit line; None if the line was cut short or is not ours."""
     with suppress(ValueError, TypeError, LookupError):
         at = datetime.fromisoformat(_entry(line)["at"])
         return at if at.tzinfo else None
@@ -224,7 +225,7 @@ def written(ring: KeyRing, at: datetime) -> bytes:
         "keys": [*map(record_of, ring.keys.values())],
     }
     if not ring.was_ever_used:
-        document["reset_at"] = _rendered(at)  # an empty list alone opens nothing
+        document["reset_at"] = _rendered(at)  # an empty list alone does not open the service
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
@@ -250,13 +251,13 @@ def _rendered(at: datetime) -> str:
 
 
 def read(data: bytes) -> KeyRing:
-    """The keys in the bytes; a ValueError says what is wrong, and shows only ids and names."""
+    """Parse a key file; a ValueError gives the reason, and quotes only ids and names of keys."""
     try:
         loaded = json.loads(data, object_pairs_hook=_distinct)
     except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is no JSON") from error
+        raise ValueError(f"line {error.lineno} is not JSON") from error
     except UnicodeDecodeError as error:
-        raise ValueError("it is no UTF-8") from error
+        raise ValueError("it is not UTF-8") from error
     version = loaded.get("version") if isinstance(loaded, dict) else None
     if type(version) is not int or version < 1:
         raise ValueError("it has no version")
@@ -310,7 +311,7 @@ def _field(name: str, reader: Callable[[Any], object], value: object) -> object:
         return reader(value)
     except Invalid as refusal:
         raise ValueError(str(refusal).removesuffix(".")) from refusal
-    except _FAULTS as fault:  # whose text may show the value
+    except _FAULTS as fault:  # their text may quote the value
         raise ValueError(f"its {name} cannot be used") from fault
 
 
@@ -338,8 +339,8 @@ def _only(type_: type[T]) -> Callable[[Any], T]:
     return read
 
 
-def _if_any(read: Callable[[Any], Any], none: object = None) -> Callable[[Any], Any]:
-    return lambda value: none if value is None else read(value)
+def _optional(read: Callable[[Any], Any], default: object = None) -> Callable[[Any], Any]:
+    return lambda value: default if value is None else read(value)
 
 
 _list = _only(list)
@@ -350,53 +351,53 @@ _KEY: Readers = {
     "tenant": tenant_id,
     "role": Role,
     "projects": lambda value: patterns(tuple(_list(value))),
-    "agents": lambda value: agent_patterns(_if_any(_list, [])(value)),
-    "coordinates": _if_any(_only(bool), none=False),
+    "agents": lambda value: agent_patterns(_optional(_list, [])(value)),
+    "coordinates": _optional(_only(bool), default=False),
     "created_at": _instant,
-    "revoked_at": _if_any(_instant),
+    "revoked_at": _optional(_instant),
     "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
 }
-_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _if_any(_instant)}
+_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _optional(_instant)}
 _SECRET: Readers = {
     "salt": _bytes(SALT_BYTES),
     "digest": _bytes(DIGEST_BYTES),
-    "until": _if_any(_instant),
+    "until": _optional(_instant),
 }
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
-TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
+TIMEOUT = timedelta(seconds=10)  # longest wait for another process that changes the file
 
 log = logging.getLogger(__name__)
 
 
 class KeyFileRefused(Unavailable):
-    """The key file cannot be used; the sentence tells the operator why, and shows no secret."""
+    """The key file cannot be used; the message gives the operator the reason and no secret."""
 
 
 class KeysLost(KeyFileRefused):
-    """Keys were made, and the file has none; to open the service for that would be wrong."""
+    """Keys were made, but the file has none; the service must stay closed."""
 
 
 class KeyFile(KeyRegistry):
-    """The KeyRegistry of a file: what cannot be read or changed is KeyFileRefused.
+    """A KeyRegistry in a file. Raises KeyFileRefused if the file cannot be read or changed.
 
-    That keys were made is noted apart from it: losing it must not open the service. The audit
-    shows it, but its lines expire, and keys made elsewhere may be mounted. So an empty file notes
-    it, too, which only a reset removes.
+    The fact that keys were made is stored outside the file, because its loss must not open the
+    service. The audit shows the fact, but its lines expire, and keys made elsewhere may be mounted.
+    So an empty marker file records it too, and only a reset removes the marker.
     """
 
     def __init__(self, path: Path, audit: Path) -> None:
         self._path = path
         self._audit = audit
-        self._note = audit.with_suffix(".closed")
+        self._marker = audit.with_suffix(".closed")
 
     def ring(self) -> KeyRing:
         return self.read()[1]
 
     def settled(self) -> KeyRing:
-        """The keys, with every change of which the audit tells by now.
+        """Return the keys, with every change that the audit has recorded.
 
-        Where there can be no lock, nobody changes them.
+        If the lock file cannot be created, no process can change the keys.
         """
         if not self.ring().keys:
             return KeyRing()
@@ -409,7 +410,7 @@ class KeyFile(KeyRegistry):
             return self.ring()
 
     def read(self) -> tuple[Stamp, KeyRing]:
-        """The keys, and the stamp of the file at the time or earlier."""
+        """Return the keys, and a stamp of the file that is not newer than the keys."""
         with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be read"):
             stamp, data = _contents(self._path)
         if stamp is None:
@@ -432,34 +433,34 @@ class KeyFile(KeyRegistry):
                 )
 
     def _were_made(self) -> bool:
-        """Whether the note or the audit says that keys were made since the last reset."""
-        if self._note.exists() or not self._audit.exists():
-            return self._note.exists()
+        """Whether the marker or the audit shows that keys were made since the last reset."""
+        if self._marker.exists() or not self._audit.exists():
+            return self._marker.exists()
         were_made = False
         with self._audit.open("rb") as lines:
             for line in lines:
-                if b'"key' in line:  # to read all others as JSON would take long
+                if b'"key' in line:  # parsing all other lines as JSON would take long
                     action = str(_entry(line).get("action"))
                     were_made = action != KEYS_RESET and (were_made or action.startswith(OF_KEYS))
         return were_made
 
     def note_made(self) -> None:
-        """Note that keys were made. May raise an OSError."""
-        if not self._note.exists():
-            with private_file(self._note, os.O_WRONLY, like=self._note.parent):
+        """Create the marker that keys were made. May raise an OSError."""
+        if not self._marker.exists():
+            with private_file(self._marker, os.O_WRONLY, like=self._marker.parent):
                 pass
-            sync(self._note.parent)
+            sync(self._marker.parent)
 
     def are_lost(self) -> bool:
-        # Looked at again under the lock: the first key is audited before its file is in place.
-        if not self._look_lost():
+        # Checked again under the lock: the first key is audited before its file is in place.
+        if not self._seem_lost():
             return False
         with suppress(KeyFileRefused), self._locked():
-            return self._look_lost()
+            return self._seem_lost()
         return True
 
     def stamp(self) -> Stamp:
-        """Changes with every change of the file, of the links to it, or of its mode."""
+        """Return a stamp that changes with the file, the links to it, and its mode."""
         try:
             return stamp_of(os.stat(self._path))  # noqa: PTH116 - twice as fast, for each request
         except FileNotFoundError:
@@ -473,11 +474,11 @@ class KeyFile(KeyRegistry):
         with self._locked():
             yield self.ring(), self._replace
 
-    def bring_back(self, keys: Iterable[Key], planned: Stamp, *, at: datetime, by: By) -> None:
-        """Add those keys that the file does not know; the others stay as they are.
+    def add_missing(self, keys: Iterable[Key], planned: Stamp, *, at: datetime, by: By) -> None:
+        """Add the keys whose ids the file does not have; its own keys stay as they are.
 
-        KeyFileRefused for a file with another stamp than was planned with: all its keys may have
-        been reset since.
+        Raises KeyFileRefused if the stamp of the file is not `planned`: all its keys may have been
+        reset since.
         """
         with self._locked():
             stamp, ring = self.read()
@@ -489,7 +490,7 @@ class KeyFile(KeyRegistry):
             if unknown:
                 self._replace(ring, at, "keys.restored", by, keys=[key.id for key in unknown])
 
-    def _look_lost(self) -> bool:
+    def _seem_lost(self) -> bool:
         try:
             self.require_kept(self.ring())
         except KeyFileRefused as refusal:
@@ -498,7 +499,7 @@ class KeyFile(KeyRegistry):
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        # Beside the file itself, whatever link leads there: all must meet at one lock.
+        # Next to the real file, so that all processes use one lock, whatever link they follow.
         lock = Path(f"{os.path.realpath(self._path)}.lock")
         with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be changed"):
             busy = KeyFileRefused("Another process is changing the keys; try again.")
@@ -512,22 +513,21 @@ class KeyFile(KeyRegistry):
             with created(draft, like=real) as file:
                 if os.write(file.fileno(), document) != len(document):
                     raise OSError(0, "the disk is full")
-                # Later than the file's last change: its number may be used again within a tick.
+                # Newer than the old file: within a tick of the clock, the inode may be reused.
                 now = time.time_ns()
                 with suppress(FileNotFoundError):
                     now = max(now, real.stat().st_mtime_ns + 1)
                 os.utime(file.fileno(), ns=(now, now))
-            # A change that is not audited is worse than a line about one that then failed.
+            # An unaudited change is worse than an audit line about a change that then failed.
             record(self._audit, at, action, by, **fields)
-            self.note_made() if ring.was_ever_used else self._note.unlink(missing_ok=True)
+            self.note_made() if ring.was_ever_used else self._marker.unlink(missing_ok=True)
 
 
 @dataclass(slots=True, eq=False)
 class WatchedKeys:
-    """The KeyStore of a file: a change of it holds from the next question on.
+    """A KeyStore in a file; a change of the file takes effect with the next request.
 
-    Once keys were seen, a file that cannot be read or is gone is never taken
-    for one without keys.
+    Once keys were seen, a missing or unreadable file never counts as a file without keys.
     """
 
     file: KeyFile
@@ -536,7 +536,7 @@ class WatchedKeys:
     _complaint: str = ""
 
     def ring(self) -> KeyRing:
-        """The keys now. Unavailable when they cannot be known; the log has the reason once."""
+        """Return the current keys; Unavailable if they cannot be read, with one log line."""
         try:
             if self._known is not None and self.file.stamp() == self._known[0]:
                 ring = self._known[1]
@@ -553,7 +553,7 @@ class WatchedKeys:
         return ring
 
     def read(self) -> KeyRing:
-        """The keys now, for the start: KeyFileRefused has a sentence for the operator."""
+        """Return the current keys at startup; KeyFileRefused has a sentence for the operator."""
         try:
             stamp, ring = self.file.read()
         except KeyFileRefused:
@@ -574,7 +574,7 @@ class WatchedKeys:
 def _contents(path: Path) -> tuple[Stamp, bytes]:
     try:
         with opened(path) as file:
-            # The stamp first: a change while it is read shows at the next look.
+            # The stamp is taken first, so that the next check notices a change during the read.
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
                 raise KeyFileRefused(f"The key file {path} cannot be used: it is not a key file.")

@@ -1,7 +1,7 @@
-"""Two small files beside the database: what is not taken for a secret, by tenant, and the keys that
-seal confidential values.
+"""Two small files next to the database: the redaction file and the seal file.
 
-An operator writes the first. The second is private, and only ever added to.
+An operator writes the redaction file: the exceptions from secret detection, by tenant. The seal
+file has the keys that seal confidential values; it is private, and keys are only ever added.
 """
 
 import base64
@@ -30,9 +30,9 @@ LARGEST = 1024 * 1024  # bytes; a key that seals takes about 150
 Exceptions = Mapping[TenantId, Rules]
 
 log = logging.getLogger(__name__)
-TIMEOUT = timedelta(seconds=10)  # with another process that changes the file
+TIMEOUT = timedelta(seconds=10)  # longest wait for another process that changes the file
 FORMAT = 1
-ENDING = ".seal"  # of the file beside a database
+SUFFIX = ".seal"  # of a seal file next to its database
 BUSY = "Another process is changing the seal file; try again."
 UNUSABLE = "The seal file cannot be used; nothing was stored."
 UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
@@ -40,16 +40,16 @@ KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
 
 
 class RedactionFileRefused(Refusal):
-    """The file cannot be used; the sentence says why."""
+    """The redaction file cannot be used; the message gives the reason."""
 
     code = "start_refused"
 
 
 @dataclass(slots=True, eq=False)
 class RedactionFile:
-    """The exceptions as the file has them at each question. A file that is not there has none.
+    """The exceptions, reloaded whenever the file changes; none if the file is missing.
 
-    When a change cannot be used, those before it stay, and the log says so.
+    If the changed file is invalid, the previous exceptions stay in effect, and an error is logged.
     """
 
     path: Path
@@ -57,12 +57,12 @@ class RedactionFile:
     _exceptions: Exceptions = field(default_factory=dict)
 
     def read(self) -> None:
-        """Read it, for the start: RedactionFileRefused has a sentence for the operator."""
-        self._stamp = self._look()
+        """Read the file at startup; RedactionFileRefused has a sentence for the operator."""
+        self._stamp = self._current_stamp()
         self._exceptions = _read(self.path) if self._stamp else {}
 
     def rules(self, tenant: TenantId) -> Rules:
-        if self._look() != self._stamp:
+        if self._current_stamp() != self._stamp:
             try:
                 self.read()
             except RedactionFileRefused as refusal:
@@ -72,12 +72,12 @@ class RedactionFile:
                 )
         return self._exceptions.get(tenant, DEFAULT_RULES)
 
-    def _look(self) -> object:
+    def _current_stamp(self) -> object:
         try:
             return stamp_of(self.path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return None
-        except OSError as error:  # it is there, and to read it will tell why it cannot be read
+        except OSError as error:  # the file exists; reading it will raise the reason
             return error.errno
 
 
@@ -87,7 +87,7 @@ def _read(path: Path) -> Exceptions:
     except OSError as error:
         raise _refused(path, str(error.strerror)) from error
     except (ValueError, RecursionError) as error:
-        raise _refused(path, "it is no JSON") from error
+        raise _refused(path, "it is not JSON") from error
     except Invalid as fault:
         raise _refused(path, str(fault).removesuffix(".")) from fault
 
@@ -112,35 +112,35 @@ def _exceptions(document: Any) -> Exceptions:
         if not isinstance(allowed, dict) or allowed.keys() - {"allow", "allow_kinds"}:
             raise Invalid(f"Tenant {tenant} may have only allow and allow_kinds.")
         exceptions[id_] = Rules(
-            allowed=_texts(tenant, allowed.get("allow", [])),
-            allowed_kinds=_texts(tenant, allowed.get("allow_kinds", [])),
+            allowed=_strings(tenant, allowed.get("allow", [])),
+            allowed_kinds=_strings(tenant, allowed.get("allow_kinds", [])),
         )
     return exceptions
 
 
-def _texts(tenant: str, value: Any) -> frozenset[str]:
+def _strings(tenant: str, value: Any) -> frozenset[str]:
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise Invalid(f"What tenant {tenant} allows is not a list of texts.")
+        raise Invalid(f"allow and allow_kinds of tenant {tenant} must be lists of strings.")
     return frozenset(value)
 
 
 class SealFileRefused(Unavailable):
-    """The seal file cannot be used; the sentence tells the operator why, and shows no key."""
+    """The seal file cannot be used; the message gives the operator the reason and no key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealKeys:
-    """The keys by their ids, in the order in which they were made; the last one seals."""
+    """The keys by their ids, in the order in which they were made; the newest key seals."""
 
     keys: Mapping[str, bytes]
-    made: Mapping[str, str]  # when, for those who look at the file
+    made: Mapping[str, str]  # the time each key was made, for people who read the file
 
     @property
     def newest(self) -> str | None:
         return next(reversed([*self.keys]), None)
 
     def plus(self, other: "SealKeys") -> "SealKeys":
-        """These, behind those of another that are not among them: what seals stays the same."""
+        """Put the missing keys of `other` before these keys, so that the newest key stays."""
         new = [id_ for id_ in other.keys if id_ not in self.keys]
         return SealKeys(
             keys={**{id_: other.keys[id_] for id_ in new}, **self.keys},
@@ -155,13 +155,13 @@ NONE = SealKeys(keys={}, made={})
 class SealFile:
     """Keys in a file. Any number of processes may use and change it at once.
 
-    The first value makes the file, if it may: of those that lie on several machines each would
-    have a key of its own.
+    Sealing the first value creates the file if `may_create`: with services on several machines,
+    each would create a file with a key of its own.
     """
 
     path: Path
     clock: Callable[[], datetime]
-    may_begin: bool = True
+    may_create: bool = True
     _lock: Lock = field(default_factory=Lock)
     _known: tuple[Stamp, SealKeys] = (None, NONE)
 
@@ -172,14 +172,14 @@ class SealFile:
     def seal(self, text: str, bound_to: bytes) -> Sealed:
         try:
             keys = self.keys()
-            if keys.newest is None and not self.may_begin:
+            if keys.newest is None and not self.may_create:
                 raise Unavailable(UNSET)
             if keys.newest is None:
                 keys = self._changed(lambda now: now if now.newest else self._with_new(now))
         except SealFileRefused as refusal:
-            raise Unavailable(UNUSABLE) from refusal  # a client need not know where it lies
+            raise Unavailable(UNUSABLE) from refusal  # a client need not know the path
         id_ = keys.newest
-        assert id_ is not None  # it was made
+        assert id_ is not None  # `_changed` has made one
         nonce = os.urandom(NONCE)
         sealed = _aes(keys.keys[id_]).encrypt(nonce, text.encode(), bound_to)
         return Sealed(key=id_, nonce=nonce, text=sealed)
@@ -193,11 +193,11 @@ class SealFile:
 
         try:
             return str(_aes(key).decrypt(sealed.nonce, sealed.text, bound_to), "utf-8")
-        except (InvalidTag, ValueError, TypeError, OverflowError):  # damaged, or of another place
+        except (InvalidTag, ValueError, TypeError, OverflowError):  # damaged, or moved elsewhere
             return None
 
     def keys(self) -> SealKeys:
-        """The keys as the file has them now; none while there is no file."""
+        """Return the current keys; none while there is no file."""
         with os_errors_as(SealFileRefused, f"The seal file {self.path} cannot be read"):
             stamp: Stamp = None
             with suppress(FileNotFoundError):
@@ -208,15 +208,15 @@ class SealFile:
                 return self._known[1]
 
     def rotate(self, audited: Callable[[str], None]) -> str:
-        """Add a key, which seals from now on; its id. What older ones have sealed still opens.
+        """Add a key that seals from now on and return its id. Older keys still open their values.
 
-        `audited` gets the id before the key exists; if it raises, none is made.
+        `audited` is called with the id before the key exists; if it raises, no key is made.
         """
         return str(self._changed(self._with_new, lambda keys: audited(str(keys.newest))).newest)
 
     def add(self, keys: SealKeys) -> None:
-        """Let those keys open again that are not there."""
-        if not keys.keys.keys() <= self.keys().keys.keys():  # one that is mounted cannot be changed
+        """Add the keys that are missing in the file."""
+        if not keys.keys.keys() <= self.keys().keys.keys():  # a mounted file cannot be changed
             self._changed(lambda now: now.plus(keys))
 
     def _with_new(self, keys: SealKeys) -> SealKeys:
@@ -256,11 +256,11 @@ class SealFile:
 
 
 def require_seal_file(path: Path, db_path: Path) -> None:
-    """Refuse a seal file that was named and is not there with StartRefused.
+    """Raise StartRefused if a configured seal file is missing.
 
-    The one beside the database is made when it is first needed.
+    The default file, next to the database, is created when it is first needed.
     """
-    if path != Path(f"{db_path}{ENDING}") and not path.exists():
+    if path != Path(f"{db_path}{SUFFIX}") and not path.exists():
         raise StartRefused(
             f"There is no seal file {path}: confidential values could not be read. Put it back, "
             "or create a new one with `agentops-memory seal rotate`."
@@ -268,7 +268,7 @@ def require_seal_file(path: Path, db_path: Path) -> None:
 
 
 def read(data: bytes, name: str) -> SealKeys:
-    """The keys that a file of this name holds; SealFileRefused for what is none."""
+    """Parse a seal file; SealFileRefused, with this name of the file, if it is damaged."""
     try:
         records = json.loads(data)["keys"]
         keys = {str(it["id"]): base64.b64decode(it["key"], validate=True) for it in records}

@@ -1,7 +1,7 @@
-"""The lock of the service on a database: one at a time, with its name.
+"""The lock that lets only one service at a time use a database, with the name of its holder.
 
-It is the kernel's (`flock`), so a process that dies lets go of it, and it holds between the
-containers of one machine. The file stays for good: removing it would let a second service in.
+It is a kernel lock (`flock`): it ends with its process, and works between the containers of one
+machine. The file is never removed, because that would let a second service in.
 """
 
 import asyncio
@@ -22,21 +22,21 @@ from ...memory.rows import parsed, rendered
 
 log = logging.getLogger(__name__)
 
-LOOKED_AT = timedelta(milliseconds=5)  # a process that only checks holds the lock for a moment
-RETRY = timedelta(milliseconds=100)  # after which it is tried again whether the other has ended
-LONGEST = 4096  # bytes of a record
+CHECK_TIMEOUT = timedelta(milliseconds=5)  # a process that only checks holds the lock so briefly
+RETRY = timedelta(milliseconds=100)  # interval between attempts to take the lock
+LONGEST = 4096  # bytes of the holder's record
 LONGER = "Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
 
 OnWait = Callable[[str], None]
-"""Gets what is waited for; nothing once that is over."""
+"""Called with a sentence about the wait, and with an empty string when the wait ends."""
 
 
 UNNAMED = "another service"
-"""One whose name cannot be read: it has just come, or the disk was full."""
+"""A holder whose record cannot be read: it has just started, or the disk was full."""
 
 
 class InUse(StartRefused):
-    """Another service has the database."""
+    """Another service is using the database."""
 
     def __init__(self, database: Path, holder: str) -> None:
         super().__init__(f"The database {database} is served by {holder}. End that service first.")
@@ -47,7 +47,7 @@ class InUse(StartRefused):
 async def service_lock_within(
     database: Path, wait: timedelta, on_wait: OnWait | None = None
 ) -> AsyncIterator[None]:
-    """Inside, this service has the database alone; StartRefused when another keeps it too long."""
+    """Hold the lock on the database; StartRefused if another service keeps it for too long."""
     loop, notify = asyncio.get_running_loop(), on_wait or noop
     began, end = loop.time(), loop.time() + wait.total_seconds()
     with ExitStack() as stack:
@@ -73,26 +73,26 @@ async def service_lock_within(
 
 @contextmanager
 def service_lock(database: Path) -> Iterator[None]:
-    """Inside, no other service can have the database; InUse at once if one has it now.
+    """Hold the lock on the database; InUse at once if another service has it.
 
-    StartRefused if there can be no lock beside the file.
+    StartRefused if the lock file next to the database cannot be used.
     """
     lock = _lock_of(database)
     with ExitStack() as stack:
         with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
             lock.parent.mkdir(parents=True, exist_ok=True)
             file = stack.enter_context(private_file(lock, os.O_RDWR, like=lock.parent))
-            if not has_locked(file, fcntl.LOCK_EX, LOOKED_AT):
+            if not has_locked(file, fcntl.LOCK_EX, CHECK_TIMEOUT):
                 raise InUse(database, _record(file))
-            if not is_at(lock, file):  # it was removed meanwhile, and another may be there
+            if not is_at(lock, file):  # the file was removed or replaced meanwhile
                 raise InUse(database, UNNAMED)
-            _note(file)
-        stack.callback(_forget, file)
+            _write_record(file)
+        stack.callback(_clear, file)
         yield
 
 
 def holder(database: Path) -> str | None:
-    """Who has the database now; none if nobody has. StartRefused if the lock cannot be read."""
+    """Return the current holder of the lock, or None. StartRefused if the lock cannot be read."""
     lock = _lock_of(database)
     with os_errors_as(StartRefused, f"The lock {lock} cannot be taken"):
         if not lock.exists():
@@ -102,29 +102,29 @@ def holder(database: Path) -> str | None:
 
 
 def _lock_of(database: Path) -> Path:
-    """Beside the file itself, whatever links lead to it."""
+    """Return the path next to the real file, whatever links lead to it."""
     return Path(f"{os.path.realpath(database)}.lock")
 
 
-def _note(file: int) -> None:
-    """Write down who holds the lock; on a full disk nobody can tell."""
+def _write_record(file: int) -> None:
+    """Record this process as the holder; on a full disk the record stays empty."""
     holder = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "since": rendered(datetime.now(UTC)),
     }
-    _forget(file)
+    _clear(file)
     with suppress(OSError):
         os.pwrite(file, json.dumps(holder).encode(), 0)
 
 
-def _forget(file: int) -> None:
+def _clear(file: int) -> None:
     with suppress(OSError):
         os.ftruncate(file, 0)
 
 
 def _record(file: int) -> str:
-    """The host, which is a container's name or a pod's, with the process and when it came."""
+    """Return the holder: the host (a container or pod has its own), the process and its start."""
     try:
         record = json.loads(os.pread(file, LONGEST, 0))
         host, pid, since = record["host"], record["pid"], parsed(str(record["since"]))
