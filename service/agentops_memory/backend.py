@@ -1,4 +1,4 @@
-"""The storage that the settings choose: SQLite with files beside it, or PostgreSQL."""
+"""The storage that the settings select: SQLite with other files, or PostgreSQL."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -14,7 +14,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from .memory.access import By, KeyRegistry, KeyStore
     from .operations.files import keys, secrets
-else:  # which a command that only reads does not need
+else:  # a command that only reads needs neither
     keys, secrets = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "secrets"))
 
 
@@ -22,7 +22,7 @@ else:  # which a command that only reads does not need
 async def opened_engine(
     settings: Settings, tenant: TenantId, clock: Callable[[], datetime], *, is_limited: bool = False
 ) -> AsyncIterator[Engine]:
-    """The engine of a tenant for one command; `is_limited` has a service's quota and cache."""
+    """Open a tenant's engine for one command; `is_limited` applies a service's quota and cache."""
     options: dict[str, Any] = {
         "clock": clock, "features": settings.recall, "retention": settings.retention,
         "sealer": sealer_of(settings, clock).sealer,
@@ -31,7 +31,7 @@ async def opened_engine(
     }  # fmt: skip
     opened: AbstractAsyncContextManager[Engine]
     if settings.database_url:
-        from .postgresql.engine import PostgresEngine  # noqa: PLC0415 - an extra
+        from .postgresql.engine import PostgresEngine  # noqa: PLC0415 - needs an extra
 
         opened = PostgresEngine.opened(
             settings.database_url, size=settings.database_pool,
@@ -54,7 +54,7 @@ def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "secrets.Sea
 def audit_of(
     settings: Settings, clock: Callable[[], datetime], by: "Callable[[Caller], By] | None" = None
 ) -> AuditLog:
-    """The audit; `by` says who a caller is, by default the owner of a key."""
+    """Return the audit log; `by` identifies a caller, by default by the key's owner."""
     by = by or keys.by_key
     if settings.database_url:
         from .postgresql.tenants import PostgresAudit  # noqa: PLC0415
@@ -73,7 +73,7 @@ def registry_of(settings: Settings) -> "KeyRegistry":
 
 @asynccontextmanager
 async def watched_keys(settings: Settings) -> "AsyncIterator[KeyStore]":
-    """The keys that open a service, with every change of them."""
+    """Yield the current keys of a service, which follow every change."""
     if settings.database_url:
         from .postgresql.tenants import WatchedPostgresKeys  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The wiring: settings in, a running application out, closed in reverse."""
+"""The wiring: opens a running application from settings, and closes it in reverse order."""
 
 import logging
 import time
@@ -49,9 +49,9 @@ from .stores.store import Serving
 from .telemetry import Telemetry, traced
 from .telemetry.metrics import PASSES
 
-EVERY = timedelta(seconds=1)  # a crash loses the accesses noted since
+FLUSH_INTERVAL = timedelta(seconds=1)  # a crash loses the accesses noted since the last flush
 log = logging.getLogger(__name__)
-# What is spoken, in the order in which a path is looked for: the last has the paths of no other.
+# In the order in which a path is matched: the last protocol takes all paths that no other has.
 PROTOCOLS: tuple[Protocol, ...] = (
     cloud.PROTOCOL,
     openintent.PROTOCOL,
@@ -65,12 +65,12 @@ PROTOCOLS: tuple[Protocol, ...] = (
 
 @asynccontextmanager
 async def noting(entries: AgentEntries) -> AsyncIterator[None]:
-    """Inside, what was noted of accesses is written soon; what fails is tried again."""
+    """Within, noted accesses are written regularly; a failed write is retried."""
 
     async def write() -> None:
         await attempted(entries.flush(), log, "accesses could not be written; retrying later")
 
-    async with background(repeat(EVERY, write)):
+    async with background(repeat(FLUSH_INTERVAL, write)):
         yield
     await write()
 
@@ -86,17 +86,17 @@ async def opened(
     on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
 ) -> AsyncIterator[Application]:
-    """The application over its open database, which no other service has meanwhile.
+    """Yield the application on its open storage; no other service can open its files meanwhile.
 
-    `elapsed` counts seconds, however the clock is set. `on_wait` gets what it waits for
-    before all that, and nothing once it continues; `on_upgrade` is called on the loop.
+    `elapsed` is a monotonic clock in seconds. `on_wait` is called with what the start waits for,
+    and with None once it continues; `on_upgrade` is called on the event loop.
     """
     clock = clock or utc_now
     wiring = _Wiring(
         settings=settings, telemetry=telemetry, clock=clock, redaction=redaction_of(settings),
         audit=audit_of(settings, clock), of_openwop=of_openwop or openwop.operations,
         reader=Reader(settings.recall, may_start=has_room()),
-        # Kept from here on: what fires while the storage is opened counts, too.
+        # From here on, so that commitments that fire while the storage is opened are counted.
         exposition=None if settings.metrics == "off" else telemetry.exposition(),
     )  # fmt: skip
     jobs = BackgroundJobs(
@@ -118,7 +118,7 @@ async def opened(
 async def _storage(
     settings: Settings, jobs: BackgroundJobs, keys: KeyStore, on_wait: OnWait | None
 ) -> AsyncIterator[Storage]:
-    """The storage of all tenants; of files, no other service has them meanwhile."""
+    """Yield the storage of all tenants; files are locked against other services."""
 
     def has_key(tenant: TenantId) -> bool:
         return bool(keys.ring().working(tenant))
@@ -139,7 +139,7 @@ async def _storage(
 
 
 def _sealer(settings: Settings, clock: Callable[[], datetime]) -> Sealer:
-    """The keys of confidential values; a file that cannot be read keeps no other value back."""
+    """Return the sealer of confidential values; others work even if its file is unreadable."""
     require_seal_file(settings.seal_file, settings.db_path)
     file = sealer_of(settings, clock)
     try:
@@ -158,7 +158,7 @@ class _Wiring:
     audit: AuditLog
     of_openwop: OpenWopOperations
     reader: Reader
-    exposition: Callable[[str], tuple[bytes, str]] | None  # of measurements, where they are shown
+    exposition: Callable[[str], tuple[bytes, str]] | None  # of metrics, if enabled
 
     @property
     def rules(self) -> RulesOf:
@@ -166,7 +166,7 @@ class _Wiring:
         return self.redaction.rules
 
     def identity(self, keys: KeyStore) -> Identity:
-        """Whom to let in; SettingRefused or KeyFileRefused if nobody, or the keys are unknown."""
+        """Return who has access; SettingRefused if nobody, KeyFileRefused for unreadable keys."""
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
         must_have_keys(ring, auth, host)
@@ -184,7 +184,7 @@ class _Wiring:
     async def application(
         self, storage: Storage, identity: Identity, jobs: BackgroundJobs
     ) -> AsyncIterator[Application]:
-        """The application, with what continues beside it."""
+        """Yield the application, with its background jobs running."""
         settings, on_erased = self.settings, jobs.erased.set
         rates = RateLimiter(settings.rate_limit)
         gate = Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
@@ -227,7 +227,7 @@ class _Wiring:
                 more.append(scrape(figures.refresh, self.exposition, gate, is_open=is_open))
             app = application(served, more, gate, self.telemetry)
             app.early = self._early(storage, gate)
-            if not self.telemetry.tracer:  # else spans are to tell of each step of a save
+            if not self.telemetry.tracer:  # otherwise spans must show each step of a save
                 heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
                 saves = FastSaves(api, gate, heads, tail_of(ALWAYS), self.telemetry)
                 app.early_posts = {SAVES: saves.answer}
@@ -248,10 +248,11 @@ class _Wiring:
         return names is None or host_of(host) in names
 
     def _early(self, storage: Storage, gate: Gate) -> Early:
-        """What answers plain reads from memory; of files alone."""
+        """Return the fast path for plain reads from memory, which only files have."""
         is_fast = self.telemetry.past or not self.telemetry.tracer
         return FastReads(
-            held=storage.held if isinstance(storage, TenantsEngine) and is_fast else lambda _: None,
+            storage.cached_reads_of if isinstance(storage, TenantsEngine) and is_fast
+            else lambda _: None,
             gate=gate, heads=PlainHeads(self._is_own_name), tail=tail_of(ALWAYS),
             health=bytes(healthy().body), clock=self.clock, telemetry=self.telemetry,
         ).answer  # fmt: skip
@@ -268,7 +269,7 @@ class _Wiring:
         stores = partial(
             Serving, engine=api.engine, audit=self.audit, rules=rules, on_erased=on_erased
         )
-        # The services behind the REST API, for a caller in this process.
+        # The operations of the REST API, for a caller in this process.
         local = partial(LocalService, agentops=api, rules=rules, telemetry=self.telemetry)
         agents = mcp.McpOverHttp(profile=settings.profile, service=local, clock=self.clock)
         return (

@@ -1,4 +1,4 @@
-"""What makes commands start fast: light dataclasses, and modules imported at their first use."""
+"""Fast starts for commands: light dataclasses, and modules that are imported on first use."""
 
 import dataclasses
 from dataclasses import *  # noqa: F403 - all but the decorator
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 if not TYPE_CHECKING:
 
     def dataclass(*, eq=True, frozen=False, **options):
-        """As the standard one, with methods that are shared: `__init__` alone is compiled.
+        """The standard decorator, but only `__init__` is compiled; other methods are shared.
 
-        The standard one compiles up to six for each class: with 136 classes, 23 percent of the
-        instructions of a search by a command. Type checkers alone refuse to change a frozen object.
+        The standard one compiles up to six methods a class: with 136 classes, 23 percent of the
+        instructions of a command's search. Only type checkers prevent changes of frozen objects.
         """
 
         def decorated(cls):
@@ -40,17 +40,17 @@ def _repr(self: Any) -> str:
 
 
 class Lazy:
-    """A module of a package, which is imported when an attribute of it is first needed.
+    """A module that is imported when one of its attributes is first used.
 
-    It stands beside an import for type checkers alone, which gives it its types.
+    It is paired with an import for type checkers only, which provides the types.
     """
 
     def __init__(self, package: str | None, name: str) -> None:
-        self._place = name, package
+        self._arguments = name, package
 
     @cached_property
     def _module(self) -> ModuleType:
-        return import_module(*self._place)
+        return import_module(*self._arguments)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)

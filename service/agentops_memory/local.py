@@ -39,29 +39,29 @@ if TYPE_CHECKING:
     from .agentops import transfer
     from .http import protocol
     from .memory import projects
-else:  # of what changes many memories, and of what refuses
+else:  # only bulk changes and refusals need them
     transfer, protocol, projects = (
         Lazy(__package__, it) for it in (".agentops.transfer", ".http.protocol", ".memory.projects")
     )
 
-# Rows that an import by a command stores at once, and how long a service on the same file can save
-# before the next.
-FEW, OF_OTHERS = 200, timedelta(milliseconds=25)
+# Rows that a command's import stores in one transaction, and the pause after it, in which a service
+# on the same file can save.
+IMPORT_ROWS, IMPORT_PAUSE = 200, timedelta(milliseconds=25)
 
-# Readings of a document: it is checked, then come sessions and observations. What is staged of
-# a large import takes about three times as long to be stored.
+# How often a document is read: to be checked, then for sessions and for observations. Storing a
+# large import takes about three times as long as reading it.
 IMPORT, PLAN, STORING = 3, 5, 9
 
 
 @dataclass(frozen=True, slots=True)
 class LocalService(MemoryService):
-    """The operations for one caller, looked up for each: a key may be revoked.
+    """The operations for one caller, who is looked up for each: a key may be revoked.
 
     A call reaches its operation once, so an idempotency key means nothing here.
     """
 
     caller: Callable[[], Caller]
-    trace: Mapping[str, str] = field(default_factory=dict)  # that the spans belong to
+    trace: Mapping[str, str] = field(default_factory=dict)  # the parent of the spans
     _: KW_ONLY
     agentops: AgentOps
     rules: RulesOf  # redaction of logs and spans
@@ -70,17 +70,17 @@ class LocalService(MemoryService):
     async def _ask(self, call: Call[T], /) -> T:
         with self._operation(call.operation) as caller:
             operation = getattr(self.agentops, call.operation)
-            answer = await operation(_Question(call, caller))
+            answer = await operation(_CallContext(call, caller))
             count(REDACTIONS, by=getattr(answer, "redacted", 0))
             return cast(T, list(answer) if isinstance(answer, Rows) else answer)
 
     async def export(
         self, project: str | None = None, *, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
-        with _refusing():  # and no span: it cannot enclose what a generator yields
+        with _refusing():  # without a span, which cannot enclose the yields of a generator
             done, named = 0, project_name(clean(project or "")) or None
             async for piece in self.agentops.export(self.caller(), named):
-                self.caller()  # refuses if the key was revoked: then nothing more is sent
+                self.caller()  # raises if the key was revoked: then nothing more is sent
                 yield piece
                 done += len(piece)
                 if progress:
@@ -109,7 +109,7 @@ class LocalService(MemoryService):
     async def _document(
         self, path: StrPath, readings: int, progress: Progress | None
     ) -> "AsyncIterator[tuple[transfer.Document, _WatchedFile]]":
-        """The file as a document that has been checked. OSError if it cannot be read."""
+        """Yield the file as a checked document; raise OSError if it cannot be read."""
         with regular_file(path, "so it cannot be read again") as file:
             watched = _WatchedFile(file, os.fstat(file.fileno()).st_size, readings, progress)
             document = transfer.Document(cast(BinaryIO, watched), self.agentops.clock())
@@ -119,7 +119,7 @@ class LocalService(MemoryService):
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _CallContext:
     """The request of a call, whose path is a noun, its id, and perhaps a part of it."""
 
     call: Call[Any]
@@ -143,13 +143,13 @@ class _Question:
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
         yield wire.messages({"messages": [], **(self.call.body or {})})
 
-    async def writer(self) -> Caller:
+    async def caller_for_write(self) -> Caller:
         return self.asking
 
 
 @contextmanager
 def _refusing() -> Iterator[None]:
-    """Inside, a refusal of the domain becomes an error of the contract."""
+    """Within, a refusal of the domain becomes an error of the contract."""
     try:
         yield
     except Refusal as refusal:
@@ -158,7 +158,7 @@ def _refusing() -> Iterator[None]:
 
 @dataclass(slots=True)
 class _WatchedFile:
-    """A file that reports how far it has been read, over all readings."""
+    """A file that reports its progress over all readings."""
 
     file: BinaryIO
     size: int
@@ -176,7 +176,7 @@ class _WatchedFile:
         return piece
 
     def stored(self, rows: int, of: int) -> None:
-        """Report that so many of its rows are stored, after it was read."""
+        """Report that `rows` of its rows are stored, after it was read."""
         self.tell(self.size * (IMPORT * of + STORING * rows) // (self.readings * of))
 
     def tell(self, done: int) -> None:
@@ -185,7 +185,7 @@ class _WatchedFile:
 
 
 def redaction_of(settings: Settings) -> Redaction:
-    """The redaction, with the exceptions read from the file."""
+    """Return the redaction, with the exceptions read from the file."""
     exceptions = RedactionFile(settings.redaction_file)
     exceptions.read()
     return Redaction(exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets))
@@ -196,10 +196,10 @@ async def opened_here(
     settings: Settings, telemetry: Telemetry, tenant: TenantId = DEFAULT_TENANT, *,
     clock: Clock = utc_now,
 ) -> AsyncIterator[LocalService]:  # fmt: skip
-    """A tenant's memories without a service: all of them, for anyone who may read the file.
+    """Open a tenant's memories without a service: all of them, for anyone who may read the file.
 
-    The file may be in use by others meanwhile. The bytes of what is erased here leave the file
-    when a service next maintains it.
+    Others may use the file meanwhile. Bytes that are erased here leave the file when a service
+    next maintains it.
     """
     rules = redaction_of(settings).rules
     async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
@@ -209,7 +209,7 @@ async def opened_here(
             engine=engine, rules=rules, recall=recall, clock=clock,
             dedupe_window=settings.dedupe_window, periods=settings.review_after,
             transfer=lambda: transfer.Transfer(
-                engine=engine, rules=rules, most=FEW, rest=OF_OTHERS
+                engine=engine, rules=rules, most=IMPORT_ROWS, pause=IMPORT_PAUSE
             ),
             projects=lambda: projects.Projects(engine=engine, audit=audit_of(settings, clock)),
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The service as a process: it listens, opens, serves, drains and ends."""
+"""The service as a process: it listens, opens the storage, serves, drains and ends."""
 
 import asyncio
 import gc
@@ -32,38 +32,38 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-# Longer than the clients' pools keep an idle connection (Go: 90 s): a request
-# that meets a closing connection fails, and the agent runtime does not retry.
+# Longer than clients' pools keep an idle connection (Go: 90 s): a request on a closing connection
+# fails, and the agent runtime does not retry.
 KEEP_ALIVE = timedelta(seconds=120)
-GRACE = timedelta(seconds=15)  # in which accepted requests are finished
-LOOK = timedelta(milliseconds=10)  # after which it is looked again whether they are
-SECOND = timedelta(seconds=1)  # that which the header Date counts in
-BACKLOG = 2048  # connections that wait to be accepted: a burst of agents, as uvicorn's default
-YOUNG = 700  # objects, new ones, until garbage is looked for: short pauses, none in a start
+GRACE = timedelta(seconds=15)  # how long accepted requests may take to finish
+POLL_INTERVAL = timedelta(milliseconds=10)  # between two checks whether they have finished
+SECOND = timedelta(seconds=1)  # the resolution of the header Date
+BACKLOG = 2048  # connections that may wait to be accepted in a burst; uvicorn's default
+GC_THRESHOLD = 700  # new objects before a collection: short pauses, none during the start
 
 
 def _protocols() -> Sequence[Protocol]:
-    """The protocols, imported when first needed: a probe is answered before that."""
-    from .compose import PROTOCOLS  # noqa: PLC0415 - half of the time of a start
+    """Return the protocols, imported on first use, so that probes are answered before that."""
+    from .compose import PROTOCOLS  # noqa: PLC0415 - takes half of the start
 
     return PROTOCOLS
 
 
 async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = None) -> None:
-    """Serve until SIGTERM or SIGINT; a second one ends the drain.
+    """Serve until SIGTERM or SIGINT; a second signal ends the drain.
 
-    Raises StartRefused or SettingRefused, with a sentence, when it cannot start.
+    Raises StartRefused or SettingRefused, with a message, if the service cannot start.
     """
     signals = _Signals()
     telemetry = Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
     try:
         async with AsyncExitStack() as stack:
             starting = stack.enter_async_context(running(settings, telemetry, of_openwop))
-            service = await signals.unless_one_comes(starting)
+            service = await signals.unless_signaled(starting)
             if service is not None:
-                gc.collect(0)  # what probes left that came meanwhile
-                gc.freeze()  # what is there now stays: no request waits until it is looked through
-                gc.set_threshold(YOUNG)
+                gc.collect(0)  # the garbage of early probes
+                gc.freeze()  # existing objects stay: no request waits for their collection
+                gc.set_threshold(GC_THRESHOLD)
                 _announce(settings, service.address)
                 received = await signals.received.get()
                 service.gate.drain()
@@ -78,7 +78,7 @@ async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = Non
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A service that answers, and where."""
+    """A running service and its address."""
 
     address: Address
     gate: StartupGate
@@ -93,12 +93,12 @@ async def running(
     clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
-    """The service on its socket. At the end it finishes what was accepted, then closes."""
+    """Run the service on its socket; at the end finish accepted requests, then close."""
     gate = StartupGate(_protocols)
     app = guarded(gate, _protocols, telemetry.metrics, settings)
     async with (
         _listening(app, gate, settings.listen) as server,
-        # Imported in a thread, as above.
+        # Imported on a thread, so that probes are answered meanwhile.
         (await asyncio.to_thread(import_module, ".compose", __package__)).opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)), telemetry,
             of_openwop=of_openwop, clock=clock, elapsed=elapsed, on_wait=gate.wait,
@@ -113,7 +113,7 @@ async def running(
 
 
 class _Signals:
-    """The signals that ask the process to end, in order."""
+    """The received signals to end the process, in order."""
 
     def __init__(self) -> None:
         self.received: asyncio.Queue[signal.Signals] = asyncio.Queue()
@@ -126,8 +126,8 @@ class _Signals:
         if self._starting is not None:
             self._starting.cancel()
 
-    async def unless_one_comes(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What work answers; None, and work is cancelled, if a signal comes before."""
+    async def unless_signaled(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return the result of `work`, or cancel it and return None if a signal comes first."""
         self._starting = task = asyncio.create_task(work)
         try:
             return await task
@@ -140,7 +140,7 @@ class _Signals:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's server under our own signals: it would raise SIGTERM again at the end."""
+    """uvicorn's server without its signal handling, which would raise SIGTERM again at the end."""
 
     def __init__(self, application: ASGIApp, gate: StartupGate, listener: socket.socket) -> None:
         super().__init__(
@@ -150,7 +150,7 @@ class _Server(uvicorn.Server):
                 ws="none",
                 lifespan="off",
                 log_config=None,
-                log_level="warning",  # of its start and its end we tell ourselves
+                log_level="warning",  # its start and end are logged by us
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -168,20 +168,20 @@ class _Server(uvicorn.Server):
         yield
 
     async def finish(self) -> None:
-        """Finish what was accepted, and stop listening."""
+        """Stop listening and finish accepted requests."""
         self.should_exit = True
         self._ending.set()
         await self._serving
 
     async def main_loop(self) -> None:
-        """Until the end, a new Date each second; uvicorn's own looks for it ten times a second."""
+        """Update the header Date each second until the end; uvicorn does it ten times a second."""
         while not await self.on_tick(0):
             with suppress(TimeoutError):
                 async with asyncio.timeout(SECOND.total_seconds()):
                     await self._ending.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no more, and finish what was; uvicorn's own takes a tenth of a second or more."""
+        """Stop accepting and finish requests; uvicorn's own method takes 0.1 s or more."""
         for listening in [*self.servers, *(sockets or ())]:
             listening.close()
         state = self.server_state
@@ -191,16 +191,16 @@ class _Server(uvicorn.Server):
             async with asyncio.timeout(GRACE.total_seconds()):
                 while True:
                     for connection in list(state.connections):
-                        connection.shutdown()  # once it has its answer
-                    await asyncio.sleep(LOOK.total_seconds())
+                        connection.shutdown()  # after its response
+                    await asyncio.sleep(POLL_INTERVAL.total_seconds())
                     if not (state.connections or state.tasks):
                         return
-        # What did not come to its end, ends as if the clients had left, or else by force.
+        # Unfinished requests end as if the clients had disconnected, or else by cancellation.
         left = {"requests": len(state.tasks), "connections": len(state.connections)}
         log.error("unfinished requests were cut off", extra=left)
         for connection in list(state.connections):
             connection.transport.abort()
-        await asyncio.sleep(LOOK.total_seconds())
+        await asyncio.sleep(POLL_INTERVAL.total_seconds())
         for task in state.tasks:
             task.cancel()
 
@@ -218,17 +218,17 @@ async def _listening(app: ASGIApp, gate: StartupGate, address: Address) -> Async
 def _listener(address: Address) -> socket.socket:
     try:
         listener = _bound(address)
-    except (OSError, UnicodeError) as error:  # a name too long for the resolver is the latter
-        # What follows in it repeats the address.
+    except (OSError, UnicodeError) as error:  # UnicodeError if the resolver rejects a long name
+        # The rest of the text repeats the address.
         reason = str(getattr(error, "strerror", None) or error).partition(" (while")[0]
         raise SettingRefused(f"MEMORY_LISTEN: {address} cannot be used: {reason}.") from error
-    # Connections inherit it; without it an answer in two writes waits 40 ms for an acknowledgement.
+    # Connections inherit it. Otherwise a response in two writes waits 40 ms for an acknowledgement.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
 
 def _bound(address: Address) -> socket.socket:
-    """A socket on the address; without a host, on every interface of both families."""
+    """Return a socket on the address; without a host, on all interfaces of both families."""
     if not address.host and socket.has_dualstack_ipv6():
         every = ("::", address.port)
         return socket.create_server(
@@ -244,7 +244,7 @@ def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - printed, not bound
     bound = Address(host=host, port=address.port)
     data = "PostgreSQL" if settings.database_url else str(settings.db_path)
-    is_by_folder = data == str(file(IN_WORKING_FOLDER))  # elsewhere a start would find no memory
+    is_by_folder = data == str(file(IN_WORKING_FOLDER))  # from another folder it would not be found
     note = " (below the current folder; --db selects another file)" if is_by_folder else ""
     if show_banner(
         f"agentops-memory {__version__}",

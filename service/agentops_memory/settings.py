@@ -1,6 +1,6 @@
-"""One frozen Settings, in which each setting stands once: its field, variable, flag and parser.
+"""One frozen Settings, which declares each setting once: its field, variable, flag and parser.
 
-First come the values of settings, and how each is read; what cannot be read is a ValueError.
+First come the types of values and their parsers, which raise ValueError for invalid texts.
 """
 
 import os
@@ -20,9 +20,9 @@ from .light import Field, dataclass, field, fields
 from .memory.space import LARGEST_CAPACITY, Capacities, Retentions
 from .recall.features import ALL, Feature, Features
 
-LONGEST = timedelta(days=292 * 365)  # as in Go; a window reaches back from now
+LONGEST = timedelta(days=292 * 365)  # as in Go; subtracted from now, it is still a valid time
 MINUTE = timedelta(minutes=1)
-MOST_REQUESTS = 1_000_000  # of a limit
+MOST_REQUESTS = 1_000_000  # the highest count of a rate limit
 NANOSECONDS = 1_000_000_000  # in a second
 MAX_PORT = 65535
 PORTS = {"http": 80, "https": 443}
@@ -34,19 +34,19 @@ ALL_TOOLS = (
     "mem_confirm", "mem_review",
     "mem_session_start", "mem_session_end", "mem_suggest_topic_key",
 )  # fmt: skip
-SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}
+TOOL_SETS = {"default": DEFAULT_TOOLS, "all": ALL_TOOLS}
 
 T = TypeVar("T")
 OF_FILES = (
     "this setting is for files; PostgreSQL has its own backups: pg_dump, or base backups with "
     "point-in-time recovery."
 )
-BESIDE_DATABASE = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}
+FILE_SUFFIXES = {"keys_file": ".keys", "redaction_file": ".redaction", "seal_file": ".seal"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where to listen; an empty host means every interface."""
+    """An address to listen on; an empty host means all interfaces."""
 
     host: str
     port: int
@@ -58,7 +58,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rate:
-    """So many requests a unit of time: all at once after a quiet unit, else evenly."""
+    """`count` requests per unit of time: all at once after a quiet unit, otherwise evenly."""
 
     count: int
     unit: str
@@ -73,17 +73,17 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """What an agent is offered. A context limit of 0 asks for no context, and gives none."""
+    """The tools that an agent gets. A context limit of 0 turns contexts off."""
 
     tools: tuple[str, ...] = DEFAULT_TOOLS
     context_limit: int = 5
-    auto_summarize: bool = True  # a session's end takes messages, and makes its summary of them
+    auto_summarize: bool = True  # whether ending a session takes messages and summarizes them
     auto_save: bool = True  # off: no mem_save
     auto_search: bool = True  # off: no mem_search
 
     @property
     def offered(self) -> tuple[str, ...]:
-        """The names of the tools, in the order of all."""
+        """The names of the offered tools, in the order of `ALL_TOOLS`."""
         off = {"mem_save": not self.auto_save, "mem_search": not self.auto_search}
         return tuple(name for name in ALL_TOOLS if name in self.tools and not off.get(name))
 
@@ -92,12 +92,12 @@ class Profile:
 
 
 def duration(text: str) -> timedelta:
-    """A Go-style duration that is not negative: `15m`, `1h30m`, `500ms`, `0`."""
+    """Parse a Go-style duration that is not negative: `15m`, `1h30m`, `500ms`, `0`."""
     return _time(text, _UNITS, "duration such as 15m, 1h30m, 90s or 0")
 
 
 def retention_period(text: str) -> timedelta:
-    """How long something is kept: a duration, which may count in days: `400d`, `36h`, `0`."""
+    """Parse a retention period, a duration that may have days: `400d`, `36h`, `0`."""
     return _time(text, _UNITS_OF_KEEPING, "duration such as 400d, 36h, 1d12h or 0")
 
 
@@ -106,7 +106,7 @@ def optional(parse: Callable[[str], T]) -> Callable[[str], T | None]:
 
 
 def postgresql_url(text: str) -> str | None:
-    """A URL of PostgreSQL, or none; a refusal quotes no part of it."""
+    """Parse a PostgreSQL URL, or none; a refusal quotes no part of it."""
     if text and not text.startswith(("postgresql://", "postgres://")):
         raise ValueError("is not a URL such as postgresql://user@host/database")
     if text and find_spec("psycopg") is None:
@@ -116,7 +116,7 @@ def postgresql_url(text: str) -> str | None:
 
 
 def periods(text: str) -> dict[str, timedelta]:
-    """Times by names: `config=90d,decision=365d`."""
+    """Parse periods by name: `config=90d,decision=365d`."""
     pairs = [each.partition("=") for each in text.split(",") if each.strip()]
     named = {name.strip(): retention_period(time.strip() or "0") for name, _, time in pairs}
     if "" in named or not all(named.values()):
@@ -125,16 +125,16 @@ def periods(text: str) -> dict[str, timedelta]:
 
 
 def retained(text: str) -> int:
-    """How many are kept: a number that is not negative, of at most nine digits."""
+    """Parse how many are kept: a number of at most nine digits, without a sign."""
     if not _NUMBER.fullmatch(text):
         raise ValueError("is not a number such as 100, or 0 for all")
     return int(text)
 
 
-def _time(text: str, units: Mapping[str, float], what: str) -> timedelta:
+def _time(text: str, units: Mapping[str, float], noun: str) -> timedelta:
     part = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(units)})"
     if not re.fullmatch(rf"\+?(?:0|(?:{part})+)", text, re.ASCII):
-        raise ValueError(f"is not a {what}")
+        raise ValueError(f"is not a {noun}")
     amounts = re.findall(part, text, re.ASCII)
     seconds = sum(float(count) * units[unit] for count, unit in amounts)
     if seconds > LONGEST.total_seconds():
@@ -150,7 +150,7 @@ def interval(text: str) -> timedelta:
 
 
 def between(least: int, most: int) -> Callable[[str], int]:
-    """A whole number in these bounds, without a sign and without zeros before it."""
+    """Return a parser of whole numbers in these bounds, without a sign or leading zeros."""
 
     def parse(text: str) -> int:
         is_number = _NUMBER.fullmatch(text) and text == str(int(text))
@@ -162,7 +162,7 @@ def between(least: int, most: int) -> Callable[[str], int]:
 
 
 def address(text: str) -> Address:
-    """An address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
+    """Parse an address to listen on: `:7437`, `127.0.0.1:7437`, `[::1]:7437`."""
     match = _ADDRESS.fullmatch(text)
     if match is None or int(match["port"]) > MAX_PORT:
         raise ValueError("is not an address such as :7437, 127.0.0.1:7437 or [::1]:7437")
@@ -170,7 +170,7 @@ def address(text: str) -> Address:
 
 
 def file(text: str) -> Path:
-    """An absolute path: nothing that SQLite would take for anything but a file's name."""
+    """Return an absolute path, which SQLite takes for nothing but a file's name."""
     path = Path(text).absolute()
     if not path.name:
         raise ValueError("is the root of the file system, not a file")
@@ -182,7 +182,7 @@ def optional_file(text: str) -> Path | None:
 
 
 def endpoint(text: str) -> str:
-    """Where spans go: `collector:4317` or a URL."""
+    """Parse the endpoint for spans: `collector:4317` or a URL."""
     with suppress(ValueError):
         url = urlsplit(text if "://" in text else f"http://{text}")
         if url.scheme in ("http", "https") and url.hostname and url.port != 0:
@@ -191,7 +191,7 @@ def endpoint(text: str) -> str:
 
 
 def size(text: str) -> int:
-    """A number of bytes: `1048576`, `256MiB`, `1GiB`."""
+    """Parse a number of bytes: `1048576`, `256MiB`, `1GiB`."""
     match = _SIZE.fullmatch(text)
     if match is None:
         raise ValueError("is not a size such as 1048576, 256MiB or 1GiB")
@@ -199,7 +199,7 @@ def size(text: str) -> int:
 
 
 def origins(text: str) -> frozenset[str]:
-    """Origins of pages, separated by commas: `https://console.example`. `*` is none."""
+    """Parse origins of pages, separated by commas: `https://console.example`. `*` is invalid."""
     origins = {canonical_origin(part.strip()) for part in text.split(",") if part.strip()}
     if None in origins:
         raise ValueError(
@@ -210,7 +210,7 @@ def origins(text: str) -> frozenset[str]:
 
 
 def canonical_origin(origin: str) -> str | None:
-    """The origin as a browser writes it: in lower case, without the scheme's own port."""
+    """Return the origin as a browser writes it: in lower case, without the default port."""
     match = _ORIGIN.fullmatch(origin.lower())
     if match is None or int(match["port"] or 0) > MAX_PORT:
         return None
@@ -220,7 +220,7 @@ def canonical_origin(origin: str) -> str | None:
 
 
 def rate(text: str) -> Rate | None:
-    """A number of requests and a unit: `50/s`, `600/m`, `20000/h`; None for no limit."""
+    """Parse a number of requests per unit: `50/s`, `600/m`, `20000/h`; None for no limit."""
     if not text:
         return None
     match = _RATE.fullmatch(text)
@@ -230,7 +230,7 @@ def rate(text: str) -> Rate | None:
 
 
 def features(text: str) -> Features:
-    """All techniques of recall but those named: `typos,context`."""
+    """Return all recall techniques except the named ones: `typos,context`."""
     try:
         return ALL - {Feature(name.strip()) for name in text.split(",") if name.strip()}
     except ValueError as error:
@@ -238,9 +238,9 @@ def features(text: str) -> Features:
 
 
 def tool_names(text: str) -> tuple[str, ...]:
-    """The tools of an agent: `default`, `all`, or names with commas."""
+    """Parse the tools of an agent: `default`, `all`, or names separated by commas."""
     words = [name.strip() for name in text.split(",") if name.strip()]
-    names = dict.fromkeys(name for each in words for name in SETS.get(each, (each,)))
+    names = dict.fromkeys(name for each in words for name in TOOL_SETS.get(each, (each,)))
     unknown = [name for name in names if name not in ALL_TOOLS]
     if unknown or not names:
         raise ValueError(f"is not default, all, or names among {', '.join(ALL_TOOLS)}")
@@ -257,7 +257,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def switch(text: str) -> bool:
-    """Whether something is on: `on`, `true`, `yes`, `1`, or the opposite of each."""
+    """Parse a switch: `on`, `true`, `yes`, `1`, or their opposites."""
     if text.lower() not in _SWITCH:
         raise ValueError("must be on or off")
     return _SWITCH[text.lower()]
@@ -284,17 +284,17 @@ IN_WORKING_FOLDER = "./data/memory.db"
 
 
 def default_db_path(mounted: Path = Path("/data")) -> str:
-    """`/data/memory.db` where that folder can be written, else one below this folder."""
+    """Return `/data/memory.db` if its folder is writable, else a path in the working folder."""
     usable = mounted.is_dir() and os.access(mounted, os.W_OK)
     return str(mounted / "memory.db") if usable else IN_WORKING_FOLDER
 
 
 class Variable(NamedTuple):
-    """Where a setting comes from: its environment variable, its flag, and how it is read."""
+    """The source of a setting: its environment variable, its flag and its parser."""
 
     field: str
     name: str
-    flag: str  # empty for a secret: everybody sees the arguments of a process
+    flag: str  # empty for a secret: other users can see a process's arguments
     kind: str
     default: str
     parse: Callable[[str], Any]
@@ -306,12 +306,12 @@ def setting(
     parse: Callable[[str], Any],
     default: str = "",
     *,
-    help: str,  # noqa: A002 - as click calls it
+    help: str,  # noqa: A002 - click's name
     name: str = "",
     flag: str = "",
     is_secret: bool = False,
 ) -> Any:
-    """A field with its Variable; MEMORY_ITS_NAME and --its-name by default."""
+    """Return a field with its Variable; by default MEMORY_ITS_NAME and --its-name."""
     row = {"name": name, "flag": flag, "kind": kind, "default": default, "parse": parse}
     return field(repr=not is_secret, metadata=row | {"help": help})
 
@@ -319,7 +319,7 @@ def setting(
 # fmt: off
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Everything that an operator decides: a row is kind, parser and default."""
+    """All settings of an operator; a row has kind, parser and default."""
 
     # The URL of the database is a secret, and has no flag.
     database_url: str | None = setting("URL", postgresql_url, is_secret=True,
@@ -483,13 +483,13 @@ VARIABLES = tuple(map(_variable, fields(Settings)))
 def settings(
     environment: Mapping[str, str] = os.environ, flags: Mapping[str, str | None] | None = None
 ) -> Settings:
-    """The settings of flags, then of the environment, then the defaults.
+    """Return the settings from flags, then from the environment, then the defaults.
 
-    An empty value is an unset one. Raises SettingRefused for the first wrong value.
+    An empty value counts as unset. Raises SettingRefused for the first invalid value.
     """
     texts = {it.field: (flags or {}).get(it.field) or environment.get(it.name) for it in VARIABLES}
     values = {it.field: _parsed(it, texts[it.field]) for it in VARIABLES}
-    for name, ending in BESIDE_DATABASE.items():
+    for name, ending in FILE_SUFFIXES.items():
         values[name] = values[name] or Path(f"{values['db_path']}{ending}")
     if values["database_url"] and values["backup_dir"]:
         raise SettingRefused(f"MEMORY_BACKUP_DIR: {OF_FILES}")
@@ -507,31 +507,31 @@ def _parsed(variable: Variable, text: str | None) -> Any:
         value = default_db_path()
     try:
         return variable.parse(value)
-    except (ValueError, OSError) as error:  # the latter for a working folder that is gone
+    except (ValueError, OSError) as error:  # OSError if the working folder is gone
         quoted = repr(value) if variable.flag else "it"
         raise SettingRefused(f"{variable.name}: {quoted} {error}.") from error
 
 
 Flags = Mapping[str, str | None]
 
-OURS = "MEMORY_"
-OF_CLIENTS = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
+PREFIX = "MEMORY_"
+CLIENT_VARIABLES = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
 BY_NAME = {variable.name: variable for variable in VARIABLES}
-KNOWN = (*BY_NAME, *OF_CLIENTS)
-# Kubernetes tells of a service that is called memory by variables of its own.
-OF_A_CLUSTER = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
+KNOWN = (*BY_NAME, *CLIENT_VARIABLES)
+# Kubernetes sets these variables for a service named memory.
+KUBERNETES_VARIABLE = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsableSettings:
-    """The settings, with a default in place of each that cannot be used, and those refusals."""
+    """The settings, with defaults instead of invalid values, and the refusals of those."""
 
     settings: Settings
     refusals: tuple[str, ...]
 
 
 def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
-    """The settings that can be used. A file that cannot be named is SettingRefused."""
+    """Replace invalid values by defaults; raise SettingRefused if a default is invalid, too."""
     refusals: list[str] = []
     left, options = dict(environment), dict(flags)
     while True:
@@ -546,13 +546,13 @@ def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> Usable
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:
-    """The variables that look like settings and are none, each with the one it resembles."""
+    """Return variables that look like settings but are not, each with a similar setting."""
     from difflib import get_close_matches  # noqa: PLC0415 - seldom needed
 
     unknown = sorted(
         name
         for name in environment
-        if name.startswith(OURS) and name not in KNOWN and not OF_A_CLUSTER.fullmatch(name)
+        if name.startswith(PREFIX) and name not in KNOWN and not KUBERNETES_VARIABLE.fullmatch(name)
     )
     return {
         name: next(iter(get_close_matches(name, KNOWN, n=1, cutoff=0.75)), None) for name in unknown

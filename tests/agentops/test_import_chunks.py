@@ -47,7 +47,7 @@ from agentops_memory.memory.sessions import open_session
 from agentops_memory.memory.space import Project
 from agentops_memory.recall.features import Feature
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.server import YOUNG
+from agentops_memory.server import GC_THRESHOLD
 from agentops_memory.sqlite import SqliteEngine, transaction
 from agentops_memory_client.contract.models import Imported
 
@@ -270,7 +270,7 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(
         assert service.http.post("/import", content=b"{}").is_success
         assert sys.getswitchinterval() == before
         open_.callback(gc.set_threshold, *thresholds)
-        gc.set_threshold(YOUNG)
+        gc.set_threshold(GC_THRESHOLD)
 
         one.send(head, long)
         until(lambda: sys.getswitchinterval() == pytest.approx(short))
@@ -280,7 +280,7 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(
         assert sys.getswitchinterval() == pytest.approx(short)
         one.close()  # in the middle of its body
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
-        assert gc.get_threshold()[0] == YOUNG
+        assert gc.get_threshold()[0] == GC_THRESHOLD
 
 
 # A thread that takes the signals, so that none of them wakes a read of the main thread.

@@ -143,7 +143,7 @@ def test_a_fault_in_a_batch_itself_is_told_to_its_callers_and_the_next_is_served
 
     async def test(database: SqliteEngine) -> None:
         with monkeypatch.context() as patched:
-            patched.setattr(readers.Writer, "_together", broken)
+            patched.setattr(readers.Writer, "_run_batch", broken)
             errors = await together(database, map(saving, "abc"))
         assert [type(error) for error in errors] == [MemoryError] * 3
         assert await together(database, map(saving, "abc")) == ["a", "b", "c"]

@@ -1,6 +1,6 @@
-"""The JSON of answers and refusals, as OpenAPI describes it.
+"""The JSON of responses and refusals, as OpenAPI describes it.
 
-Most are nouns of the contract, of which `wire` makes JSON; those of erasures are made here.
+`wire` writes most of it, from nouns of the contract; the models of erasures are filled here.
 """
 
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from .models import Instant
 
 
 class MatchedTerm(BaseModel):
-    """A term in a memory, what it adds to the score of a sentence, and the fields' shares."""
+    """A term in a memory, its part of a sentence's score, and each field's share of that."""
 
     sentence: int
     term: str = Field(description="The term as searched; a trailing `*` means any ending.")
@@ -39,14 +39,14 @@ class MatchedTerm(BaseModel):
 
 
 class ItemExplanation(BaseModel):
-    """Why a memory is in an answer. One found by its age or topic key alone has no score."""
+    """Why a memory is in a response; it has no score if found only by age or topic key."""
 
     id: int
     place: int
     store_id: str | None = Field(default=None, description="The memory store that contains it.")
     memory_id: str | None = Field(default=None, description="Its id in that store.")
     entry_id: str | None = Field(default=None, description="Its id in the agents' memory.")
-    namespace: str | None = Field(default=None, description="Its namespace there.")
+    namespace: str | None = Field(default=None, description="Its namespace in the agents' memory.")
     source_place: int | None = Field(
         default=None,
         description="Its rank within its project or store, before the results were merged.",
@@ -60,11 +60,11 @@ class ItemExplanation(BaseModel):
     sentences: list[SentencePart] | None = None
     following: list[FollowingPart] | None = None
     content_cut: bool | None = None
-    superseded: list[int] | None = Field(default=None, description="What it supersedes.")
+    superseded: list[int] | None = Field(default=None, description="The ids that it supersedes.")
 
 
 class BudgetUse(BaseModel):
-    """What a context takes of a prompt, and what had no room."""
+    """How much of a prompt a context takes, and what was left out."""
 
     max_tokens: int | None = None
     max_chars: int | None = None
@@ -75,7 +75,7 @@ class BudgetUse(BaseModel):
 
 
 class AnswerExplanation(BaseModel):
-    """How a text was understood, and what became of it."""
+    """How a query was interpreted and answered."""
 
     method: str
     terms: list[list[str]]
@@ -91,7 +91,7 @@ class AnswerExplanation(BaseModel):
 def explained_item(
     hit: Hit, position: int, result: SearchResult, *, is_cut: bool | None = None
 ) -> c.Explanation:
-    """Why the memory at a position is in the answer, which has an explanation."""
+    """Return why the memory at a position is in an explained result."""
     assert result.explanation is not None
     memory = whole_memory(hit)
     why, traits = result.explanation, memory.space.traits
@@ -112,8 +112,8 @@ def explained_item(
     corrections = next(
         (it for it in result.sources if any(memory.id == one.memory.id for one in it.hits)), result
     ).query.corrections
-    # The words that nobody wrote, by the terms that are looked for in their stead.
-    stands_for = {
+    # The words that occur in no memory, by the terms that are searched instead of them.
+    replaced = {
         term: word
         for word, terms in corrections.items()
         for term in map(Term, terms)
@@ -124,7 +124,7 @@ def explained_item(
         "matched": [
             MatchedTerm(
                 sentence=one.sentence + 1, term=_term(one.term), score=one.score,
-                instead_of=stands_for.get(one.term),
+                instead_of=replaced.get(one.term),
                 fields={name.value: share for name, share in one.fields.items() if share},
             )
             for one in explained.matched
@@ -139,7 +139,7 @@ def explained_answer(
     result: SearchResult, is_explained: bool, *, budget: Budget | None = None,
     packed: Packed | None = None,
 ) -> c.Explanation:  # fmt: skip
-    """How the text was understood, and why the memory that is asked for is not in the answer."""
+    """Return how the query was interpreted, and why the `why_not` memory is missing."""
     why = result.explanation
     assert why is not None
     use = None
@@ -159,7 +159,7 @@ def explained_answer(
 
 
 def explanation_of_kept(explanation: c.Explanation, hits: Sequence[Hit]) -> c.Explanation:
-    """The explanation, when one answer could hold these hits alone."""
+    """Return the explanation of a response that has room for these hits only."""
     why = explanation.get("why_not")
     if why is None or why["reason"] != Reason.NONE or why["id"] in {it.memory.id for it in hits}:
         return explanation
@@ -175,16 +175,16 @@ def _term(term: Term) -> str:
 
 
 def _noun(
-    name: str, says: str, noun: type[Any], *, without: Sequence[str] = (), **instead: Any
+    name: str, doc: str, noun: type[Any], *, without: Sequence[str] = (), **overrides: Any
 ) -> Any:
-    """The JSON of a noun of the contract: its fields, of which headers tell some."""
+    """Create the model of a noun of the contract, without the fields that are sent in headers."""
     left_out = {*wire.IN_HEADERS, *without}
     members = {each.name: _field(each, noun) for each in fields(noun) if each.name not in left_out}
-    return create_model(name, __doc__=says, __config__=_LATER, **{**members, **instead})
+    return create_model(name, __doc__=doc, __config__=_LATER, **{**members, **overrides})
 
 
 def _field(field: Any, noun: type[Any]) -> tuple[Any, Any]:
-    """Its type and default. A list without entries is absent, unless the noun tells of it."""
+    """Return the type and default. Empty lists are omitted, except those of some nouns."""
     kind: Any = field.type
     if field.default is MISSING or (field.default == () and noun in wire.WITH_EMPTY_LISTS):
         return kind, ...
@@ -231,7 +231,7 @@ Stats = _noun("Stats", "Counts of what is stored.", c.Stats)
 ImportAnswer: Any = _noun("ImportAnswer", "What an import added.", c.Imported)
 ImportConflict: Any = _noun(
     "ImportConflict",
-    "An observation of a document that is not as the stored one, and which of them stays.\n\n"
+    "An observation of a document that differs from the stored one, and which one is kept.\n\n"
     "Its place in the list counts from 0; the id is 0 if the stored one is an earlier\n"
     "row of the document.",
     c.ImportConflict, reason=_TEXT, kept=_TEXT,
@@ -243,24 +243,24 @@ ImportPlan: Any = _noun(
 
 
 class Problem(BaseModel):
-    """Every refusal."""
+    """The body of every refusal."""
 
     error: str
 
 
 class ExplainedSearch(BaseModel):
-    """What a search found, and why."""
+    """The results of a search, with explanations."""
 
     results: list[SearchHit]
     explain: AnswerExplanation
 
 
 class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
-    """A list; an object if it is to be explained."""
+    """A list of results, or an object if an explanation was requested."""
 
 
 class ContextAnswer(BaseModel):
-    """What an agent is reminded of."""
+    """The sessions and observations of a context."""
 
     recent_sessions: list[SummaryLine]
     recent_observations: list[ObservationLine]
@@ -268,7 +268,7 @@ class ContextAnswer(BaseModel):
 
 
 class Export(BaseModel):
-    """GET /export; written piece by piece, so this is its description."""
+    """GET /export, which is streamed; this model only describes it."""
 
     exported_at: Instant
     sessions: list[SessionRow]
@@ -280,14 +280,14 @@ class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
 
 
 class Deleted(BaseModel):
-    """The answer to a deletion, where the service is set to have one."""
+    """The response to a deletion, if the service is set to send a body."""
 
     id: int
     status: Literal["deleted"] = "deleted"
 
 
 class ErasureReceipt(BaseModel):
-    """What was erased, and how far it is gone; at most a thousand ids are named."""
+    """What was erased, and whether its bytes are gone; at most a thousand ids are listed."""
 
     id: str
     kind: str
@@ -305,8 +305,8 @@ class ErasureReceipt(BaseModel):
 class ErasurePlan(BaseModel):
     """What the erasure of a project would remove.
 
-    `deleted` are those of the observations that are deleted already; `sessions_kept` stay,
-    without a summary, for the observations of other projects in them.
+    `deleted` counts the observations that are deleted already; `sessions_kept` counts sessions
+    that stay, without a summary, because they have observations of other projects.
     """
 
     project: str

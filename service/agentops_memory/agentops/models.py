@@ -1,4 +1,4 @@
-"""The bodies of AgentOps REST: their fields, and a validation that names every fault."""
+"""The request bodies of AgentOps REST, and a validation that names every fault."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -39,7 +39,7 @@ def _reference(value: Any) -> int | str:
 
 MAX_ID = 1 << 53  # a JSON number beyond is not exact everywhere (RFC 8259 §6)
 MAX_UID = 64  # characters; a stable id has 36
-_VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: what Python strips is nothing to see
+_VISIBLE = r"[^\s\x1c-\x1f]"  # not blank: a character that Python does not strip
 
 _NEW = "A new one must not contain invisible characters{}, unless it is imported."
 
@@ -53,7 +53,7 @@ ProjectName = Annotated[
     str,
     Field(pattern=_VISIBLE, max_length=limits.MAX_PROJECT, description=_NEW.format(" and no `*`")),
     BeforeValidator(_folded),
-]  # the limit is that of the folded name, which is what an export holds
+]  # the limit applies to the normalized name, which is the one that an export has
 Scope = Annotated[str, Field(max_length=limits.MAX_SCOPE)]
 Summary = Annotated[str, Field(max_length=limits.MAX_SUMMARY)]
 Promotion = Annotated[str, Field(max_length=limits.MAX_TITLE)]
@@ -62,11 +62,11 @@ Tag = Annotated[str, Field(max_length=limits.MAX_TAG, description=_NEW.format(""
 Tags = Annotated[list[Tag], Field(max_length=limits.MAX_TAGS)]
 Count = Annotated[int, Field(ge=0, le=(1 << 53))]
 Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
-End = Annotated[
+FutureInstant = Annotated[
     datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
 Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
-Referred = Annotated[
+ObservationRef = Annotated[
     int | str, BeforeValidator(_reference),
     WithJsonSchema({"anyOf": [
         {"type": "integer", "minimum": 1, "maximum": MAX_ID},
@@ -74,7 +74,7 @@ Referred = Annotated[
     ]}),
 ]  # fmt: skip
 Superseded = Annotated[
-    list[Referred],
+    list[ObservationRef],
     Field(max_length=MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."),
 ]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -92,7 +92,7 @@ class SessionBody(_Body):
 
 
 class NamedSession(_Body):
-    """The session that a path names, and the project of one not known yet."""
+    """The session in a path, and its project if the session is new."""
 
     id: SessionKey
     project: ProjectName | None = None
@@ -106,43 +106,43 @@ class MessageBody(_Body):
 
 
 class Messages(_Body):
-    """The messages of a body, each of which is read alone."""
+    """The messages of a body, each of which is validated separately."""
 
     messages: list[Any]
 
 
 class AppendBody(_Body):
-    """POST /sessions/{id}/messages; `Messages` reads it, so this is its description."""
+    """POST /sessions/{id}/messages. `Messages` reads it; this model only describes it."""
 
     messages: list[MessageBody]
 
 
 class EndBody(_Body):
-    """POST /sessions/{id}/end; read piece by piece, so this is its description."""
+    """POST /sessions/{id}/end. It is streamed; this model only describes it."""
 
     messages: list[MessageBody] | None = None
 
 
 class LifecycleBody(_Body):
-    """How long an observation holds; an absent field stays."""
+    """How long an observation is valid; an absent field changes nothing."""
 
     model_config = ConfigDict(json_schema_extra={"not": {"required": ["expires_at", "ttl"]}})
     NULLABLE: ClassVar[frozenset[str]] = frozenset()
-    expires_at: End | None = None
+    expires_at: FutureInstant | None = None
     ttl: Ttl | None = None
     pinned: bool | None = None
     supersedes: Superseded | None = None
-    review_at: End | None = None
+    review_at: FutureInstant | None = None
 
     @model_validator(mode="after")
-    def _has_one_end(self) -> Self:
+    def _has_one_expiry(self) -> Self:
         if {"expires_at", "ttl"} <= self.model_fields_set:
-            raise PydanticCustomError("ends", "two ends")
+            raise PydanticCustomError("two_expiries", "two expiries")
         return self
 
 
 class MemoryBody(_Body):
-    """What an observation says, and where it lies."""
+    """The text of an observation, and where it is stored."""
 
     session_id: SessionKey
     type: Type
@@ -159,7 +159,7 @@ class ObservationBody(MemoryBody, LifecycleBody):
 
 
 class ChangeBody(LifecycleBody):
-    """PATCH /observations/{id}; `null` takes an end, or a review, away."""
+    """PATCH /observations/{id}; `null` removes the expiry or the review."""
 
     NULLABLE = frozenset({"expires_at", "review_at"})
     type: Type | None = None
@@ -207,14 +207,14 @@ class ImportedObservation(MemoryBody):
 
 
 class ImportBody(_Body):
-    """POST /import; read piece by piece, so this is its description."""
+    """POST /import. It is streamed; this model only describes it."""
 
     sessions: list[ImportedSession] | None = None
     observations: list[ImportedObservation] | None = None
 
 
 def body(model: type[Model], value: object, path: str = "") -> Model:
-    """The body as the model has it; Invalid names every fault. `null` is absent."""
+    """Return the validated body; InvalidFields names every fault. `null` counts as absent."""
     if not isinstance(value, Mapping):
         raise InvalidFields(f"validation failed: {path or 'the body'} must be an object")
     nullable = getattr(model, "NULLABLE", ())
@@ -245,7 +245,7 @@ _FAULTS = {
     "bool_type": "{name} must be true or false",
     "instant": "{name} must be an instant with a time zone, such as 2027-01-31T09:00:00Z",
     "reference": "{name} must be the id of an observation",
-    "ends": "expires_at and ttl must not be used together",
+    "two_expiries": "expires_at and ttl must not be used together",
     "int_type": "{name} must be a whole number",
     "greater_than_equal": "{name} must be {ge} or more",
     "less_than_equal": "{name} must be {le} or less",

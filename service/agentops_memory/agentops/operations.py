@@ -36,14 +36,14 @@ from ..telemetry import Cut, OwnText, annotate, count, events
 from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, SUPERSEDED
 from ..telemetry.spans import Attributes
 from . import wire
-from .wire import MOST_BESIDE, Rows, SummaryLine, fitting, json_bytes
+from .wire import MOST_OVERHEAD, Rows, SummaryLine, fitting, json_bytes
 
 if TYPE_CHECKING:
     from ..memory import imports, projects
     from . import answers as a
     from . import models as m
     from . import transfer as t
-else:  # what reads needs none of them
+else:  # reads need none of them
     imports, a, m, t = (
         Lazy(__package__, it) for it in ("..memory.imports", ".answers", ".models", ".transfer")
     )
@@ -65,49 +65,49 @@ def _review_position(text: str | None) -> ReviewPosition | None:
     raise Invalid("before must be the `next` of a list of reviews.")
 
 
-MOST_STORES = 8  # of one context
-MOST_TYPES = 20  # that a request excludes; the suggested ones are eight
-SPAN_QUERY = 200  # code points of a search in a span
-SPAN_TITLE = 100  # code points of a title in an event
+MOST_STORES = 8  # most stores, or namespaces, of one context
+MOST_TYPES = 20  # most types that a request excludes; eight types are suggested
+SPAN_QUERY = 200  # most code points of a query in a span
+SPAN_TITLE = 100  # most code points of a title in an event
 
-# The contract knows two: a match of a topic key counts as one of words.
+# The contract has no topic-key method: such a match counts as a full-text match.
 METHODS = {method: OwnText(method.value) for method in Method}
 METHODS[Method.TOPIC_KEY] = METHODS[Method.FULL_TEXT]
 
 
-class Reading(Protocol):
+class ReadContext(Protocol):
     """The request of an operation that reads a list."""
 
     @property
     def query(self) -> q.Query:
-        """The parameters."""
+        """The query parameters."""
 
     def caller(self) -> Caller:
-        """Who asks, by what the keys say now. Refuses with Unauthenticated."""
+        """Return the caller by the current keys; raise Unauthenticated if there is none."""
 
 
-class Question(Reading, Protocol):
+class RequestContext(ReadContext, Protocol):
     @property
     def path_params(self) -> Mapping[str, str]:
-        """What the path names."""
+        """The parameters in the path."""
 
     async def body(self) -> Mapping[str, object]:
-        """The object that was sent."""
+        """Return the JSON object in the body."""
 
     def transcript(self) -> AbstractAsyncContextManager[Iterator[Message]]:
-        """The messages that were sent, however many there are; none without a body."""
+        """Yield the messages in the body, streamed; none without a body."""
 
-    async def writer(self) -> Caller:
-        """The same once the body was read, under the idempotency key of the request if any."""
+    async def caller_for_write(self) -> Caller:
+        """Return the caller after the body was read, with the idempotency key, if any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecallOperations:
     engine: Engine
     recall: Recall
-    periods: ReviewPeriods  # after which memories of a type are due for a review
+    periods: ReviewPeriods  # time until memories of a type need a review
 
-    async def search(self, request: Reading) -> c.Found:
+    async def search(self, request: ReadContext) -> c.Found:
         text = q.parameter(request.query, "q") or ""
         superseded = q.is_true(request.query, "superseded")
         filter_ = filter_of(request, global_too=True, is_current=not superseded)
@@ -125,11 +125,11 @@ class RecallOperations:
             for position, it in enumerate(result.hits, start=1)
         ]  # fmt: skip
         why = a.explained_answer(result, options.explain) if options else None
-        fit = await fitting(hits, beside=len(json_bytes(why)) if why else 0)
+        fit = await fitting(hits, overhead=len(json_bytes(why)) if why else 0)
         kept = why and a.explanation_of_kept(why, result.hits[: len(fit)])
         return c.Found(hits=fit, omitted=fit.omitted, explanation=kept)
 
-    async def fetch_context(self, request: Reading) -> c.Context:
+    async def fetch_context(self, request: ReadContext) -> c.Context:
         text = q.parameter(request.query, "query") or ""
         filter_ = filter_of(request, global_too=True, is_current=True)
         options = replace(_options(request), links=q.is_true(request.query, "ages"))
@@ -152,7 +152,7 @@ class RecallOperations:
         count(CONTEXT_ANSWERS, "degraded" if result.is_degraded else outcome(methods))
         return await _context(context, budget, options)
 
-    async def timeline(self, request: Reading) -> Rows[c.TimelineEntry]:
+    async def timeline(self, request: ReadContext) -> Rows[c.TimelineEntry]:
         named = q.parameter(request.query, "observation_id")
         memory_id = MemoryId(q.whole_number(named, "observation_id"))
         before = q.row_count(request.query, "before", 3)
@@ -162,7 +162,7 @@ class RecallOperations:
         centre = [memory.id for memory in memories].index(memory_id)
         return await fitting(list(map(wire.timeline_entry, memories)), centre=centre)
 
-    async def review(self, request: Reading) -> c.ReviewList:
+    async def review(self, request: ReadContext) -> c.ReviewList:
         reason, reasons = q.parameter(request.query, "reason"), set(ReviewReason)
         if reason is not None:
             if reason not in reasons:
@@ -184,13 +184,13 @@ class RecallOperations:
             )
             for it in due
         ]  # fmt: skip
-        fit = await fitting(items, beside=MOST_BESIDE)
+        fit = await fitting(items, overhead=MOST_OVERHEAD)
         if fit.omitted and fit:
             next_ = due[len(fit) - 1].position
         after = next_ and f"{micros(next_.at)}-{next_.reason}-{next_.memory}-{next_.other}"
         return c.ReviewList(items=fit, next=after)
 
-    async def stats(self, request: Reading) -> c.Stats:
+    async def stats(self, request: ReadContext) -> c.Stats:
         project = project_of(request)
         stored = await self.engine.read(request.caller(), totals, project)
         annotate({"memory.project": project})
@@ -200,12 +200,14 @@ class RecallOperations:
         )  # fmt: skip
 
 
-def project_of(request: Reading) -> Project | None:
-    """The project that is named; none, or one without a name, is all of them."""
+def project_of(request: ReadContext) -> Project | None:
+    """Return the project in the query; None, for all projects, if it is missing or empty."""
     return project_name(q.parameter(request.query, "project") or "") or None
 
 
-def filter_of(request: Reading, *, global_too: bool = False, is_current: bool = False) -> Filter:
+def filter_of(
+    request: ReadContext, *, global_too: bool = False, is_current: bool = False
+) -> Filter:
     return Filter(
         project=project_of(request), scope=q.parameter(request.query, "scope"),
         type=q.parameter(request.query, "type"),
@@ -214,7 +216,7 @@ def filter_of(request: Reading, *, global_too: bool = False, is_current: bool = 
     )  # fmt: skip
 
 
-def _options(request: Reading) -> Include:
+def _options(request: ReadContext) -> Include:
     memory = q.parameter(request.query, "why_not")
     return Include(
         explain=q.is_true(request.query, "explain"),
@@ -222,7 +224,7 @@ def _options(request: Reading) -> Include:
     )
 
 
-def _other_sources(request: Reading) -> OtherSources:
+def _other_sources(request: ReadContext) -> OtherSources:
     namespaces = _listed(request, "namespaces", "namespaces")
     episodic = q.asks_for(request.query, "episodic")
     viewer = None
@@ -235,7 +237,7 @@ def _other_sources(request: Reading) -> OtherSources:
     return OtherSources(stores=joined, viewer=viewer, episodic=episodic, namespaces=namespaces)
 
 
-def _listed(request: Reading, name: str, nouns: str) -> tuple[str, ...]:
+def _listed(request: ReadContext, name: str, nouns: str) -> tuple[str, ...]:
     values = (q.parameter(request.query, name) or "").split(",")
     listed = tuple(dict.fromkeys(filter(None, values)))
     if len(listed) > MOST_STORES:
@@ -249,7 +251,7 @@ async def _context(of: Context, budget: Budget, options: Include) -> c.Context:
     why = None
     if options:
         why = a.explained_answer(of.found, options.explain, budget=budget, packed=of.packed)
-    fit = await fitting([*summaries, *lines], beside=len(json_bytes(why)) if why else 0)
+    fit = await fitting([*summaries, *lines], overhead=len(json_bytes(why)) if why else 0)
     kept = fit.after(len(summaries))
     return c.Context(
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
@@ -296,7 +298,7 @@ def context_span(text: str, project: Project | None, result: SearchResult) -> At
 
 
 def budget_span(budget: Budget, context: Context) -> Attributes:
-    """A budget, and what it had no room for; nothing without one."""
+    """Return a budget, its use, and the number of hits left out; empty without a budget."""
     packed = context.packed
     if not budget.is_bounded or packed is None:
         return {}
@@ -310,7 +312,7 @@ def budget_span(budget: Budget, context: Context) -> Attributes:
 
 
 def outcome(methods: Collection[Method]) -> str:
-    """What a context is counted as, by the method of each of its memories."""
+    """Return the metric label of a context, by the methods of its memories."""
     return "found" if {*methods} - {Method.RECENCY} else "recency" if methods else "empty"
 
 
@@ -326,7 +328,7 @@ def injected(hit: Hit) -> Attributes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentOps(RecallOperations):
-    """The operations over the domain. Each answers a noun, and says in its span what it did."""
+    """The operations on the domain. Each returns a noun and describes its effect in its span."""
 
     rules: RulesOf
     dedupe_window: timedelta
@@ -334,23 +336,23 @@ class AgentOps(RecallOperations):
     projects: "Callable[[], projects.Projects]"
     clock: Callable[[], datetime]
 
-    async def create_session(self, request: Question) -> c.Session:
+    async def create_session(self, request: RequestContext) -> c.Session:
         body = m.body(m.SessionBody, await request.body())
         caller = await _writer(request)
         redactor, project = Redactor(self.rules(caller)), project_name(body.project)
         session = redactor.session_id(SessionId(body.id))
         opened = await self.engine.write(caller, OPEN, session, project)
         annotate(_session_span(opened))
-        begun = replace(opened, ended_at=None, summary="")  # whatever became of it
+        begun = replace(opened, ended_at=None, summary="")  # as opened, even if it has ended
         warning = project_warning(opened.id, opened.project, project)
         return wire.session(begun, redacted=redactor.count, warning=warning)
 
-    async def append_messages(self, request: Question) -> c.Appended:
+    async def append_messages(self, request: RequestContext) -> c.Appended:
         named, messages = _session(request), wire.messages(await request.body())
         _, redacted, warning = await self._add_messages(request, APPEND, named, messages)
         return c.Appended(redacted=redacted, warning=warning)
 
-    async def end_session(self, request: Question) -> c.SessionEnd:
+    async def end_session(self, request: RequestContext) -> c.SessionEnd:
         named = _session(request)
         async with request.transcript() as messages:
             ended, redacted, warning = await self._add_messages(request, CLOSE, named, messages)
@@ -360,22 +362,22 @@ class AgentOps(RecallOperations):
         )  # fmt: skip
 
     async def _add_messages(
-        self, request: Question, work: Callable[..., Session],
+        self, request: RequestContext, work: Callable[..., Session],
         named: tuple[SessionId, Project | None], messages: Iterable[Message],
     ) -> tuple[Session, int, str | None]:  # fmt: skip
-        """The session with the new messages, the count of removed secrets, and a warning."""
+        """Return the session with the new messages, the count of removed secrets, and a warning."""
         session, project = named
         caller = request.caller()
         caller.require(Role.WRITER)
         added = await digest_of(self.rules(caller), messages)
-        caller = await _writer(request)  # by what the keys say now
+        caller = await _writer(request)  # by the current keys
         redactor = Redactor(self.rules(caller))
         stored = await self.engine.write(caller, work, redactor.session_id(session), added, project)
         annotate(_session_span(stored))
         warning = project_warning(stored.id, stored.project, project)
         return stored, redactor.count + added.redacted, warning
 
-    async def recent_sessions(self, request: Reading) -> Rows[c.Session]:
+    async def recent_sessions(self, request: ReadContext) -> Rows[c.Session]:
         before = parameter(request.query, "before_id")
         sessions = await self.engine.read(
             request.caller(), recent_sessions, project_of(request),
@@ -384,7 +386,7 @@ class AgentOps(RecallOperations):
         annotate({"memory.project": project_of(request)})
         return await fitting(list(map(wire.session, sessions)))
 
-    async def add_observation(self, request: Question) -> c.Saved:
+    async def add_observation(self, request: RequestContext) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await request.body()))
         caller, most = await _writer(request), amount(request.query, "similar") or 0
         if most > saves.MAX_SIMILAR:
@@ -398,7 +400,7 @@ class AgentOps(RecallOperations):
             "memory.observation.action": outcome.action.value,
             "memory.session.id": outcome.memory.session,
         })  # fmt: skip
-        if not caller.is_replay:  # that was counted when it was done
+        if not caller.is_replay:  # the first request was counted
             count(DEDUP, outcome.action.value)
             count(SUPERSEDED, by=outcome.superseded)
         return wire.saved(outcome, similar, redactor.count)
@@ -406,7 +408,7 @@ class AgentOps(RecallOperations):
     async def _similar(
         self, caller: Caller, saved: saves.Saved, most: int
     ) -> tuple[saves.Lookalike, ...] | None:
-        """The near duplicates of a memory, sought once it is saved; None if that takes too long."""
+        """Return the near duplicates of a saved memory; None if the search takes too long."""
         id_ = saved.memory.id
         if caller.is_replay:
             return await self.engine.read(caller, saves.kept_lookalikes, id_, most)
@@ -419,7 +421,7 @@ class AgentOps(RecallOperations):
             return similar
         return None
 
-    async def recent_observations(self, request: Reading) -> Rows[c.Observation]:
+    async def recent_observations(self, request: ReadContext) -> Rows[c.Observation]:
         before = parameter(request.query, "before_id")
         memories = await self.engine.read(
             request.caller(), saves.recent, filter_of(request),
@@ -429,17 +431,17 @@ class AgentOps(RecallOperations):
         annotate({"memory.project": project_of(request)})
         return await fitting(list(map(wire.observation, memories)))
 
-    async def get_observation(self, request: Question) -> c.Observation:
+    async def get_observation(self, request: RequestContext) -> c.Observation:
         memory = await self.engine.read(request.caller(), saves.get, _memory_id(request))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
-    async def observation_history(self, request: Question) -> Rows[c.Revision]:
+    async def observation_history(self, request: RequestContext) -> Rows[c.Revision]:
         revisions = await self.engine.read(request.caller(), saves.history, _memory_id(request))
         annotate({"memory.observation.id": _memory_id(request)})
         return await fitting(list(map(wire.revision, revisions)))
 
-    async def restore_observation(self, request: Question) -> c.Observation:
+    async def restore_observation(self, request: RequestContext) -> c.Observation:
         memory_id = _memory_id(request)
         body = m.body(m.RestoreBody, await request.body())
         caller = await _writer(request)
@@ -448,7 +450,7 @@ class AgentOps(RecallOperations):
         annotate(_observation_span(restored.value))
         return wire.observation(restored.value, redacted=restored.redacted)
 
-    async def update_observation(self, request: Question) -> c.Observation:
+    async def update_observation(self, request: RequestContext) -> c.Observation:
         memory_id = _memory_id(request)
         body = m.body(m.ChangeBody, await request.body())
         caller = await _writer(request)
@@ -458,13 +460,13 @@ class AgentOps(RecallOperations):
         annotate(_observation_span(memory))
         return wire.observation(memory, redacted=redactor.count)
 
-    async def confirm_observation(self, request: Question) -> c.Observation:
+    async def confirm_observation(self, request: RequestContext) -> c.Observation:
         memory = await self.engine.write(await _writer(request), saves.CONFIRM, _memory_id(request))
         annotate(_observation_span(memory))
         return wire.observation(memory)
 
-    async def delete_observation(self, request: Question) -> str | None:
-        """The id of the receipt, if the observation was erased."""
+    async def delete_observation(self, request: RequestContext) -> str | None:
+        """Return the id of the receipt if the observation was erased."""
         memory_id, hard = _memory_id(request), is_true(request.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
         if not hard:
@@ -475,7 +477,7 @@ class AgentOps(RecallOperations):
             self.projects().on_erased(caller)
         return erasure
 
-    async def delete_project(self, request: Question) -> "a.ErasureReceipt | a.ErasurePlan":
+    async def delete_project(self, request: RequestContext) -> "a.ErasureReceipt | a.ErasurePlan":
         project, caller = project_name(clean(request.path_params["name"])), request.caller()
         annotate({"memory.project": project})
         is_dry = asks_for(request.query, "dry_run")
@@ -494,7 +496,7 @@ class AgentOps(RecallOperations):
         erasure = await self.projects().erase(caller, project)
         return a.erasure(await receipt_of(self.engine, caller, erasure.id))
 
-    async def get_erasure(self, request: Question) -> "a.ErasureReceipt":
+    async def get_erasure(self, request: RequestContext) -> "a.ErasureReceipt":
         erasure = ErasureId(clean(request.path_params["id"]))
         receipt = await receipt_of(self.engine, request.caller(), erasure)
         annotate({"memory.project": receipt.project})
@@ -515,7 +517,7 @@ class AgentOps(RecallOperations):
 
     async def plan_import(self, caller: Caller, document: "t.Document") -> c.ImportPlan:
         plan = await self.transfer().plan_import(caller, document)
-        annotate({  # without a word of what the document says
+        annotate({  # nothing of the document's content
             "memory.import.dry_run": True,
             "memory.import.sessions": plan.sessions[imports.RowOutcome.NEW],
             "memory.import.observations": plan.stored,
@@ -523,19 +525,19 @@ class AgentOps(RecallOperations):
         return t.import_plan(plan)
 
 
-async def _writer(request: Question, role: Role = Role.WRITER) -> Caller:
-    caller = await request.writer()
+async def _writer(request: RequestContext, role: Role = Role.WRITER) -> Caller:
+    caller = await request.caller_for_write()
     caller.require(role)
     return caller
 
 
-def _session(request: Question) -> tuple[SessionId, Project | None]:
+def _session(request: RequestContext) -> tuple[SessionId, Project | None]:
     project = project_of(request)
     named = m.body(m.NamedSession, {"id": request.path_params["id"], "project": project})
     return SessionId(named.id), project
 
 
-def _memory_id(request: Question) -> MemoryId:
+def _memory_id(request: RequestContext) -> MemoryId:
     return MemoryId(whole_number(request.path_params["id"], "id"))
 
 

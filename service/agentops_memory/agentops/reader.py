@@ -1,8 +1,8 @@
-"""A process that reads the documents of imports: it decodes, checks, redacts and prepares the rows.
+"""A process that reads import documents: it decodes, checks, redacts and prepares the rows.
 
-That takes Python 130 µs a row, in which no other thread of the service runs. A process costs 0.3 s
-of a start and 45 MiB, so the first long document starts it, and it ends when none comes for a
-while. A thread can do the same, and does where there is no process.
+In the service this would block all other threads for 130 µs a row. The process takes 0.3 s to start
+and 45 MiB, so the first long document starts it, and it ends when no document comes for a while.
+Without a process, a thread does the same work.
 """
 
 import gc
@@ -34,29 +34,29 @@ from ..recall.text import End, Prepared, content_hash, prepared
 from ..secrets.redaction import Rules
 from . import transfer
 
-SHORT = 512 * 1024  # bytes of a document that a thread reads: most of its rows are one chunk
-ROOM = 192 * 1024 * 1024  # bytes that a service must be allowed: itself 102 MiB, and page cache
-OLD_LIMIT = "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # where control groups are those of v1
-IDLE = 300.0  # seconds without a document, after which the process ends
-SIZE = 4  # bytes that tell the size of a message
+SHORT = 512 * 1024  # bytes; a thread reads shorter documents, which are little more than a chunk
+ROOM = 192 * 1024 * 1024  # bytes that the memory limit must allow: 102 MiB, and page cache
+OLD_LIMIT = "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # of cgroup v1
+IDLE = 300.0  # seconds without a document after which the process ends
+SIZE = 4  # bytes of a message's length prefix
 
 
 class Reader:
-    """The process, for one document at a time; any thread may use it."""
+    """The client of the process, for one document at a time; any thread may use it."""
 
     def __init__(self, features: Features = ALL, *, may_start: bool = True) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._may_start = may_start and bool(sys.executable)
         self._features = features
-        self._lock = Lock()  # held to start it, and from a question to its answer
+        self._lock = Lock()  # held during a start, and from a request to its response
         self._connection: socket.socket | None = None
-        self._file: BinaryIO | None = None  # of the document that is open
+        self._file: BinaryIO | None = None  # the open document
 
     def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
-        """How many rows a document has in each list; then `rows` may be called, until `end`.
+        """Open a document and return the rows in each list; `rows` may be called until `end`.
 
-        None if the process cannot be used now, or if the document is not valid. OSError if the
-        document is in memory yet, and the disk cannot hold it: then it may be lost.
+        Returns None if the process cannot be used now, or if the document is invalid. Raises
+        OSError if the document is still in memory and the disk is full: it may then be lost.
         """
         if not self._may_start or file.seek(0, os.SEEK_END) < SHORT:
             return None
@@ -69,7 +69,7 @@ class Reader:
             if self._file is None:
                 if self.process is None or self.process.poll() is not None:
                     self._start()
-                counts = self._answer(now, handle)
+                counts = self._request(now, handle)
                 self._file = file if counts is not None else None
         except (OSError, EOFError):
             return None
@@ -80,28 +80,28 @@ class Reader:
     def rows(
         self, file: BinaryIO, rules: Rules, most: int
     ) -> Iterator[tuple[list[Row], dict[str, int]]]:
-        """The rows without secrets, so many at a time, and what was taken out of each kind.
+        """Yield up to `most` redacted rows at a time, and the number of secrets removed by kind.
 
-        OSError or EOFError if the process ends, or once the document is not open.
+        Raises OSError or EOFError if the process ends, or the document is no longer open.
         """
-        # Without what the rules remember: hashes of texts, which are those of a process.
-        question: object = replace(rules), most
+        # A copy has no cache: it would hold hashes of texts, which differ between processes.
+        message: object = replace(rules), most
         while True:
             with self._lock:
                 if self._file is not file:
                     raise EOFError
-                piece: bytes = self._answer(question)
+                piece: bytes = self._request(message)
             if not piece:
                 return
             rows, kinds = marshal.loads(piece)  # noqa: S302 - written by this program
             yield [_unpacked(it, self._features) for it in rows], kinds
-            question = True
+            message = True
 
-    def _answer(self, question: object, *files: int) -> Any:
+    def _request(self, message: object, *files: int) -> Any:
         try:
             if self._connection is None:
                 raise EOFError
-            _send(self._connection, question)
+            _send(self._connection, message)
             if files:
                 socket.send_fds(self._connection, [b"f"], files)
             return _received(self._connection)
@@ -110,7 +110,7 @@ class Reader:
             raise
 
     def end(self, file: BinaryIO) -> None:
-        """Be done with a document, if it is open."""
+        """Close a document, if it is the open one."""
         with self._lock, suppress(OSError):
             if self._file is file and self._connection is not None:
                 self._file = None
@@ -118,20 +118,20 @@ class Reader:
 
     def close(self) -> None:
         if self.process is not None:
-            self.process.kill()  # and who waits for it goes on
+            self.process.kill()  # so that waiting threads continue
         with self._lock:
             self._forget()
 
     def _start(self) -> None:
         self._forget()
         self._connection, theirs = socket.socketpair()
-        # What it imports comes from where this process has it, not from where that was started.
+        # It imports from the paths of this process, not from its own working directory.
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter
                 [sys.executable, "-c", program, __version__, *self._features],
                 stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
-                start_new_session=True,  # a signal for the service's group is not meant for it
+                start_new_session=True,  # it must not get signals for the service's group
             )  # fmt: skip
 
     def _forget(self) -> None:
@@ -144,7 +144,7 @@ class Reader:
 
 
 def has_room() -> bool:
-    """Whether there is a second processor, and memory: where that is limited, all may be killed."""
+    """Whether there are two CPUs and enough memory: beyond a limit the service may be killed."""
     limit = "max"
     with suppress(OSError):
         group = Path("/proc/self/cgroup").read_text("utf-8").rpartition("0::")[2].strip()
@@ -154,19 +154,19 @@ def has_room() -> bool:
 
 
 def main() -> None:
-    """Read what comes, until the service ends or has sent nothing for a while."""
+    """Read documents until the service ends or has sent none for a while."""
     version, *names = sys.argv[1:]
     if version != __version__:  # an upgrade has replaced the files meanwhile
         return
     features = frozenset(map(Feature, names))
-    with suppress(OSError):  # where memory is short, this process goes first
+    with suppress(OSError):  # if memory is short, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
-    gc.set_threshold(100_000)  # rows leave no garbage
+    gc.set_threshold(100_000)  # rows leave no cyclic garbage
     with socket.socket(fileno=0) as connection, suppress(EOFError, OSError):
         while select([connection], [], [], IDLE)[0]:
             now = _received(connection)
             _, (file,), _, _ = socket.recv_fds(connection, 1, 1)
-            # Opened anew, to be read at positions of its own.
+            # Reopened, to have a file position of its own.
             with os.fdopen(file), Path(f"/dev/fd/{file}").open("rb") as opened:
                 _read(connection, transfer.Document(opened, now), features)
 
@@ -174,18 +174,18 @@ def main() -> None:
 def _read(connection: socket.socket, document: "transfer.Document", features: Features) -> None:
     try:
         document.check()
-    except Refusal:  # which the service finds and words again
+    except Refusal:  # the service finds it again and reports it
         _send(connection, None)
         return
     _send(connection, document.counts)
     pieces: Iterator[bytes] = iter(())
     piece = b""
-    while (question := _received(connection)) is not None:
-        if question is not True:
-            pieces = _pieces(document, features, *question)
+    while (message := _received(connection)) is not None:
+        if message is not True:
+            pieces = _pieces(document, features, *message)
             piece = next(pieces, b"")
         _send(connection, piece)
-        piece = next(pieces, b"")  # while the service stores that one
+        piece = next(pieces, b"")  # while the service stores the last one
 
 
 def _pieces(
@@ -203,7 +203,7 @@ def _send(connection: socket.socket, message: object) -> None:
 
 
 def _received(connection: socket.socket) -> Any:
-    """The next message, whole, by one call: after each, another thread of Python may go first."""
+    """Return the next whole message by one call: after each call another thread may run."""
     size = int.from_bytes(connection.recv(SIZE, socket.MSG_WAITALL), "big")
     message = connection.recv(size, socket.MSG_WAITALL) if size else b""
     if not size or len(message) < size:
@@ -211,19 +211,19 @@ def _received(connection: socket.socket) -> Any:
     return pickle.loads(message)  # noqa: S301 - written by this program
 
 
-NAMED = "uid", "session", "key", "revision", "duplicates", "promoted_to"
+FIELDS = "uid", "session", "key", "revision", "duplicates", "promoted_to"
 TIMES = "last_seen_at", "created_at", "updated_at"
-_named, _times = attrgetter(*NAMED), attrgetter(*TIMES)
+_fields, _times = attrgetter(*FIELDS), attrgetter(*TIMES)
 
 
 def _packed(row: Row, features: Features) -> bytes | tuple[Any, ...]:
-    """A row as `marshal` writes it: pickled, it would cost either side 15 µs."""
+    """Return a row that `marshal` can write; pickling would cost each side 15 µs."""
     if isinstance(row, Session) or (row.lifecycle, row.links) != (NO_LIFECYCLE, NO_LINKS):
         return pickle.dumps(row)
     text, at = row.text, tuple(map(micros, _times(row)))
     words = prepared(text, text.title, text.content, text.tags, features)
     return (
-        _named(row), at, (row.space.project, row.space.scope),
+        _fields(row), at, (row.space.project, row.space.scope),
         (text.type, text.title, text.content, text.tags), content_hash(text.content),
         words[2:-1], words.end.text, words.end.prepared(features),
     )  # fmt: skip
@@ -234,7 +234,7 @@ def _unpacked(row: Any, features: Features) -> Row:
         unpickled: Row = pickle.loads(row)  # noqa: S301 - as above
         return unpickled
     named, times, (project, scope), (type_, title, content, tags), hash_, words, *end = row
-    fields: dict[str, Any] = dict(zip(NAMED + TIMES, [*named, *map(instant, times)], strict=True))
+    fields: dict[str, Any] = dict(zip(FIELDS + TIMES, [*named, *map(instant, times)], strict=True))
     text = Text(type=type_, title=title, content=content, tags=tags)
     words = Prepared._make([text, features, *words, End.of(*end)])
     space = Space(project=project, scope=scope)

@@ -1,4 +1,4 @@
-"""The operations over HTTP, their route table, and what its refusals look like."""
+"""The operations over HTTP: handlers, the route table and the format of refusals."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ from ..telemetry import annotate
 from . import answers as a
 from . import models as m
 from . import wire
-from .operations import MOST_TYPES, AgentOps, Question, project_of
+from .operations import MOST_TYPES, AgentOps, RequestContext, project_of
 from .reader import Reader
 from .transfer import Document
 from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes, response
@@ -31,39 +31,39 @@ ERASURE_ID = "X-Erasure-Id"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handlers:
-    """The handlers of the protocol. A long body is spooled to the folder."""
+    """The handlers of the protocol. Long bodies are spooled to `folder`."""
 
     agentops: AgentOps
     max_upload: int
     folder: Path
     reader: Reader | None = None
 
-    def of(self, operation: Callable[[Question], Awaitable[object]]) -> Handler:
-        """The handler of an operation whose answer is the whole response."""
+    def of(self, operation: Callable[[RequestContext], Awaitable[object]]) -> Handler:
+        """Return the handler of an operation whose result is the whole response body."""
 
         async def handle(request: Request) -> Response:
-            return response(await operation(self._question(request)), admission(request).status)
+            return response(await operation(self._context(request)), admission(request).status)
 
         return handle
 
     async def delete_observation(self, request: Request) -> Response:
-        erasure = await self.agentops.delete_observation(self._question(request))
+        erasure = await self.agentops.delete_observation(self._context(request))
         known, headers = admission(request), {ERASURE_ID: erasure} if erasure else {}
-        # A repeated request is answered as the first time, whatever is set by now.
+        # A replay gets its first status, even if the setting has changed since.
         status = known.replayed_status or known.status
         deleted = a.Deleted(id=int(request.path_params["id"])) if status == 200 else None
         return response(deleted, status, headers=headers)
 
     async def delete_project(self, request: Request) -> Response:
-        answer = await self.agentops.delete_project(self._question(request))
+        answer = await self.agentops.delete_project(self._context(request))
         headers = {ERASURE_ID: answer.id} if isinstance(answer, a.ErasureReceipt) else {}
         return response(answer, headers=headers)
 
     async def export(self, request: Request) -> Response:
-        project = project_of(self._question(request))
+        project = project_of(self._context(request))
         annotate({"memory.project": project})
         pieces = self.agentops.export(current_caller(request), project)
-        # Read before the answer begins, so that a database that cannot be read is a refusal.
+        # Read before the response starts, so that an unreadable database gets a refusal.
         first = await anext(pieces)
         return StreamingResponse(_continued(request, first, pieces), media_type=JSON)
 
@@ -80,19 +80,19 @@ class Handlers:
             finally:
                 await asyncio.to_thread(document.close)
 
-    def _question(self, request: Request) -> "_Question":
-        return _Question(request, self, request.path_params, query_of(request))
+    def _context(self, request: Request) -> "_RequestContext":
+        return _RequestContext(request, self, request.path_params, query_of(request))
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
+class _RequestContext:
     request: Request
     handlers: Handlers
     path_params: Mapping[str, str]
     query: Query
 
     def caller(self) -> Caller:
-        if self.request.method == "GET":  # which has waited for nothing since it was let in
+        if self.request.method == "GET":  # it has awaited nothing since its admission
             return admission(self.request).admitted
         return current_caller(self.request)
 
@@ -103,11 +103,11 @@ class _Question:
     async def transcript(self) -> AsyncIterator[Iterator[Message]]:
         limit, folder = self.handlers.max_upload, self.handlers.folder
         async with spooled(self.request, limit, folder) as file:
-            # None of an empty body; each is read as it is taken.
+            # An empty body has no messages; others are parsed as they are consumed.
             items = () if is_empty(file) else entries(file, ("messages",))
             yield (wire.message(item, position) for _, position, item in items)
 
-    async def writer(self) -> Caller:
+    async def caller_for_write(self) -> Caller:
         await read_key(self.request)
         return current_caller(self.request)
 
@@ -117,27 +117,27 @@ async def _continued(
 ) -> AsyncIterator[bytes]:
     yield first
     async for piece in pieces:
-        current_caller(request)  # refuses if the key was revoked: then nothing more is sent
+        current_caller(request)  # raises if the key was revoked, so that nothing more is sent
         yield piece
 
 
 REFUSALS = Refusals()
 
-WARNS = {
+WARNINGS = {
     WARNING: "The session belongs to another project than the one in the request, and stays there."
 }
 
 
-def _most(name: str, what: str) -> Parameter:
-    return Parameter(name=name, help=f"Maximum number of {what}.", kind="integer")
+def _max_parameter(name: str, noun: str) -> Parameter:
+    return Parameter(name=name, help=f"Maximum number of {noun}.", kind="integer")
 
 
-def _true(name: str, does: str) -> Parameter:
-    return Parameter(name=name, help=f"`true` {does}", kind="boolean")
+def _flag(name: str, effect: str) -> Parameter:
+    return Parameter(name=name, help=f"`true` {effect}", kind="boolean")
 
 
 PROJECT = Parameter(name="project", help="Only this project; the name is normalized.")
-IF_NEW = Parameter(name="project", help="The project of a session that does not exist yet.")
+PROJECT_IF_NEW = Parameter(name="project", help="The project of a session that does not exist yet.")
 SCOPE = Parameter(
     name="scope", help="Only this scope; `global` means the global memories of all projects."
 )
@@ -146,7 +146,7 @@ EXCLUDED = Parameter(
     name="exclude_type", help="Not this type; may be repeated.", kind="strings", most=MOST_TYPES
 )
 TAG = Parameter(name="tag", help="Only memories with this tag.")
-EXPLAIN = _true("explain", "explains why each result is in the response.")
+EXPLAIN = _flag("explain", "explains why each result is in the response.")
 WHY_NOT = Parameter(
     name="why_not",
     help="The id of an observation; the response explains why it is not among the results.",
@@ -158,26 +158,26 @@ STORES = Parameter(
 JOINING = (
     STORES,
     Parameter(name="namespaces", help="Comma-separated semantic namespaces to search as well."),
-    _true("episodic", "also searches the agent's own entries."),
+    _flag("episodic", "also searches the agent's own entries."),
     Parameter(
         name="agent", help="The agent to read as; required unless the key has exactly one agent."
     ),
 )
-SUPERSEDED = _true(
+SUPERSEDED = _flag(
     "superseded",
     "includes superseded observations and names what supersedes them. A context never includes "
     "them.",
 )
-AGES = _true(
+AGES = _flag(
     "ages",
     "adds the `age` of each in seconds and, where it is not zero, `superseded`: the number of "
     "observations that it supersedes.",
 )
-SIMILAR = _most("similar", "similar observations to return, up to 10 (default 0)")
+SIMILAR = _max_parameter("similar", "similar observations to return, up to 10 (default 0)")
 BUDGET = (
-    _most("max_tokens", "tokens in the injected lines"),
-    _most("max_chars", "characters in the injected lines"),
-    _most("content_chars", "characters of each content (default 300)"),
+    _max_parameter("max_tokens", "tokens in the injected lines"),
+    _max_parameter("max_chars", "characters in the injected lines"),
+    _max_parameter("content_chars", "characters of each content (default 300)"),
 )
 
 
@@ -186,7 +186,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
     deleted = (200, a.Deleted) if delete_answer == "json" else (204, None)
 
     def op(method: str, path: str, name: str, summary: str, **more: Any) -> Operation:
-        """A row; by default its handler calls the operation of the same name."""
+        """Return a row; by default its handler calls the operation of the same name."""
         if "handler" not in more:
             more["handler"] = handlers.of(getattr(handlers.agentops, name))
         role = Role.READER if method == "GET" else Role.WRITER
@@ -196,7 +196,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
     return (
         op("POST", "/sessions", "create_session",
            "Open a session; for an existing id, return the stored session.", status=201,
-           is_limited=False, body=m.SessionBody, answer=a.SessionOpened, headers=WARNS,
+           is_limited=False, body=m.SessionBody, answer=a.SessionOpened, headers=WARNINGS,
            takes_key=True, refusals=(404,)),
         op("GET", "/sessions/recent", "recent_sessions", "Sessions, newest first.",
            answer=a.SessionRow, is_list=True,
@@ -204,14 +204,14 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         op("POST", "/sessions/{id:path}/messages", "append_messages",
            "Add messages to a session as they arrive; ending it without a transcript summarizes "
            "them.", status=204,
-           body=m.AppendBody, query=(IF_NEW,), headers=WARNS, takes_key=True),
+           body=m.AppendBody, query=(PROJECT_IF_NEW,), headers=WARNINGS, takes_key=True),
         op("POST", "/sessions/{id:path}/end", "end_session",
            "End a session with its transcript; the latest transcript replaces earlier ones.",
            is_limited=False, body=m.EndBody, body_required=False, answer=a.SessionEnded,
-           query=(IF_NEW,), headers=WARNS, takes_key=True),
+           query=(PROJECT_IF_NEW,), headers=WARNINGS, takes_key=True),
         op("POST", "/observations", "add_observation",
            "Save an observation: by topic key, as a duplicate, or as new.", status=201,
-           body=m.ObservationBody, answer=a.ObservationSaved, query=(SIMILAR,), headers=WARNS,
+           body=m.ObservationBody, answer=a.ObservationSaved, query=(SIMILAR,), headers=WARNINGS,
            takes_key=True, refusals=(404,)),
         op("GET", "/observations/recent", "recent_observations", "Observations, newest first.",
            answer=a.Observation, is_list=True,
@@ -232,16 +232,16 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
         op("DELETE", "/observations/{id}", "delete_observation",
            "Delete an observation; hard=true erases it permanently.", status=deleted[0],
            handler=handlers.delete_observation, answer=deleted[1],
-           query=(_true("hard", "removes it permanently."),),
-           headers={ERASURE_ID: "The receipt of a hard deletion, also of an earlier one."},
+           query=(_flag("hard", "removes it permanently."),),
+           headers={ERASURE_ID: "The receipt of a hard deletion, even if it was done before."},
            takes_key=True, refusals=()),
         op("DELETE", "/projects/{name:path}", "delete_project",
            "Erase a project permanently, with its sessions and its global memories.",
            role=Role.ADMIN, handler=handlers.delete_project, answer=a.ProjectErasure,
            query=(Parameter(name="hard", help="Required, as confirmation.", kind="true",
                             required=True),
-                  _true("dry_run", "changes nothing and returns what would be erased.")),
-           headers={ERASURE_ID: "The receipt, also of an earlier erasure of the project."},
+                  _flag("dry_run", "changes nothing and returns what would be erased.")),
+           headers={ERASURE_ID: "The receipt, even if an earlier request erased the project."},
            refusals=(404,)),
         op("GET", "/erasures/{id:path}", "get_erasure",
            "The receipt of an erasure, which shows whether its bytes are gone.",
@@ -274,7 +274,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
            "Import an export; rows that are already stored are skipped.",
            role=Role.ADMIN, handler=handlers.import_all, body=m.ImportBody,
            answer=a.ImportOutcome,
-           query=(_true("dry_run", "changes nothing and returns what would be stored."),),
+           query=(_flag("dry_run", "changes nothing and returns what would be stored."),),
            refusals=(408, 413, 507)),
     )  # fmt: skip
 
@@ -297,6 +297,6 @@ def _before(noun: str, kind: Literal["string", "id"]) -> Parameter:
 PROTOCOL = Protocol(
     title="AgentOps REST",
     summary="Sessions and observations, and the context to inject before each turn.",
-    prefix="",  # every path that is no other protocol's
+    prefix="",  # all paths that no other protocol has
     refused=refused, problem=a.Problem, read=(REDACTED, ERASURE_ID, OMITTED, WARNING),
 )  # fmt: skip

@@ -1,7 +1,7 @@
-"""Plain reads and saves, answered in front of everything else.
+"""Fast paths: plain reads and saves, answered in front of everything else.
 
-What these do not know they decline. What is refused they leave to the long way, too, which
-answers everything else with the same bytes.
+Requests that these do not know, and all refusals, are left to the slow path, which gives the same
+bytes in response to the others.
 """
 
 import logging
@@ -47,50 +47,50 @@ if TYPE_CHECKING:
 
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
-TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # which no two requests share
-MOST_HEADERS = 1_000  # heads of requests that are remembered
-LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # bytes of a head, and of a project, as they are sent
-EVENT = b"\0"  # between a rendered memory and what spans tell of it; in no JSON
-MARK, RANK = b'"rank":7.25', 7.25  # what a rendered hit has in the place of its rank
+TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # different in each request
+MOST_HEADERS = 1_000  # request heads that are cached
+LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # most bytes of a head, and of a project as sent
+EVENT = b"\0"  # separates a rendered memory from its span event; never in JSON
+MARK, RANK = b'"rank":7.25', 7.25  # a rendered hit's placeholder for its rank
 
-_SHOWN = Shown(key=None, text=Text(type="", title="", content=""))  # any memory
+_SHOWN = Shown(key=None, text=Text(type="", title="", content=""))  # a placeholder
 
 Headers = Sequence[tuple[bytes, bytes]]
-Params = tuple[Project, str, int]  # a text, and a limit: 0 if unset
+Params = tuple[Project, str, int]  # the project, the text, and the limit (0 if unset)
 Encode = Callable[..., bytes]  # `PastSpans.encoded`
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
-_LONG_WAY = frozenset(
+_SLOW_HEADERS = frozenset(
     {b"origin", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key",
      b"x-idempotency-key", b"upgrade"}
 )  # fmt: skip
 
 
 def tail_of(always: Headers) -> bytes:
-    """The end of the head of every JSON answer, which has these headers."""
+    """Return the last header lines of every JSON response, with the headers `always`."""
     headers = ((b"content-type", JSON.encode()), *always)
     return b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
 
 
 @dataclass(slots=True)
 class PlainHeads:
-    """Remembers of heads whether they make a request another than a plain one."""
+    """Caches, by request head, whether a fast path may answer a request."""
 
-    is_own_name: Callable[[str], bool]  # whether the service may be called so
-    passed_over: frozenset[bytes] = TRACE_HEADERS  # headers that no two requests share
+    is_own_name: Callable[[str], bool]  # whether it may be this service's Host
+    ignored: frozenset[bytes] = TRACE_HEADERS  # headers that differ in each request
     _known: dict[tuple[tuple[bytes, bytes], ...], Mapping[str, str] | None] = field(
         default_factory=dict
     )
 
     def read(self, headers: Headers) -> Mapping[str, str] | None:
-        """The headers by name; None where the request is for the long way."""
-        key = tuple([it for it in headers if it[0] not in self.passed_over])
+        """Return the headers by name, or None if the request is for the slow path."""
+        key = tuple([it for it in headers if it[0] not in self.ignored])
         if key in self._known:
             return self._known[key]
         if sum(len(name) + len(value) for name, value in headers) > LONGEST_HEAD:
             return None
         hosts = [value.decode("latin-1") for name, value in key if name == b"host"]
-        is_plain = _LONG_WAY.isdisjoint(name for name, _ in key) and (
+        is_plain = _SLOW_HEADERS.isdisjoint(name for name, _ in key) and (
             all(map(self.is_own_name, hosts))
         )
         known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
@@ -102,18 +102,18 @@ class PlainHeads:
 
 @dataclass(slots=True)
 class FastReads:
-    """Answers what memory can tell, by the rules of the long way."""
+    """Answers reads from memory, by the rules of the slow path."""
 
-    held: Callable[[TenantId], CachedReads | None]
+    cached_reads_of: Callable[[TenantId], CachedReads | None]
     gate: Gate
     heads: PlainHeads
-    tail: bytes  # of every head
-    health: bytes  # the answer to /health
+    tail: bytes  # the last header lines of every response
+    health: bytes  # the body of /health
     clock: Callable[[], datetime]
     telemetry: Telemetry
 
     def answer(self, url: bytes, headers: Headers, date: bytes, client: str) -> bytes | None:
-        """The whole answer to a GET; None if it is for the long way."""
+        """Return the whole response to a GET, or None if it is for the slow path."""
         path, _, query = url.partition(b"?")
         if url == HEALTH and self.heads.read(headers) is not None:
             log_answered("/health", 0.0, self.telemetry.metrics)
@@ -124,7 +124,7 @@ class FastReads:
         params = _parameters(query, b"query" if path == CONTEXT else b"q")
         if params is None:
             return None
-        context = copy_context()  # in which the caller's secrets are hidden
+        context = copy_context()  # the caller's redaction applies in it
         try:
             answer = context.run(self._answer, path, params, headers)
         except Refusal:
@@ -133,7 +133,7 @@ class FastReads:
             return None
         read, body, caller = answer
         methods = tuple([it[2] for it in read.hits])
-        span = context.run(self._leave_spans, path, params, headers, read, methods, began_at)
+        span = context.run(self._record_spans, path, params, headers, read, methods, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
             for method in set(methods):
@@ -152,7 +152,7 @@ class FastReads:
             return None
         caller = self.gate.identify(headers)
         caller.require(Role.READER)
-        reads = self.held(caller.tenant)
+        reads = self.cached_reads_of(caller.tenant)
         if reads is None:
             return None
         now = micros(self.clock())
@@ -180,15 +180,15 @@ class FastReads:
         self.gate.require_rate(caller.key)
         return read, body, caller
 
-    def _leave_spans(
+    def _record_spans(
         self, path: bytes, params: Params, headers: Headers, read: CachedRead,
         methods: tuple[Method, ...], began: int,
     ) -> "Span | None":  # fmt: skip
-        """Leave the spans of the long way, if any are sent."""
+        """Record the spans that the slow path would record, if spans are sent."""
         if (past := self.telemetry.past) is None:
             return None
         project, text, _ = params
-        name, event, known, cuts = _known(past.encoded, path, methods, len(read.corrections))
+        name, event, base, cuts = _span_template(past.encoded, path, methods, len(read.corrections))
         own = {"memory.project": project, **{it: Cut(text, most) for it, most in cuts.items()}}
         events = [
             line.partition(EVENT)[2] + pack("<d", rank).join(_around_rank(past.encoded, by))
@@ -198,7 +198,7 @@ class FastReads:
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
             [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
-            known + past.encoded(sendable(own), of_event=False),
+            base + past.encoded(sendable(own), of_event=False),
             (event, events),
         )
 
@@ -207,18 +207,18 @@ class FastReads:
 
 
 def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
-    """A rendered memory, and what the events of spans tell of it, but for its rank and method."""
+    """Render a memory, and append its span event without rank and method."""
     event = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
     del event["memory.injected.rank"], event["memory.injected.method"]
     return render(memory) + EVENT + encoded(event)
 
 
 @lru_cache(1024)
-def _known(
+def _span_template(
     encoded: Encode, path: bytes, methods: tuple[Method, ...], corrected: int
 ) -> tuple[str, str, bytes, Mapping[str, int]]:
-    """The names of an answer's span and of its events, the encoded attributes that neither the
-    project nor the text is in; and of those that the text is in, how long each is at most."""
+    """Return the names of a response's span and events, the encoded attributes without project or
+    text, and the most code points of each attribute with the text."""
     name, event, span = (
         ("fetch_context", "context.injected", context_span) if path == CONTEXT
         else ("search", "search.result", search_span)
@@ -239,7 +239,7 @@ def _around_rank(encoded: Encode, by: Method) -> Sequence[bytes]:
 
 
 def _parameters(query: bytes, text_name: bytes) -> Params | None:
-    """The project, the text and the limit (0 if unset); None for anything else."""
+    """Return the project, the text and the limit (0 if unset), or None for other queries."""
     pairs = [pair.partition(b"=") for pair in query.split(b"&")]
     params = {name: value for name, _, value in pairs}
     if len(params) < len(pairs):
@@ -258,7 +258,7 @@ def _parameters(query: bytes, text_name: bytes) -> Params | None:
 def _decoded(value: bytes) -> str:
     if value.isascii():
         spaced = value.replace(b"+", b" ")
-        if b"%" in spaced:  # spaces at once: the library takes one escape after the other
+        if b"%" in spaced:  # spaces all at once: the library decodes escapes one by one
             spaced = unquote_to_bytes(spaced.replace(b"%20", b" "))
         return spaced.decode(errors="replace")
     return unquote_plus(value.decode("latin-1"))
@@ -285,16 +285,16 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FastSaves:
-    """Saves what is plain, by the rules of the long way; where no spans are sent."""
+    """Saves plain observations, by the rules of the slow path; used if no spans are sent."""
 
     agentops: AgentOps
     gate: Gate
     heads: PlainHeads
-    tail: bytes  # of every head
+    tail: bytes  # the last header lines of every response
     telemetry: Telemetry
 
     async def answer(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
-        """The status and the rest of the answer; None if the long way is to answer."""
+        """Return the status and the rest of the response, or None for the slow path."""
         headers = self.heads.read(scope["headers"])
         if headers is None:
             return None
@@ -305,13 +305,13 @@ class FastSaves:
             if (received := await body()) is None:
                 return None
             text, has_waited = received
-            if has_waited:  # by what the keys say now
+            if has_waited:  # the keys may have changed
                 caller = self._identified(headers, scope)
             hide_by(lambda: self.gate.rules(caller))
             draft = wire.draft(m.body(m.ObservationBody, parsed(text)))
             redactor = Redactor(self.gate.rules(caller))
             clean = redactor.draft(draft)
-        except Exception as error:  # nothing is stored
+        except Exception as error:  # nothing is stored yet
             if not isinstance(error, Refusal):
                 log.exception("request takes the slow path")
             return None
@@ -321,7 +321,7 @@ class FastSaves:
             metrics.in_flight -= 1
 
     def _identified(self, headers: Mapping[str, str], scope: Scope) -> Caller:
-        """Who asks, as the gate lets in: before anything of the body is waited for or read."""
+        """Return the caller, as the gate admits it, before any of the body is awaited or read."""
         caller = self.gate.identify(headers)
         if CHARGED not in scope:
             self.gate.require_rate(caller.key)
@@ -335,10 +335,10 @@ class FastSaves:
         try:
             window = self.agentops.dedupe_window
             saved = await self.agentops.engine.write(caller, SAVE, draft, window)
-        except Exception as error:  # noqa: BLE001 - the long way raises it
+        except Exception as error:  # noqa: BLE001 - the slow path raises it
             scope[FAILED] = error
             return None
-        except BaseException:  # the service ends before the answer
+        except BaseException:  # the service stops before the response
             self._log(scope, caller, 500)
             raise
         metrics = self.telemetry.metrics

@@ -1,8 +1,8 @@
-"""Exports and imports, row by row: neither is held, however long it is.
+"""Exports and imports, row by row: neither is held in memory as a whole.
 
-A short import is one transaction. A longer one would block other writers, so it is one after
-another, each of which stores the next rows. One that is cut off has stored its first rows, and
-is completed when it is repeated.
+A short import is one transaction. A longer one would block other writers, so it is a series of
+transactions, each of which stores the next rows. An interrupted import has stored its first rows;
+repeating it stores the rest.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import suppress
-from dataclasses import dataclass, replace  # as the client's nouns, one of which is extended
+from dataclasses import dataclass, replace  # as in the client, one of whose nouns is extended
 from datetime import datetime, timedelta
 from functools import lru_cache
 from itertools import chain, islice
@@ -73,7 +73,7 @@ else:
 log = logging.getLogger(__name__)
 
 HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
-NAMED = 5  # members that a refusal names
+NAMED_MEMBERS = 5  # most members that a refusal names
 _UID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Only what looks like a field of a format: another name may be data, which a refusal never quotes.
 _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
@@ -101,7 +101,7 @@ _BY_MEMBER = {
 
 
 def recognized(file: BinaryIO) -> str | None:
-    """Why a file that is no JSON object cannot be imported; None if it is not recognized."""
+    """Return why a file that is not a JSON object cannot be imported; None if unrecognized."""
     file.seek(0)
     head = file.read(HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
     kind = next((it for start, it in _BY_START.items() if head.startswith(start)), None)
@@ -115,19 +115,19 @@ def recognized(file: BinaryIO) -> str | None:
 
 
 def require_export(file: BinaryIO, lists: Collection[str]) -> None:
-    """Invalid for an object that has members, but none of the lists of an export.
+    """Raise Invalid for an object that has members, but none of the lists of an export.
 
-    An object without members is an export of nothing, as the original takes it.
+    An object without members is an empty export, as in the original service.
     """
     names: dict[str, None] = {}
     count, hint = 0, ""
     for name, position, _ in members(file):
         if name in lists:
             return
-        count += position is None  # and else an item of the member before
+        count += position is None  # otherwise it is an item of the last member
         # A refusal may name what looks like a field, and holds no secret.
         is_field = position is None and _FIELD.fullmatch(name)
-        if is_field and len(names) < NAMED and hidden(name) == name:
+        if is_field and len(names) < NAMED_MEMBERS and hidden(name) == name:
             names[name] = None
         hint = hint or _BY_MEMBER.get(name, "")
     if not count:
@@ -138,16 +138,16 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
     raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
 
 
-PROJECTS = 1024  # of a document whose names are remembered
-KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of what is not read again, and of a row beside
-MOST_REVISIONS = 1 << 52  # that a row has had: a memory can be changed as often once more
+PROJECTS = 1024  # project names of a document that are cached
+KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of a document that is kept, and of a row's overhead
+MOST_REVISIONS = 1 << 52  # of an imported row: its memory can be changed as often once more
 NAMED_ROWS = 20  # whose faults a refusal names
 FAULTY = "validation failed: "
 _ROWS = "sessions", "observations"  # the lists of a document
 
 
 class ExportedObservation(c.Observation):
-    """A memory with the id by which an import knows it again, as it knows what is superseded."""
+    """A memory with the stable ids by which an import recognizes it and what it supersedes."""
 
     supersedes: tuple[str, ...] = ()  # type: ignore[assignment]
     uid: str
@@ -155,25 +155,25 @@ class ExportedObservation(c.Observation):
 
 
 class Document:
-    """An import in a file: its rows, sessions first. A longer one is read anew each time.
+    """An import in a file: its rows, sessions first. A long one is read again each time.
 
-    With a `reader.Reader` it is read by that, if it can. Such a document is to be closed.
+    A `reader.Reader`, if given, reads it if it can; such a document must be closed.
     """
 
     def __init__(self, file: BinaryIO, now: datetime, reader: Any = None) -> None:
         self._file = file
         self._now = now
         self._reader = reader
-        self.is_read = False  # by the reader
+        self.is_read = False  # by the reader's process
         self._project = lru_cache(PROJECTS)(project_name)
-        self._kept: list[Row] | None = None  # once it was checked, if they are few
-        self.counts = dict.fromkeys(_ROWS, 0)  # of its rows, once it was checked
+        self._kept: list[Row] | None = None  # the checked rows, if they are few
+        self.counts = dict.fromkeys(_ROWS, 0)  # rows by list, once checked
 
     def __len__(self) -> int:
         return sum(self.counts.values())
 
     def check(self) -> None:
-        """Read it whole; Invalid names the faults of the first rows that are wrong."""
+        """Read the whole document; Invalid names the faults of the first wrong rows."""
         if self._reader is not None and (counts := self._reader.opened(self._file, self._now)):
             self.counts, self.is_read = counts, True
         else:
@@ -209,14 +209,14 @@ class Document:
             self._kept = [*kept["sessions"], *kept["observations"]]
 
     def chunks(self, redactor: Redactor, piece: int | None = None) -> Iterator[Sequence[Row]]:
-        """The rows without secrets, as they are to be stored together.
+        """Yield redacted rows, in the chunks that are to be stored together.
 
-        A long document that the reader reads comes in pieces of so many rows, or a tenth.
+        If the reader reads a long document, chunks have `piece` rows, or a tenth of the document.
         """
         most, done = CHUNK, 0
         if self.is_read and self._reader is not None:
             try:
-                if piece and len(self) > CHUNK:  # fewer commits where the first matters less
+                if piece and len(self) > CHUNK:  # long documents need few commits
                     most = min(max(piece, len(self) // 10), CHUNK)
                 for rows, kinds in self._reader.rows(self._file, redactor.rules, most):
                     redactor.kinds.update(kinds)
@@ -238,7 +238,7 @@ class Document:
             yield from self._kept
             return
         for name, count in self.counts.items():
-            # What follows the last of them is left to the next reading.
+            # Stop at the last row: the next reading parses what follows.
             for _, position, item in islice(entries(self._file, (name,)), count):
                 yield self._row(name, position, item)
 
@@ -315,37 +315,37 @@ def import_plan(plan: Tally) -> c.ImportPlan:
 
 
 Progress = Callable[[int], None]
-"""Told how many rows of an import are stored."""
+"""Called with the number of rows of an import that are stored."""
 
 PAGE = 500  # rows of one read, so that a slow client holds no snapshot
-CHUNK = 1000  # rows that are stored in one transaction
-PIECE = 300  # the same while another process reads the next ones
+CHUNK = 1000  # most rows of one transaction
+PIECE = 300  # rows of one transaction while another process reads the next ones
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
-SLICE = 25  # rows between two looks at who waits
+SLICE = 25  # rows between two checks for waiting writers
 SLICE_CONTENDED = 10  # the same while others wait
 BRIEF = 15  # rows of one transaction for a while after others waited: 3 to 5 ms with its commit
 CALM = 200  # transactions: about a second
-SLICE_IN_QUOTA = 10  # the same of a tenant whose room is measured
+SLICE_IN_QUOTA = 10  # rows between two checks for a tenant with a quota
 
 
 class Planned(Exception):
-    """Rolls back the transaction of a dry run; its argument tells what became of the rows."""
+    """Raised to roll back a dry run; its argument is the tally of the rows."""
 
 
 def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
-    """Store rows, all or none; OverQuota when the tenant has no room for them."""
+    """Store all rows or none; raise OverQuota if the tenant has no room for them."""
     tally = _imported(tx, rows, SLICE)
     link_all(tx, tally, is_end=True)
     return tally
 
 
 def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
-    """Store the first of the rows that come after others. While writers wait few, or none after a
-    part of the index's work that was due first.
+    """Store the first of the next rows: few while other writers wait, or none if due work of the
+    index was done first.
     """
     tx.require_alone()
     is_brief = tx.is_awaited or len(rows) <= BRIEF
-    while tx.index.relieve(CHUNK):  # else those who save would do it
+    while tx.index.relieve(CHUNK):  # otherwise the next saves would do it
         if is_brief or tx.is_awaited:
             return Tally(links=[*before.links])
     size = SLICE_CONTENDED if is_brief else SLICE
@@ -371,7 +371,7 @@ def plan_rows(
 
 
 def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
-    """Let memories supersede what they name, of all rows; how many may not."""
+    """Create the links that are left; return the number of refused ones."""
     tally = Tally(links=links, made=made)
     link_all(tx, tally, is_end=True)
     return tally.refused
@@ -391,7 +391,7 @@ def _imported(
 
 
 def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
-    """The characters of the memories that are new; Denied if a row may not be stored."""
+    """Return the characters of new memories; raise Denied if a row may not be stored."""
     memories = [it for it in rows if isinstance(it, Memory)]
     new = unmatched(tx, memories)
     known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
@@ -410,19 +410,19 @@ def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
 class Transfer:
     """Export and import of one service.
 
-    A transaction of a longer import stores `most` rows. A `rest` between two of them is for the
-    writers of other processes.
+    A transaction of a longer import stores `most` rows; then other processes can write during
+    `pause`.
     """
 
     engine: Engine
     rules: RulesOf = default_rules
     most: int = CHUNK
-    rest: timedelta = timedelta()
+    pause: timedelta = timedelta()
 
     async def export(
         self, caller: Caller, project: Project | None, now: datetime
     ) -> AsyncIterator[bytes]:
-        """The document, in pieces: every session, then every live memory, in the order of ids."""
+        """Yield the document in pieces: all sessions, then all live memories, in order of ids."""
         caller.require(Role.ADMIN)
         piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
         comma, number = b"", 0
@@ -447,10 +447,10 @@ class Transfer:
     async def import_all(
         self, caller: Caller, document: Document, progress: Progress = noop
     ) -> c.Imported:
-        """Store the rows of a document that was checked and that are not stored yet.
+        """Store those rows of a checked document that are not stored yet.
 
-        What matches a stored row is left unchanged. A document of at most `CHUNK` rows is stored
-        whole or not at all; a refusal of a longer one tells how many rows were stored before.
+        Rows that match a stored row do not change it. A document of at most `CHUNK` rows is stored
+        whole or not at all; a refusal of a longer one says how many rows were stored before.
         """
         caller.require(Role.ADMIN)
         rules = self.rules(caller)
@@ -478,7 +478,7 @@ class Transfer:
         )  # fmt: skip
 
     async def plan_import(self, caller: Caller, document: Document) -> Tally:
-        """What an import would do now; memories of each chunk alone, and quotas are not checked."""
+        """Return what an import would do now. Chunks are planned separately, quotas not checked."""
         caller.require(Role.ADMIN)
         tally, chunks = Tally(), document.chunks(Redactor(self.rules(caller)))
         hashes = dict[SessionId, int]()
@@ -508,7 +508,7 @@ class Transfer:
                     tally.add(done)
                     rows = rows[done.rows :]
                     progress(tally.rows)
-                    await asyncio.sleep(self.rest.total_seconds())
+                    await asyncio.sleep(self.pause.total_seconds())
             for start in range(0, len(tally.links), SLICE):
                 links = tally.links[start : start + SLICE]
                 tally.refused += await self.engine.write(caller, link_rows, links, tally.made)
@@ -552,5 +552,5 @@ def chunks_of(redactor: Redactor, document: Iterable[Row], most: int = 0) -> Ite
 
 
 async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:
-    """The next chunk, empty at the end; parsing it would block the event loop."""
+    """Return the next chunk, empty at the end; it is parsed on a thread."""
     return await asyncio.to_thread(next, chunks, ())

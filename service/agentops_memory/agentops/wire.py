@@ -1,4 +1,4 @@
-"""Nouns of the contract from bodies and from nouns of the domain, and as JSON. Pure."""
+"""Pure conversions between bodies, nouns of the domain, nouns of the contract, and JSON."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -16,7 +16,7 @@ from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
 from ..recall.summary import Message
 from ..recall.text import cut
 
-# A search in a file needs none of these, which take longer than it does.
+# A search in a file needs none of these; importing them takes longer than the search.
 if TYPE_CHECKING:
     import pydantic
     import pydantic_core
@@ -38,10 +38,10 @@ JSON = "application/json"
 OMITTED = "X-Results-Omitted"
 WARNING = "X-Memory-Warning"
 IN_HEADERS = {"redacted", "warning"}
-WITH_EMPTY_LISTS = {c.Stats, c.ImportPlan}  # of which a list without entries is no absent one
+WITH_EMPTY_LISTS = {c.Stats, c.ImportPlan}  # nouns whose empty lists are sent
 
-# The most that a part can take beside its content, and a character of that: `\u0000`.
-MOST_BESIDE, MOST_OF_A_CHARACTER = 64 * 1024, 6
+# Most bytes of a part besides its content, and of one character of the content: `\u0000`.
+MOST_OVERHEAD, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
@@ -79,7 +79,7 @@ def _words(id_: int, key: str | None, text: Text) -> dict[str, Any]:
 
 
 def line(text: Text, most: int, **more: Any) -> c.Line:
-    """A memory in a context, its content cut at so many characters."""
+    """Return a memory of a context, its content cut to at most `most` characters."""
     return c.Line(type=text.type, title=text.title, content=cut(text.content, most), **more)
 
 
@@ -88,7 +88,7 @@ def observation(memory: Memory, *, redacted: int = 0) -> c.Observation:
 
 
 def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
-    """A memory as an observation of the contract, with what it does not say itself."""
+    """Return a memory as a noun of the contract; `more` has the noun's other fields."""
     text, lifecycle = memory.text, memory.lifecycle
     return noun(
         **_words(memory.id, memory.key, text), session_id=memory.session, tags=text.tags,
@@ -120,7 +120,7 @@ def _seconds(at: datetime) -> datetime:
 
 
 class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no attributes
-    """A list, as much of it as one answer can hold; as JSON too, where that had to be measured."""
+    """The part of a list that fits into one response, and its JSON if that was measured."""
 
     omitted = 0
     json: Sequence[bytes] = ()
@@ -136,13 +136,13 @@ class SummaryLine:
     summary: str
 
 
-async def fitting(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Rows[T]:
-    """The parts that one answer can hold beside so many bytes, the nearest to the centre first."""
+async def fitting(parts: Sequence[T], *, overhead: int = 0, centre: int = 0) -> Rows[T]:
+    """Return the parts that fit next to `overhead` bytes, those nearest to `centre` first."""
     texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
-    most = len(parts) * MOST_BESIDE + MOST_OF_A_CHARACTER * sum(map(len, filter(None, texts)))
-    if not beside and most < query.MAX_ANSWER:  # whatever they say, so nothing is measured
+    most = len(parts) * MOST_OVERHEAD + MOST_OF_A_CHARACTER * sum(map(len, filter(None, texts)))
+    if not overhead and most < query.MAX_ANSWER:  # they fit in any case
         return Rows(parts)
-    room, json = query.MAX_ANSWER - 1024 - beside, {}
+    room, json = query.MAX_ANSWER - 1024 - overhead, {}
     nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
     async for at, part in large_answers.paced(
         ((at, json_bytes(parts[at])) for at in nearest), lambda numbered: len(numbered[1])
@@ -158,7 +158,7 @@ async def fitting(parts: Sequence[T], *, beside: int = 0, centre: int = 0) -> Ro
 
 
 def json_bytes(noun: object) -> bytes:
-    """A noun, or a list of one kind, as JSON; parts without a value are absent."""
+    """Return a noun, or a list of one type, as JSON; fields without a value are omitted."""
     kind: Any = type(noun)
     if hasattr(kind, "model_dump_json"):
         return cast(bytes, kind.model_dump_json(noun, exclude_none=True).encode())
@@ -200,7 +200,7 @@ def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
 def response(
     answer: object, status: int = 200, *, headers: Mapping[str, str] = {}
 ) -> "responses.Response":
-    """What an operation answered: JSON, or nothing but headers."""
+    """Return the response to an operation: JSON, or only headers."""
     counts = {
         protocol.REDACTED: getattr(answer, "redacted", 0),
         OMITTED: getattr(answer, "omitted", 0),
@@ -241,7 +241,7 @@ _LIFECYCLE = {it.name for it in fields(LifecycleChange)}
 
 
 def lifecycle(body: "m.LifecycleBody") -> LifecycleChange:
-    """What a body sets; in a change `null` takes an instant away."""
+    """Return the fields that a body sets; in a change `null` removes an instant."""
     named: dict[str, Any] = {it: getattr(body, it) for it in _LIFECYCLE & body.model_fields_set}
     if "ttl" in named:
         named["ttl"] = timedelta(seconds=named["ttl"])
@@ -251,10 +251,10 @@ def lifecycle(body: "m.LifecycleBody") -> LifecycleChange:
 
 
 def messages(body: Mapping[str, object]) -> Iterator[Message]:
-    """The messages in a body, which must have some or an empty list of them."""
+    """Yield the messages of a body, whose list must exist but may be empty."""
     m.body(m.Messages, body)
     every = body["messages"]
-    assert isinstance(every, list)  # else it was refused
+    assert isinstance(every, list)  # the model has required it
     for position, each in enumerate(every):
         yield message(each, position)
 

@@ -35,34 +35,34 @@ from .dialect import decoded, is_damage, primary_code, register_functions
 T = TypeVar("T")
 
 APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
-BUSY_TIMEOUT = timedelta(seconds=5)  # another process's transaction
-WAL_SIZE = 64 * 1024 * 1024  # bytes kept of a WAL that has once grown beyond
-CHECKPOINT = 1000  # pages (4 MiB) of WAL that a commit copies into the file: 4,000 take 20 ms
-READ_LIMIT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
-PROGRESS = 10_000  # virtual machine steps between two looks at the clock
-CACHED_STATEMENTS = 256  # Python keeps 128, and then compiles statements of ours again
-# KiB of pages that a reader keeps. With the 2,000 of SQLite a prompt takes as much processor time
-# (3,000 in 1,000 projects, none in memory), as pages that leave are in the system's cache.
+BUSY_TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's transaction
+WAL_SIZE = 64 * 1024 * 1024  # bytes to which a WAL that grew larger is truncated
+CHECKPOINT = 1000  # pages (4 MiB) of WAL at which a commit checkpoints: 4,000 take 20 ms
+READ_LIMIT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
+PROGRESS = 10_000  # virtual machine steps between two checks of the clock
+CACHED_STATEMENTS = 256  # with Python's default of 128, ours are compiled repeatedly
+# KiB of a reader's page cache. SQLite's default of 2,000 saves no CPU time (measured with 3,000
+# prompts in 1,000 projects, none in memory), as evicted pages are in the system's cache.
 READ_CACHE = 512
-CHANGING = "mode=rw"  # it must be there
+CHANGING = "mode=rw"  # the file must exist
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 Check = Callable[[], None]
-"""Raises what a change, or a read, is refused with after all."""
+"""Raises the error with which a change or a read fails after it has run."""
 
 
-# What a transaction of this process changes, for what is held in memory. Triggers of the writer's
-# own connection note every change, whichever function makes it; the index reports new memories.
+# What this process's transactions change, for the caches in memory. Temporary triggers of the
+# writer's connection note each change, whichever function makes it; the index reports new memories.
 
-NO_GROUP = -1  # of the global area, which is in every partition
+NO_GROUP = -1  # the group of the global area, which is in every partition
 
 
-class Noted:
-    """The changes of one transaction, and rather more: what is rolled back stays noted."""
+class ChangeLog:
+    """The changes of one transaction; it may include changes that were rolled back."""
 
     def __init__(self, known: Known) -> None:
         self._known = known
-        self._areas: dict[MemoryId, set[Area]] = {}  # by memory; 0 for a space
+        self._areas: dict[MemoryId, set[Area]] = {}  # by memory; 0 for a change of a space
         self._projects: set[str] = set()
 
     def clear(self) -> None:
@@ -77,7 +77,7 @@ class Noted:
         self.note_area(partition, area, memory)
 
     def note_area(self, partition: int | None, area: int, memory: int) -> None:
-        """Of a memory that is new: what is known of those before it stays true."""
+        """Note a new memory: what is known of older memories stays true."""
         if area != UNINDEXED_AREA:
             group = NO_GROUP if partition is None else partition
             self._areas.setdefault(MemoryId(memory), set()).add((group, area))
@@ -88,7 +88,7 @@ class Noted:
             self._projects.add(project.decode(errors="replace"))
 
     def changes(self, new: Iterable[NewMemory]) -> Changes:
-        """All of them, with the new memories."""
+        """Return all noted changes, with the new memories."""
         areas = set[Area]().union(*self._areas.values())
         return Changes(areas=areas, new=list(new), projects=set(self._projects))
 
@@ -101,13 +101,13 @@ def connect(
     mode: str = "",
     is_strict: bool = False,
 ) -> sqlite3.Connection:
-    """An open connection with the settings and functions that every one of ours has.
+    """Open a connection with our settings and functions.
 
-    The mode is what SQLite takes in the address of a file (https://sqlite.org/uri.html); without
-    one, a file that is not there is made.
+    `mode` is the query of SQLite's file URI (https://sqlite.org/uri.html); without it, a missing
+    file is created.
 
-    A text that is no UTF-8 is read with U+FFFD in the place of what cannot be decoded. With
-    `is_strict` it is an error, and reading is faster: see `decoding`.
+    In text that is not UTF-8, U+FFFD replaces what cannot be decoded. With `is_strict` such text
+    is an error, and reading is faster: see `Decoding`.
     """
     database = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{mode}" if mode else path,
@@ -115,7 +115,7 @@ def connect(
         isolation_level=None,
         timeout=busy_timeout.total_seconds(),
         cached_statements=CACHED_STATEMENTS,
-        check_same_thread=False,  # another thread may open it than uses and closes it
+        check_same_thread=False,  # one thread may open it, another use and close it
         factory=Database,
     )
     if not is_strict:
@@ -126,7 +126,7 @@ def connect(
         register_functions(database, features)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
-        if isinstance(error, UnicodeDecodeError):  # from what SQLite says of a schema of garbage
+        if isinstance(error, UnicodeDecodeError):  # SQLite quoted a schema that is not UTF-8
             damage = sqlite3.DatabaseError("malformed database schema")
             damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
             damage.sqlite_errorname = "SQLITE_CORRUPT"
@@ -136,19 +136,19 @@ def connect(
 
 
 def ours(database: sqlite3.Connection) -> "Database":
-    """A connection that was made by `connect`."""
+    """Return a connection made by `connect` as its own class."""
     return cast(Database, database)
 
 
 def known_stems(database: sqlite3.Connection) -> Stems:
-    """What the words are in the index of a connection that was made by `connect`."""
+    """Return the stemmer, with its cache, of a connection made by `connect`."""
     return ours(database).stems
 
 
 def known_to(database: sqlite3.Connection) -> Known:
-    """What a connection that notes its changes knows of rows, within a transaction."""
+    """Return what the writer's connection knows of rows; to be called in a transaction."""
     it = ours(database)
-    ((version,),) = database.execute("PRAGMA data_version")  # moved by what others commit
+    ((version,),) = database.execute("PRAGMA data_version")  # others' commits change it
     if version != it.version:
         it.known.forget()
         it.version = version
@@ -157,19 +157,19 @@ def known_to(database: sqlite3.Connection) -> Known:
 
 
 def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
-    """The damaged rows that were left out on a connection since this was last called."""
+    """Return the damaged rows that reads have skipped since the last call."""
     damaged, ours(database).damaged = ours(database).damaged, []
     return damaged
 
 
 def read_only(database: sqlite3.Connection) -> None:
-    database.execute("PRAGMA query_only = ON")  # a read must never write beside the one writer
+    database.execute("PRAGMA query_only = ON")  # only the one writer may write
     database.execute(f"PRAGMA cache_size = -{READ_CACHE}")
 
 
 @contextmanager
 def writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
-    """Inside, a reader may make tables for its connection alone."""
+    """Within, a reader may create temporary tables."""
     ((is_reader,),) = database.execute("PRAGMA query_only").fetchall()
     try:
         database.execute("PRAGMA query_only = OFF")
@@ -179,12 +179,12 @@ def writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def interrupt_at(database: sqlite3.Connection, end: float) -> None:
-    """Interrupt whatever runs on this connection from that time of the monotonic clock on."""
+    """Interrupt statements on this connection once the monotonic clock has passed `end`."""
     database.set_progress_handler(lambda: time.monotonic() > end, PROGRESS)
 
 
 def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
-    """Switch the file to WAL; the switch ignores the busy timeout, so it is tried again."""
+    """Switch the file to WAL. The switch ignores the busy timeout, so it is retried here."""
     end = time.monotonic() + timeout.total_seconds()
     while True:
         try:
@@ -199,23 +199,23 @@ def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
 
 @contextmanager
 def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
-    """A transaction that sees one state, and is stopped when it takes long.
+    """Run a transaction that sees one state and is interrupted at the time limit.
 
-    What it raises can be handed to another thread.
+    Its exceptions can be handed to another thread.
     """
     try:
         with carried():
             interrupt_at(database, time.monotonic() + limit.total_seconds())
             database.execute("BEGIN")
             yield
-            with suppress(sqlite3.Error):  # of a damaged index: then it is rolled back below
-                database.execute("COMMIT")  # so that a table for this connection alone stays
+            with suppress(sqlite3.Error):  # a damaged index: rolled back below
+                database.execute("COMMIT")  # so that temporary tables stay
     finally:
         _free(database)
 
 
 def wait_at_most(database: sqlite3.Connection, seconds: float) -> None:
-    """For another process's transaction."""
+    """Set how long statements wait for another process's transaction."""
     if seconds != ours(database).timeout:
         database.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
         ours(database).timeout = seconds
@@ -223,14 +223,14 @@ def wait_at_most(database: sqlite3.Connection, seconds: float) -> None:
 
 @contextmanager
 def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -> Iterator[None]:
-    """A transaction that is committed whole; if anything raises, nothing happened.
+    """Run a transaction that is committed whole, or rolled back if anything raises.
 
-    `check` raises where it must not be committed after all; and once more afterwards, where
-    what was committed must not be acknowledged: nobody can tell if it stays.
+    `check` is called before the commit and again after it. It raises if the change must not be
+    committed, or not be acknowledged because nobody can tell whether it is kept.
     """
     try:
         with carried():
-            # In tenths: each distinct statement takes a place among the cached ones.
+            # Rounded to tenths: each distinct statement takes a slot of the statement cache.
             wait_at_most(database, round(max(deadline - time.monotonic(), 0), 1))
             database.execute("BEGIN IMMEDIATE")
             yield
@@ -248,7 +248,7 @@ def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -
 
 @contextmanager
 def carried() -> Iterator[None]:
-    """What it raises can be handed to another thread, and holds no cursor."""
+    """Let exceptions be handed to another thread and hold no cursor."""
     try:
         yield
     except BaseException as error:
@@ -258,42 +258,42 @@ def carried() -> Iterator[None]:
 
 
 def carriable(error: BaseException) -> BaseException:
-    """The error as it can be handed to another thread; it holds no cursor any more."""
+    """Return the error in a form that another thread can raise and that holds no cursor."""
     if isinstance(error, StopIteration):
         # No future can carry it: the caller would wait forever.
         stopped = RuntimeError("work raised StopIteration")
         return stopped.with_traceback(error.__traceback__)
-    # The variables of work that raised: a cursor among them would hold its snapshot.
+    # Clear the local variables of the work: a cursor among them would hold its snapshot.
     for frame, _ in traceback.walk_tb(error.__traceback__):
-        # An error that is raised again still knows coroutines that continue.
+        # The traceback of a re-raised error may include coroutines that still run.
         if not frame.f_code.co_flags & SUSPENDABLE:
-            with suppress(RuntimeError):  # it runs
+            with suppress(RuntimeError):  # the frame is running
                 frame.clear()
     return error
 
 
 _PRAGMAS = (
     "temp_store = MEMORY",  # there may be no temporary folder
-    "synchronous = FULL",  # fsync at each commit: with NORMAL a power cut loses acknowledged ones
-    "foreign_keys = ON",  # SQLite has them off, for each connection
-    "secure_delete = ON",  # zeros over what is deleted, for erasures
+    "synchronous = FULL",  # fsync at each commit: with NORMAL a power cut loses commits
+    "foreign_keys = ON",  # off by default, for each connection
+    "secure_delete = ON",  # overwrite deleted data with zeros, for erasures
     "trusted_schema = ON",  # the view memory_text calls our functions
-    f"journal_size_limit = {WAL_SIZE}",  # else a log that grew once keeps its size
+    f"journal_size_limit = {WAL_SIZE}",  # else a log that grew keeps its size
     f"wal_autocheckpoint = {CHECKPOINT}",
 )
 
 
 class Database(sqlite3.Connection):
-    """A connection, with what this process knows of it."""
+    """A connection, with what this process caches of its database."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.stems = Stems()
         self.known = Known()
-        self.noted = Noted(self.known)
-        self.version = 0  # of the state that is known
-        self.timeout = -1.0  # seconds that it waits for another process, once that was set
-        self.damaged: list[DamagedRow] = []  # what reads have left out since it was last taken
+        self.change_log = ChangeLog(self.known)
+        self.version = 0  # the data_version that `known` is valid for
+        self.timeout = -1.0  # the busy timeout in seconds, once set
+        self.damaged: list[DamagedRow] = []  # rows that reads skipped, until they are taken
 
     def close(self) -> None:
         self.stems.close()
@@ -307,10 +307,10 @@ def _free(database: sqlite3.Connection) -> None:
 
 
 def _commit(database: sqlite3.Connection) -> None:
-    """Commit, and keep a commit that failed from coming true later.
+    """Commit, and prevent a failed commit from taking effect later.
 
-    One whose sync failed lies whole in the write-ahead log, where the recovery after a crash would
-    find it; an empty commit takes its place.
+    If only the sync failed, the commit is whole in the write-ahead log, and recovery after a crash
+    would apply it; an empty commit overwrites it.
     """
     try:
         database.execute("COMMIT")
@@ -322,7 +322,7 @@ def _commit(database: sqlite3.Connection) -> None:
         raise
 
 
-# What each trigger notes: a change of a memory (0 for none) in the spaces of these ids.
+# What each trigger notes: a change of a memory (0 for none) in the spaces with these ids.
 _AREAS = "SELECT note_change(partition, area, {}) FROM spaces WHERE id IN ({})".format
 _SPACE_OF = "SELECT space_id FROM memories WHERE id = {}".format
 _SUMMARY = "note_summary(CAST({}.project AS BLOB))".format
@@ -352,32 +352,32 @@ _TRIGGERS = {
 
 
 def note_changes(database: sqlite3.Connection) -> None:
-    """Let a connection note from now on what it changes."""
-    noted = ours(database).noted
-    database.create_function("note_change", 3, noted.note)
-    database.create_function("note_summary", 1, noted.note_summary)
+    """Make a connection note its changes from now on."""
+    changes = ours(database).change_log
+    database.create_function("note_change", 3, changes.note)
+    database.create_function("note_summary", 1, changes.note_summary)
     for number, (event, noting) in enumerate(_TRIGGERS.items()):
         database.execute(f"CREATE TEMP TRIGGER note_{number} AFTER {event} BEGIN {noting}; END")
 
 
 def token_of(database: sqlite3.Connection) -> Token:
-    """The token of the state that a transaction sees."""
+    """Return the token of the state that the transaction sees."""
     row = database.execute("SELECT token FROM database_state").fetchone()
     return int(row[0]) if row else 0
 
 
 log = logging.getLogger(__name__)
 
-# Work begun whose callers have no answer yet. While the loop is busy, more would pile up, of
-# which each can take several MiB.
+# Most calls that have begun and whose callers have no result yet. While the event loop is busy,
+# more would pile up, each of which can take several MiB.
 AHEAD = 4
 
 
 class WriterThread(aiosqlite.Connection):
-    """The connection that writes, and its thread, which runs whole functions."""
+    """The connection that writes, with a thread that runs whole functions."""
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What work answers. A cancelled caller leaves; the work continues."""
+        """Run `work` on the thread and return its result. Cancelling does not stop the work."""
         result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
         return result
 
@@ -387,11 +387,11 @@ class WriterThread(aiosqlite.Connection):
 
 
 class Threads:
-    """A thread for each of some connections: they run plain functions, of which none waits.
+    """A thread for each connection, which runs plain functions; none of them awaits anything.
 
-    `check` is called after each, and raises what that is refused with instead. `afterwards` is
-    called with the connection then, when the caller is answered. What has not begun within the
-    timeout is refused with Busy.
+    `check` is called after each function, and its error replaces the result. `afterwards` is
+    called with the connection once the caller is answered. A call that has not begun within the
+    timeout raises Busy.
     """
 
     def __init__(
@@ -407,10 +407,10 @@ class Threads:
         self._afterwards = afterwards
         self._timeout = timeout
         self._queue: SimpleQueue[_Call | None] = SimpleQueue()
-        self._running = 0  # or waiting
-        self._places: SimpleQueue[None] = SimpleQueue()  # of work that is ahead
+        self._pending = 0  # calls that run or wait
+        self._slots: SimpleQueue[None] = SimpleQueue()  # for calls that have begun
         for _ in range(AHEAD):
-            self._places.put(None)
+            self._slots.put(None)
         self._threads = [
             threading.Thread(target=self._serve, args=(each,), name="database", daemon=True)
             for each in connections
@@ -419,26 +419,26 @@ class Threads:
             thread.start()
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """What work answers. A cancelled caller leaves; work that has begun continues."""
+        """Run `work` on a thread and return its result. Cancelling does not stop work that runs."""
         if not self._threads:
             raise Unavailable("The database is closed.")
         call, is_withdrawn = _Call(work), False
-        self._running += 1
+        self._pending += 1
         self._queue.put(call)
         try:
-            if self._timeout is not None and self._running > len(self.connections):
+            if self._timeout is not None and self._pending > len(self.connections):
                 await asyncio.wait((call.answer,), timeout=self._timeout.total_seconds())
                 if is_withdrawn := call.take():
                     raise Busy("Too many reads are waiting; try again.")
             return cast("T", await call.answer)
         finally:
             if is_withdrawn or call.take():
-                self._running -= 1
+                self._pending -= 1
             else:  # it has begun
-                self._places.put(None)
+                self._slots.put(None)
 
     async def close(self) -> None:
-        """Finish what was accepted, and close the connections, even if the caller leaves."""
+        """Finish accepted calls and close the connections, even if the caller is cancelled."""
         threads, self._threads = self._threads, []
         for _ in threads:
             self._queue.put(None)
@@ -455,29 +455,29 @@ class Threads:
         connection.close()
 
     def _run_next(self, connection: sqlite3.Connection) -> bool | None:
-        """Run the next call unless its caller has left; None at the end.
+        """Run the next call; return False if its caller has left, and None at the end.
 
-        Nothing of it is held afterwards, or while the next is awaited.
+        No reference to a call is kept afterwards, or while waiting for the next one.
         """
         call = self._queue.get()
         if call is None:
             return None
         if not call.take():
             return False
-        self._places.get()
+        self._slots.get()
         outcome = outcome_of(partial(self._checked, call.work, connection))
-        with suppress(RuntimeError):  # its loop is closed: nobody waits for it any more
+        with suppress(RuntimeError):  # its loop is closed: nobody waits for the result
             call.loop.call_soon_threadsafe(self._settle, call.answer, outcome)
         return True
 
     def _checked(self, work: Callable[..., T], connection: sqlite3.Connection) -> T:
         try:
             return work(connection)
-        finally:  # whatever it has met: without a log of its own that need be no damage
+        finally:  # whatever error it has met: if the log was replaced, it need not be damage
             self._check()
 
     def _settle(self, answer: asyncio.Future[Any], outcome: Outcome) -> None:
-        self._running -= 1
+        self._pending -= 1
         settle(answer, outcome)
 
 
@@ -489,21 +489,21 @@ class _Call:
         self._free = threading.Lock()
 
     def take(self) -> bool:
-        """Whether nobody has taken it before: a thread to run it, or its caller to leave."""
+        """Claim the call, for a thread to run it or for its caller to leave; False if claimed."""
         return self._free.acquire(blocking=False)
 
 
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
-OLDEST = (3, 37, 0)  # with tables that are STRICT
+OLDEST = (3, 37, 0)  # the first version with STRICT tables
 
 
 def without_memory_statistics() -> bool:
-    """Stop counting the library's memory, for the count is a lock that readers fight for.
+    """Turn off SQLite's memory statistics, whose lock slows down concurrent readers.
 
-    Two readers searching at a time take a quarter less of the processor without it. To be called
-    before a database is opened; false, and nothing is changed, where the library cannot be reached.
+    Two concurrent searches then take a quarter less CPU time. To be called before a database is
+    opened. Returns False, without effect, if the library cannot be reached.
     """
-    import ctypes  # noqa: PLC0415 - a service alone needs it
+    import ctypes  # noqa: PLC0415 - only a service needs it
 
     try:
         library = ctypes.CDLL(_sqlite3.__file__)
@@ -518,7 +518,7 @@ def without_memory_statistics() -> bool:
 
 
 def lack() -> str:
-    """What the library lacks that the service needs, in a sentence; nothing if it has all."""
+    """Return a sentence about a feature that SQLite lacks, empty if it has all we need."""
     if sqlite3.sqlite_version_info < OLDEST:
         return f"SQLite must be {'.'.join(map(str, OLDEST))} or newer."
     with closing(sqlite3.connect(":memory:")) as database:
@@ -529,18 +529,18 @@ def lack() -> str:
     return ""
 
 
-MOST = 100  # faults that SQLite tells of, pages that nothing uses after all others
+MOST = 100  # most faults that SQLite reports; unused pages come last
 NO_FAULTS = ("ok", "*** in database main ***")
 OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
-"""Of a damaged row, of which `maintenance.damaged_rows` tells more."""
+"""A fault of a single value, which `migrate.damaged` reports in detail."""
 
 
 @contextmanager
 def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
-    """A connection that can only read, on one state of the file.
+    """Open a connection that can only read, on one state of the file.
 
-    Where there is no log nobody has the file open, and it is read as it lies there: SQLite
-    would else make a log. A log that a crash left is read with it, and stays.
+    Without a log nobody has the file open, so it is opened as immutable: SQLite would otherwise
+    create a log. A log that a crash left is read with the file, and stays.
     """
     mode = "mode=ro&immutable=1" if log_size(path) is None else "mode=ro"
     with closing(connect(path, features=features, mode=mode)) as database:
@@ -549,7 +549,7 @@ def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Con
 
 
 def log_size(path: Path) -> int | None:
-    """The bytes of the write-ahead log that is to be read with the file; None if there is none."""
+    """Return the bytes of the write-ahead log to read with the file; None if there is none."""
     log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
     try:
         size = log.stat().st_size
@@ -559,7 +559,7 @@ def log_size(path: Path) -> int | None:
 
 
 def sizes_of(database: sqlite3.Connection) -> tuple[int, int]:
-    """The bytes of the pages of a database, and of those among them that nothing uses."""
+    """Return the bytes of all pages of a database, and of its free pages."""
     names = ("page_size", "page_count", "freelist_count")
     size, count, free = (database.execute(f"PRAGMA {it}").fetchone()[0] for it in names)
     return size * count, size * free
@@ -575,15 +575,15 @@ def is_readable(database: sqlite3.Connection, table: str) -> bool:
 
 
 def faults_of(database: sqlite3.Connection, check: str = "quick_check") -> list[str]:
-    """What SQLite finds wrong with the file, pages that nothing uses too; but for values."""
+    """Return the faults that SQLite finds in the file, except faults of single values."""
     return _reported(database, f"PRAGMA {check}({MOST})")
 
 
 def drop_statements(names: Iterable[str]) -> list[str]:
-    """Statements that remove tables, views and indexes from the schema alone.
+    """Return statements that remove tables, views and indexes from the schema only.
 
-    A damaged page may point at pages of others, which a DROP would free. Their own pages are
-    used by nothing then, until the file is vacuumed.
+    A DROP would free pages of other tables that a damaged page points to. The removed objects'
+    own pages stay unused until the file is vacuumed.
     """
     quoted = ", ".join("'{}'".format(name.replace("'", "''")) for name in names)
     return [

@@ -58,7 +58,7 @@ from .connection import (
     token_of,
 )
 from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
-from .index import STEMMED, Index
+from .index import STEMMED_AT_ONCE, Index
 from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
 from .open_files import (
     OpenFiles,
@@ -77,11 +77,11 @@ from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # with another process that reads
+CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # how long to wait for other processes' reads
 
 if TYPE_CHECKING:
     from ..memory import projects
-else:  # of a tenant's figures
+else:  # only row counts need it
     projects = Lazy(__package__, "..memory.projects")
 
 log = logging.getLogger(__name__)
@@ -91,15 +91,15 @@ log = logging.getLogger(__name__)
 async def opened_file(
     path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
 ) -> AsyncIterator[tuple[WriterThread, OpenFiles]]:
-    """The connection that writes into a file, made or brought up to date first, and its files.
+    """Create or migrate a database file; yield the connection that writes and the open files.
 
-    Raises StartRefused when the file cannot be used as it is. A cancelled
-    opening leaves at once; what it began on the file is undone by the next.
+    Raises StartRefused if the file cannot be used. A cancelled opening returns at once; the next
+    opening undoes what it began.
     """
     with ExitStack() as stack:
         stack.enter_context(in_use(file_id(path)))
         await run_in_thread(partial(migrated, path, now, features, on_upgrade))
-        stack.enter_context(in_use(file := file_id(path)))  # a new one
+        stack.enter_context(in_use(file := file_id(path)))  # again, as the file may be new
         opening = partial(connect, path, features=features, is_strict=True)
         writer = WriterThread(opening, iter_chunk_size=64)
         async with writer:
@@ -122,7 +122,7 @@ def _empty_log(database: sqlite3.Connection) -> None:
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """What work answers. It runs on a thread that does not keep the process from ending."""
+    """Run `work` on a daemon thread, which does not keep the process alive; return its result."""
     answer: Future[T] = Future()
     answer.set_running_or_notify_cancel()
 
@@ -137,13 +137,13 @@ async def run_in_thread(work: Callable[[], T]) -> T:
 
 
 OnDamage = Callable[[Caller], object]
-"""Told whose request has met damage. Any thread may tell."""
+"""Called with the caller whose request met damage, on any thread."""
 
 
 def _is_intact(database: sqlite3.Connection) -> bool:
     """Whether every table and its indexes can be read, page by page.
 
-    Pages that nothing uses are no damage.
+    Damage in free pages does not count.
     """
     try:
         return all(is_readable(database, name) for name in tables(database))
@@ -153,15 +153,15 @@ def _is_intact(database: sqlite3.Connection) -> bool:
         return False
 
 
-async def _look(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
-    """What a look finds, however long it takes; it stops once nobody waits for it any more."""
+async def _inspect(path: Path, inspect: Callable[[sqlite3.Connection], T]) -> T:
+    """Run a long read on a connection of its own; interrupt it if the caller is cancelled."""
     stop = threading.Event()
 
     def work() -> T:
         with closing(connect(path)) as database:
             read_only(database)
             database.set_progress_handler(stop.is_set, PROGRESS)
-            return look(database)
+            return inspect(database)
 
     try:
         return await run_in_thread(work)
@@ -170,7 +170,7 @@ async def _look(path: Path, look: Callable[[sqlite3.Connection], T]) -> T:
 
 
 class SqliteMaintenance(ABC):
-    """Looks after the database of each caller's tenant; partitions of the index one by one."""
+    """Maintains the database of each caller's tenant, one partition of the index at a time."""
 
     @abstractmethod
     async def read(
@@ -189,7 +189,7 @@ class SqliteMaintenance(ABC):
     def used(
         self, caller: Caller, *, only_open: bool = False
     ) -> AbstractAsyncContextManager["SqliteEngine"]:
-        """The database, which stays open inside; an observer opens none, and keeps none open."""
+        """Yield the database, kept open within; with `only_open`, only if it is open already."""
 
     @property
     def maintenance(self) -> Self:
@@ -203,10 +203,10 @@ class SqliteMaintenance(ABC):
         async with self.used(caller) as database:
             with translated():
                 if thorough:
-                    is_intact = await _look(database.path, _is_intact)
+                    is_intact = await _inspect(database.path, _is_intact)
                     database.note_damage(caller, is_intact=is_intact)
                 if not (thorough and database.is_damaged):
-                    database.known_damage.note(caller, await _look(database.path, damaged))
+                    database.known_damage.note(caller, await _inspect(database.path, damaged))
         return Condition(
             is_intact=not database.is_damaged, damaged_rows=database.known_damage.names
         )
@@ -218,13 +218,13 @@ class SqliteMaintenance(ABC):
             await self.write(caller, lambda tx, one: tx.index.recreate(one), number)
         return damaged
 
-    async def bring_to_rules(self, caller: Caller) -> None:  # noqa: B027 - of the port
-        """It was, when the database was opened."""
+    async def bring_to_rules(self, caller: Caller) -> None:  # noqa: B027 - the port has it
+        """Do nothing: opening the database has applied the rules."""
 
     async def tidy(self, caller: Caller) -> Tidied:
-        """Count each partition's rows, rebuild those that are out of line, rebalance, merge.
+        """Count each partition's rows, rebuild partitions that drifted, rebalance, merge segments.
 
-        None is rebuilt while the place of a space is damaged: it would lose the space's words.
+        Nothing is rebuilt while a space's location is damaged: the index would lose its words.
         """
         await self._store_stems(caller)
         drifts = await self.drifts(caller)
@@ -232,7 +232,7 @@ class SqliteMaintenance(ABC):
         try:
             for number in drifted:
                 await self.rebuild(caller, number)
-        except DamagedRow:  # the log has it, and readiness names it
+        except DamagedRow:  # it is logged, and readiness reports it
             drifted = ()
         moved = 0
         while await self.read(caller, lambda tx: bool(tx.partitions.oversized())):
@@ -243,10 +243,9 @@ class SqliteMaintenance(ABC):
             if not await self.read(caller, lambda tx, one: tx.partitions.has_merges(one), number):
                 await self.write(caller, lambda tx, one: tx.partitions.set_merges(one), number)
             levels = await self.read(caller, lambda tx, one: tx.partitions.levels(one), number)
-            # Whether a level has more than one segment, or a merge is not at its end.
-            goes_on = any(segments > 1 or merging for merging, segments in levels)
-            while goes_on:
-                goes_on = await self.write(caller, lambda tx, one: tx.partitions.merge(one), number)
+            has_more = any(segments > 1 or merging for merging, segments in levels)
+            while has_more:
+                has_more = await self.write(caller, lambda tx, it: tx.partitions.merge(it), number)
         return Tidied(
             parts=len(drifts),
             drift=sum(drifts.values()),
@@ -303,7 +302,7 @@ class SqliteMaintenance(ABC):
             return False
 
     async def rebuild(self, caller: Caller, number: int) -> None:
-        """Fill a partition again from the memories; one that is damaged is replaced."""
+        """Rebuild a partition from the memories; replace it if it is damaged."""
         try:
             await self.write(caller, lambda tx: tx.index.rebuild(number))
         except Damaged:
@@ -313,21 +312,21 @@ class SqliteMaintenance(ABC):
         return await self.read(caller, lambda tx: tx.partitions.all())
 
     async def _store_stems(self, caller: Caller) -> None:
-        """Store the stems of memories that have none yet, so that they are loaded soon."""
+        """Store missing stems of memories, so that loading the index need not compute them."""
         after: int | None = 0
         while after is not None:
             missing, after = await self.read(
                 caller, lambda tx, first: tx.index.missing_stems(first), after
             )
-            for start in range(0, len(missing), STEMMED):
-                some = missing[start : start + STEMMED]
+            for start in range(0, len(missing), STEMMED_AT_ONCE):
+                some = missing[start : start + STEMMED_AT_ONCE]
                 await self.write(caller, lambda tx, them: tx.index.store_stems(them), some)
         for area in await self.read(caller, lambda tx: tx.index.areas_behind()):
             while await self.write(caller, lambda tx, one: tx.index.gather_stems(one), area):
                 pass
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
-        """A page says nothing about what was read before, so both are checked."""
+        """Check pages and contents: each check misses damage that the other finds."""
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
@@ -338,7 +337,7 @@ class SqliteMaintenance(ABC):
             return False
 
     async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
-        """What work finds; one that is too large for a read counts as readable."""
+        """Return the result of `work`; a partition too large for one read counts as readable."""
         try:
             return await self.read(caller, work)
         except Damaged:
@@ -358,20 +357,20 @@ def _is_exact(tx: SqliteTransaction, number: int) -> bool:
     return tx.partitions.is_exact(number)
 
 
-QUEUE = 512  # writes that may wait; beyond, a request waits for a place
-QUEUE_TIMEOUT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
+QUEUE = 512  # writes that may be queued; further requests wait for a slot
+QUEUE_TIMEOUT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
 
 
 @dataclass(slots=True, eq=False)
 class SqliteEngine(SqliteMaintenance, Maintenance):
-    """Transactions on one database file, of one tenant. Make one with `opened`."""
+    """Transactions on the database file of one tenant; created by `opened`."""
 
     path: Path
     known_damage: KnownDamage
     _writer: Writer
     _readers: Threads
     _scrub: Callable[[], Awaitable[bool]]
-    _report: OnDamage  # where something else could stand in
+    _report: OnDamage  # called for each request that met damage
     _clock: Callable[[], datetime]
     _transaction: Callable[..., SqliteTransaction]
     _index: DatabaseIndex
@@ -381,7 +380,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
 
     @classmethod
     @asynccontextmanager
-    async def opened(  # noqa: PLR0913 - what it is opened with, each by its name
+    async def opened(  # noqa: PLR0913 - keyword arguments
         cls,
         path: Path,
         *,
@@ -395,11 +394,11 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         index_cache: IndexCache | None = None,
         sealer: Sealer | None = None,
     ) -> AsyncIterator["SqliteEngine"]:
-        """An engine over the file, made or brought up to date first; checkpointed at the end.
+        """Create or migrate the file and yield an engine on it; checkpoint it at the end.
 
-        Any thread may call `committed`, `damaged` and `upgrading`. Raises StartRefused when the
-        file cannot be used as it is. A cancelled opening leaves at once; what it began on the file
-        is undone by the next.
+        `committed`, `damaged` and `upgrading` are called on any thread. Raises StartRefused if the
+        file cannot be used. A cancelled opening returns at once; the next opening undoes what it
+        began.
         """
         index = index_in_memory(index_cache or IndexCache(), features)
         async with (
@@ -431,7 +430,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                         index=self._index, may_be_behind=may_be_behind,
                     )  # fmt: skip
                     answer = work(tx, *args, **kwargs)
-            except Undecodable:  # which the connection knows how to read by now
+            except Undecodable:  # the connection can decode it from now on
                 self._report(caller)
                 return transaction(database)
             finally:
@@ -443,7 +442,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         if self._index.computed and (self._storing is None or self._storing.done()):
             self._storing = asyncio.create_task(self._store_computed(caller))
         try:
-            # Memory has what waits for the index, too.
+            # The index in memory also has memories that are not in the full-text index yet.
             load = partial(self._readers.run, partial(load_requested, index=self._index))
             for catch_up in (load, self._writer.index_now):
                 with suppress(IndexBehind):
@@ -451,7 +450,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 await catch_up()
             with suppress(IndexBehind):
                 return await self._readers.run(transaction)
-            # The database is locked, full or damaged: the words are those that the index has.
+            # The database is locked, full or damaged: search what the index has.
             may_be_behind = True
             return await self._readers.run(transaction)
         except (sqlite3.Error, DamagedRow):
@@ -479,9 +478,9 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
             return await self._writer.write(transaction, BUSY_TIMEOUT)
 
     async def _store_computed(self, caller: Caller) -> None:
-        """Store the stems that a reader had to find out, unless anything has changed since."""
+        """Store stems that a reader computed, unless the database has changed since."""
         computed, self._index.computed = self._index.computed, []
-        with suppress(Refusal, sqlite3.Error):  # they are found out again
+        with suppress(Refusal, sqlite3.Error):  # they are computed again
             for token, entries in computed:
                 await self.write(
                     caller, lambda tx, *its: tx.index.store_entries(*its), token, entries
@@ -499,35 +498,35 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         self,
         _: Caller,
         *,
-        only_open: bool = False,  # noqa: ARG002 - it is open as long as this is
+        only_open: bool = False,  # noqa: ARG002 - it is always open
     ) -> AsyncIterator["SqliteEngine"]:
         yield self
 
     async def probe(self) -> Condition:
-        """Write to the disk what is there; answer what is known of the database.
+        """Rewrite the format number to test the disk; return the known condition.
 
-        Refuses as a write does, and with Damaged while damage is known.
+        Raises what a write raises, and Damaged while damage is known.
         """
 
-        def again(database: sqlite3.Connection, _: Index) -> bool:
+        def rewrite(database: sqlite3.Connection, _: Index) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
-            database.execute(f"PRAGMA user_version = {version}")  # writes, and changes nothing
+            database.execute(f"PRAGMA user_version = {version}")  # writes without a change
             return version_of(database) == newest_format()
 
         with translated():
-            is_newest = await self._writer.write(again, BUSY_TIMEOUT)
+            is_newest = await self._writer.write(rewrite, BUSY_TIMEOUT)
         if self.is_damaged:
             raise Damaged(f"{DAMAGED} {REMEDY}")
         return Condition(has_newest_format=is_newest, damaged_rows=self.known_damage.names)
 
     async def scrub_file(self, caller: Caller) -> bool:
-        """Leave nothing of what was deleted in the file and its log; false while that is held back.
+        """Remove deleted data from the file and its log; return False while that is held back.
 
-        Saves wait for a moment now and then, not until the end.
+        Saves wait for short moments, not until the end.
         """
         with self._translated(caller):
             is_done = await self._scrub()
-            self._index.refresh(await self._readers.run(token_of))  # nothing that others erased
+            self._index.refresh(await self._readers.run(token_of))  # drop what others erased
             return is_done
 
     @contextmanager
@@ -544,7 +543,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
             raise
 
     def note_damage(self, caller: Caller, *, is_intact: bool) -> None:
-        """Note what a look has found; the log has each change once."""
+        """Note the result of a check; log each change once."""
         fields = {"path": str(self.path), "tenant": caller.tenant}
         if self.is_damaged and is_intact:
             log.warning("the database file is intact again", extra=fields)

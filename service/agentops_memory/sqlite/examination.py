@@ -1,4 +1,4 @@
-"""What a database file is found to be, looked at without changing it."""
+"""The checks of a database file, which do not change it."""
 
 import re
 import sqlite3
@@ -24,31 +24,31 @@ from .partitions import Partitions, table, text_of
 from .repair import Subject
 from .tenants import ERASED
 
-MOST_NAMED = 3  # faults that a sentence names
+MOST_NAMED = 3  # most faults that a sentence names
 DAMAGED = (
     "Stop the service, keep a copy of the file as it is, and restore a backup: "
     "`agentops-memory restore`."
 )
-LONG = 128 * 1024 * 1024  # bytes of a log; it begins again long before, unless it is held
-UNUSED = 64 * 1024 * 1024  # bytes that are worth a word, if they are half of the file
-NEAR = 0.9  # of a quota
-TOLERATED = timedelta(minutes=5)  # between two clocks
-OVERDUE = timedelta(hours=1)  # after which the service should have done what it does by itself
-BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # no clock is right that shows an earlier time
+LONG = 128 * 1024 * 1024  # bytes of a log; it restarts long before, unless a reader holds it
+UNUSED = 64 * 1024 * 1024  # unused bytes that are reported, if they are half of the file
+NEAR = 0.9  # part of a quota from which a warning is given
+TOLERATED = timedelta(minutes=5)  # difference of two clocks
+OVERDUE = timedelta(hours=1)  # after which the service should have done its scheduled work
+BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # a clock that shows an earlier time is wrong
 MIB = 1024 * 1024
 VACUUM = "Later saves reuse them; with the service stopped, `VACUUM` returns them to the disk."
 SET_CLOCK = "Set the clock (`timedatectl`). Order and expiry depend on it; nothing is lost."
-PAGE = 100  # entries that are opened at once
+PAGE = 100  # entries that are decrypted at once
 Part = tuple[str, str]
-"""What a part of a schema is, such as `index`, and its name."""
+"""The type of a part of a schema, such as `index`, and its name."""
 Parts = Mapping[Part, str]
-"""Each with the statement that makes it."""
+"""Parts of a schema, each with the statement that creates it."""
 _PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
 MOVES = (
     "`agentops-memory doctor --fix` moves them and the rows that depend on them to a quarantine "
     "file, and keeps a copy of the database; `agentops-memory restore` restores a backup."
 )
-TRIES = 2  # a file that changed while it was read as if nobody used it is read again
+TRIES = 2  # readings of a file that changes while it is read as unused
 RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
 SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
 ACCESS = (
@@ -58,17 +58,17 @@ Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    """Whether SQLite finds the file sound; of one of another format more is not known."""
+    """Check the file with SQLite; for another format, that is all that can be checked."""
     try:
         check = "integrity_check" if subject.is_thorough else "quick_check"
         faults = faults_of(database, check)
     except sqlite3.DatabaseError as error:
         faults = [reason(error)]
-    is_of_us = is_ours(database)
+    has_our_format = is_ours(database)
     if not faults:
         how = "in full" if subject.is_thorough else "quickly; --thorough checks the indexes too"
         yield ok("integrity", f"SQLite's check passes ({how}).")
-    elif not is_of_us:
+    elif not has_our_format:
         yield failed("integrity", f"The file is damaged: {_first_of(faults)}.", DAMAGED)
     elif repair.are_harmless(faults):
         yield warn(
@@ -76,11 +76,11 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             "Nothing is damaged, but the file has unused pages, which a rebuilt index leaves.",
             "`agentops-memory doctor --fix` rewrites the file without them; so does the next "
             "start if the service rebuilt the index.",
-            fix=subject.fix(repair.write_anew),
+            fix=subject.fix(repair.rewrite),
         )
-    # Tables whose rows cannot all be read, whatever their indexes hold.
+    # Tables whose rows cannot all be read, regardless of their indexes.
     elif broken := [it for it in migrate.tables(database) if not _has_readable_rows(database, it)]:
-        # What the full-text index holds can be rebuilt, rows cannot.
+        # The full-text index can be rebuilt, rows cannot.
         numbers = {number for it in broken if (number := partition_of(it)) is not None}
         data = [table for table in broken if partition_of(table) is None]
         for number in sorted(numbers):
@@ -105,7 +105,7 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             "restore a backup: `agentops-memory restore`.",
             fix=subject.fix(repair.reindex),
         )
-    if is_of_us:
+    if has_our_format:
         yield from check_references(database, subject)
 
 
@@ -146,7 +146,7 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
             "references",
             f"Some rows do not fit the memories: {'; '.join(astray)}.",
             "`agentops-memory doctor --fix` removes them and keeps a copy of the file.",
-            fix=subject.fix(repair.put_right),
+            fix=subject.fix(repair.correct_strays),
         )
     if not (dangling or astray):
         yield ok("references", "Every referenced row exists.")
@@ -170,7 +170,7 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
         )
     else:
         yield ok("erasures", "None is overdue.")
-    ((going_on,),) = database.execute(
+    ((unended,),) = database.execute(
         """SELECT count(*)
              FROM transcripts t
              JOIN sessions s ON s.number = t.session
@@ -179,10 +179,10 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
     )
     if not idle:
         yield ok("sessions", "Idle sessions stay open, as configured.")
-    elif going_on:
+    elif unended:
         yield warn(
             "sessions",
-            f"Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended: {going_on:,}.",
+            f"Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended: {unended:,}.",
             "Start the service, which ends them; if it is running, search its log for `idle "
             "sessions could not be ended`.",
         )
@@ -241,7 +241,7 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
                       coalesce((SELECT updated_at FROM memories ORDER BY id DESC LIMIT 1), 0),
                       coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
     )
-    with suppress(Unreadable):  # `values` says which row it is
+    with suppress(Unreadable):  # the check `values` names the row
         newest = instant(latest) if latest else None
     if now < BUILT:
         sentence = f"The clock shows {now:%Y-%m-%d %H:%M}, a time before this program was made."
@@ -292,9 +292,9 @@ def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
 
 
 def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> list[Finding]:
-    """All that is found of a file which is there; what cannot be looked at is a finding, too.
+    """Return the findings of all checks of an existing file; a check that fails is a finding, too.
 
-    `progress` gets how many checks are done, of `CHECKS_OF_FILE`.
+    `progress` is called with the number of checks done, of `CHECKS_OF_FILE`.
     """
     for _ in range(TRIES):
         before, findings = _stamp(subject.path), list[Finding]()
@@ -315,7 +315,7 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
 
 
 def is_ours(database: sqlite3.Connection) -> bool:
-    """Whether the file is of this program's newest format; false for one that is no database."""
+    """Whether the file has this program's newest format; False if it is not a database."""
     try:
         return migrate.version_of(database) == migrate.newest_format()
     except sqlite3.Error:
@@ -355,17 +355,18 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
 
 
 def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:
-    """What the schema lacks of that of the migrations, what it has otherwise, and what else."""
+    """Return the schema's missing parts, its changed parts, and its additional parts."""
     numbers = tuple(Partitions(database, is_alone=False).all())
-    parts, due = _parts(database), _due(numbers, migrate.scripts())
-    changed = {it for it in due.keys() & parts.keys() if _plain(due[it]) != _plain(parts[it])}
-    missing = {part: sql for part, sql in due.items() if part not in parts}
-    return missing, changed, {part: sql for part, sql in parts.items() if part not in due}
+    parts, expected = _parts(database), _expected(numbers, migrate.scripts())
+    shared = expected.keys() & parts.keys()
+    changed = {it for it in shared if _plain(expected[it]) != _plain(parts[it])}
+    missing = {part: sql for part, sql in expected.items() if part not in parts}
+    return missing, changed, {part: sql for part, sql in parts.items() if part not in expected}
 
 
-@lru_cache(maxsize=16)  # it is needed twice per file, and files of many tenants are alike
-def _due(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
-    """The schema of the migrations, with these partitions."""
+@lru_cache(maxsize=16)  # used twice per file, and many tenants' files are alike
+def _expected(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
+    """Return the schema of the migrations, with these partitions."""
     with closing(connect(Path(":memory:"))) as database:
         migrate.apply_migrations(database)
         for number in partitions:
@@ -387,7 +388,7 @@ def names_of_parts(parts: Iterable[Part]) -> str:
 
 
 def partition_of(name: str) -> int | None:
-    """The partition whose table or view this is; None for any other name."""
+    """Return the partition whose table or view has this name; None for any other name."""
     match = _PARTITION.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -407,7 +408,7 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
             f"Not made by the migrations: {names_of_parts(further)}.",
             "Its creator may remove it; the service does not use it.",
         )
-    # Ordinary ones, with their statements.
+    # Ordinary indexes, with their statements.
     if indexes := {name: sql for (kind, name), sql in missing.items() if kind == "index"}:
         yield failed(
             "schema",
@@ -463,7 +464,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         )
         for number in sorted(broken)
     ]
-    # A transaction that was cut off is rolled back by the next writer, which this is not to be.
+    # The next writer rolls back an interrupted transaction; this check must not be that writer.
     journal = subject.path.with_name(f"{subject.path.name}-journal")
     is_exact = subject.is_thorough and not (journal.exists() and journal.stat().st_size > 0)
     for number in set(numbers) - broken:
@@ -511,7 +512,7 @@ CHECKS: Mapping[str, Check] = {
     "size": check_rows,
 }
 CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_integrity}
-"""Of a file of another format, or of another program."""
+"""The checks of a file of another format, or of another program."""
 CHECKS_OF_FILE = len(CHECKS)
 
 

@@ -49,19 +49,19 @@ from .partitions import (
     table,
 )
 
-LOOKED = 2_000  # memories whose stems are looked for together
-STEMMED = 20  # memories whose stems are found while other changes wait
-READ_AT_ONCE = 500  # memories whose stored stems are gathered while they do, 10 us each
-MOVED = 200  # memories that are moved, or taken out, together
+CHECKED_AT_ONCE = 2_000  # memories that one query checks for missing stems
+STEMMED_AT_ONCE = 20  # memories whose stems one transaction computes, while other changes wait
+GATHERED_AT_ONCE = 500  # memories whose stored stems one transaction gathers, 10 us each
+MOVED = 200  # memories that are moved, or removed from the index, together
 
 
-# A third of a save is FTS5's: it writes out the words of each partition with every commit. So new
-# memories wait for the index, as those after the last one that it has, and enter together, by
-# partition. What reads or changes the index before then puts them in first.
-MOST_WAITING = 4096  # memories; of more, some are put in by each that makes some
-MOST_NEW = 256 * 1024  # characters of a transaction, which an import may write more in
+# FTS5 takes a third of a save: it writes the words of each partition with every commit. So new
+# memories wait and are indexed together, by partition; their ids are beyond the last indexed one.
+# Whatever reads or changes the index before then indexes them first.
+MOST_WAITING = 4096  # memories; beyond, each transaction that adds some also indexes some
+MOST_NEW = 256 * 1024  # characters of new memories that a transaction reports; imports write more
 
-# A number beyond all memories, as of a damaged row, is none.
+# A number beyond all memories is damage, and counts as 0.
 LAST_INDEXED = """SELECT coalesce(max(CASE WHEN indexed_to <= seq THEN indexed_to END), 0)
                     FROM index_rules, sqlite_sequence
                    WHERE name = 'memories'"""
@@ -70,7 +70,7 @@ LAST_INDEXED = """SELECT coalesce(max(CASE WHEN indexed_to <= seq THEN indexed_t
 class Index(SqliteTable):
     """The index of a transaction, or of several that share a commit, as the record tables see it.
 
-    It has their new memories, those that wait for the full-text index, and what is known.
+    It has their new memories, the memories that wait for the full-text index, and cached rows.
     """
 
     def __init__(
@@ -82,9 +82,9 @@ class Index(SqliteTable):
         known: Known | None = None,
         is_awaited: Callable[[], bool] = bool,
     ) -> None:
-        """`known` is that of a connection that notes its changes: else it holds until a flush.
+        """Without `known`, from a connection that notes its changes, ends are cached until a flush.
 
-        At the end so many memories at most wait; up to twice as many while others await its end.
+        At the end at most `most` memories wait, or twice as many while others await the end.
         """
         super().__init__(connection)
         self.known = known or Known()
@@ -94,21 +94,21 @@ class Index(SqliteTable):
         self._is_awaited = is_awaited
         self._documents = Documents(connection, self.partitions)
         self._new: dict[MemoryId, NewMemory] = {}
-        self._new_size = 0  # characters of them
+        self._new_size = 0  # characters
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
             return GLOBAL_AREA, None
         if space.traits.index is None:
             return UNINDEXED_AREA, None
-        self.partitions.forget()  # a new area may have the number of one that is gone
+        self.partitions.forget()  # a new area may have the number of a removed one
         row = place_of(self._connection, space.project) if space.traits.has_project else None
         if row is not None:
             return row
         next_area = self._number(
             """SELECT coalesce(max(area), :none) + 1
                  FROM spaces
-                WHERE area BETWEEN :none AND :last""",  # others are damaged, and no place for more
+                WHERE area BETWEEN :none AND :last""",  # other numbers are damaged
             none=GLOBAL_AREA,
             last=LAST_AREA,
         )
@@ -119,14 +119,14 @@ class Index(SqliteTable):
             return
         self.require_own_rules()
         if not self.partitions.has(area):
-            self.flush()  # a partition that is made holds all that is there
+            self.flush()  # a new partition is filled with all memories
         self.partitions.of_area(area)
 
     def add(self, memory: Memory, space: int, area: int) -> None:
         self.add_all([(memory.id, memory, space, area)])
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
-        """Prepare memories that are the newest of all, in the order of ids."""
+        """Prepare new memories for the index, in the order of ids; they are the newest of all."""
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
             if memory.is_deleted or area == UNINDEXED_AREA:
@@ -140,7 +140,7 @@ class Index(SqliteTable):
             self.known.has_entries |= memory.space.traits.index is not IndexGroup.PROJECTS
             self._note_new(id_, memory, space, area, columns)
             if memory.session is not None and area in self.known.ends:
-                # The next memories of its session may borrow its end.
+                # The next memories of its session may borrow from its end.
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
                     known[:] = [*known[1 - NEIGHBORS :], words.end]
@@ -148,7 +148,7 @@ class Index(SqliteTable):
             self.relieve()
 
     def relieve(self, coming: int = 0) -> bool:
-        """Merge a little, or put in some of what waits if it is too much with what comes."""
+        """Merge some pages, or index some waiting memories if too many wait, counting `coming`."""
         if self.partitions.merge_some():
             return True
         waiting = len(self._waiting())
@@ -160,12 +160,12 @@ class Index(SqliteTable):
             self.flush()
             self.partitions.merge_some()
         while self.known.waiting_size >= 8 * MAX_STEP and self.flush(AT_ONCE):
-            pass  # the first ones may be short
+            pass  # each flush may index only short memories
 
     def flush(self, most: int | None = None, *, may_stop: bool = False) -> bool:
-        """Put in what waits, or so many of it; what follows may change what is known.
+        """Index all waiting memories, or at most `most`; return False if none waits.
 
-        Where it may stop, it does soon when others await its end. False if nothing waits.
+        Cached rows may be outdated afterwards. With `may_stop`, stop early when others wait.
         """
         waiting, left = self._waiting(), most
         if not self._notes_changes:
@@ -191,7 +191,7 @@ class Index(SqliteTable):
         return True
 
     def _waiting(self) -> dict[MemoryId, Waiting]:
-        """What waits, in the order of ids; what others made is read when it enters."""
+        """Return the waiting memories by id; those of other connections have no columns yet."""
         if not self.known.has_all_waiting:
             rows = self._execute(
                 f"""SELECT m.id, s.area
@@ -205,13 +205,13 @@ class Index(SqliteTable):
         return self.known.waiting
 
     def _oldest(self, most: int) -> tuple[list[int], dict[MemoryId, Waiting]]:
-        """The oldest of what waits, with others of its partition, which enter as one segment."""
+        """Return the oldest waiting memory and others of its partition, for one segment."""
         some, size = dict[MemoryId, Waiting](), 0
         of_areas, first = dict[int, list[int]](), -1
         for id_, waiting in self.known.waiting.items():
             area, columns = waiting
             if area not in of_areas:
-                of_areas[area] = self._sound(area)
+                of_areas[area] = self._usable_partitions(area)
                 first = area if first < 0 else first
             if of_areas[area] == of_areas[first]:
                 some[id_] = waiting
@@ -220,35 +220,37 @@ class Index(SqliteTable):
                     break
         return of_areas[first], some
 
-    def _sound(self, area: int) -> list[int]:
-        """Where an area lies: nowhere if its space is damaged, whose repair fills a partition."""
+    def _usable_partitions(self, area: int) -> list[int]:
+        """Return the partitions of an area; none if its space is damaged: the repair fills one."""
         with suppress(DamagedRow):
             return self.partitions.of_area(area)
         return []
 
     def changes(self) -> Changes:
-        """What the transaction changed, once nothing waits."""
-        return ours(self._connection).noted.changes(self._new.values())
+        """Return what the transaction has changed; to be called at its end."""
+        return ours(self._connection).change_log.changes(self._new.values())
 
     def _note_new(
         self, id_: MemoryId, memory: Memory, space: int, area: int, columns: Columns
     ) -> None:
         number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
-        ends = optional_micros(memory.lifecycle.expires_at)
+        expiry = optional_micros(memory.lifecycle.expires_at)
         pinned_at = optional_micros(memory.lifecycle.pinned_at)
-        row = IndexedMemory(id_, space, memory.session, micros(memory.created_at), ends, pinned_at)
+        row = IndexedMemory(
+            id_, space, memory.session, micros(memory.created_at), expiry, pinned_at
+        )
         self._new[id_] = NewMemory((number, area), row, columns)
         self._new_size += sum(map(len, columns))
-        if self._new_size > MOST_NEW:  # whose projects are read again
-            noted = ours(self._connection).noted
+        if self._new_size > MOST_NEW:  # caches read their projects again
+            changes = ours(self._connection).change_log
             for (partition, of_area), row, _ in self._new.values():
-                noted.note_area(partition, of_area, row.id)
+                changes.note_area(partition, of_area, row.id)
             self._new.clear()
 
     def require_own_rules(self) -> Features:
-        """The features by which words are prepared; Unavailable if the index was made by others.
+        """Return the features to prepare words by; raise Unavailable if the index has other rules.
 
-        Words by other rules than the index's would be put in, and never be taken out again.
+        Words added by other rules could never be removed again.
         """
         if self.known.features is None:
             row = self._execute("SELECT rules = own_rules(), own_features() FROM index_rules")
@@ -263,7 +265,7 @@ class Index(SqliteTable):
     def _ends_before(
         self, before: MemoryId, memory: Memory, space: int, area: int
     ) -> Iterator[End]:
-        """The ends of the memories before it in the session; read on demand."""
+        """Yield the ends of the memories before this one in its session, read on demand."""
         if memory.session is None:
             return
         known, key = self.known.ends.setdefault(area, {}), (space, memory.session)
@@ -284,9 +286,9 @@ class Index(SqliteTable):
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
-        """Bring the index in line with what is done to a memory inside.
+        """Update the index after changes to a memory that are made within.
 
-        Those that borrow from it change with it: its next ones in the session.
+        The memories that borrow from it, which follow it in the session, change with it.
         """
         self.require_own_rules()
         self.flush()
@@ -305,9 +307,9 @@ class Index(SqliteTable):
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
-        """Bring the index in line with what is done to many memories inside, but not their words.
+        """Update the index after changes within to many memories, but not to their words.
 
-        Those that borrow from them follow only if they are among them.
+        Memories that borrow from them are updated only if they are among them.
         """
         self.require_own_rules()
         self.flush()
@@ -322,7 +324,7 @@ class Index(SqliteTable):
         self.partitions.mark_for_purge([partition])
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
-        """Take memories out before they are removed; none that stays borrows."""
+        """Remove memories from the index before they are deleted; no other may borrow from them."""
         self.require_own_rules()
         self.flush()
         areas = self._scalars(
@@ -339,9 +341,9 @@ class Index(SqliteTable):
             self._documents.delete(documents)
 
     def is_exact(self, partition: int) -> bool:
-        """Whether it holds just what the memories say, word for word, and so do stored stems.
+        """Whether the partition and the stored stems match the memories exactly.
 
-        Asked in a write.
+        To be called in a write transaction.
         """
         self.flush()
         if not self.partitions.is_exact(partition):
@@ -375,7 +377,7 @@ class Index(SqliteTable):
         ]
 
     def rebuild(self, partition: int) -> None:
-        """Fill a partition again from the memories; DamagedRow if it is not known from which."""
+        """Rebuild a partition from the memories; DamagedRow if a space's location is damaged."""
         self.require_own_rules()
         self.partitions.require_places()
         self.flush()
@@ -383,38 +385,38 @@ class Index(SqliteTable):
         self._forget_stems(partition)
 
     def missing_stems(self, after: int) -> tuple[list[MemoryId], int | None]:
-        """Memories without stored stems among some after an id, and after which to continue."""
+        """Return the next memories without stored stems, and the id after which to continue."""
         rows = self._execute(
             f"""SELECT m.id, t.memory_id IS NULL AND {undeleted("m")}
                   FROM memories m
                   LEFT JOIN memory_stems t ON t.memory_id = m.id
                  WHERE m.id > :after
               ORDER BY m.id
-                 LIMIT {LOOKED}""",
+                 LIMIT {CHECKED_AT_ONCE}""",
             after=after,
         ).fetchall()
         missing = [MemoryId(id_) for id_, is_missing in rows if is_missing]
         return missing, rows[-1][0] if rows else None
 
     def store_entries(self, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
-        """Store the stems of memories, unless anything has changed since a token."""
-        # A batch has its own token at its end: what changed before in this one is noted alone.
+        """Store the stems of memories, unless anything has changed since the token's state."""
+        # A batch gets its token at its end; until then its changes are only in the change log.
         if token_of(self._connection) == token and not self.changes().areas:
             self._documents.store(entries)
 
     def store_stems(self, memories: Sequence[MemoryId]) -> None:
-        """Store the stems of memories, as they are loaded into memory."""
+        """Compute and store the stems of memories, in the form that is loaded into memory."""
         self.require_own_rules()
         documents = self._documents.of(memories)
         self._documents.store(entries_of(known_stems(self._connection), documents))
 
     def areas_behind(self) -> list[int]:
-        """The areas of which not all stems are gathered."""
+        """Return the areas whose stems are not all gathered."""
         where = f"{IS_BEHIND} AND s.area <> {UNINDEXED_AREA}"
         return self._scalars(f"SELECT DISTINCT s.area FROM {GATHERED} WHERE {where}")
 
     def gather_stems(self, area: int) -> bool:
-        """Gather stored stems of the next memories of an area; whether there may be more."""
+        """Gather stored stems of an area's next memories; return whether there may be more."""
         row = self._execute(
             "SELECT last_id, CAST(stems AS BLOB) FROM area_stems WHERE area = :area", area=area
         ).fetchone()
@@ -427,10 +429,10 @@ class Index(SqliteTable):
                   LEFT JOIN memory_stems t ON t.memory_id = m.id
                  WHERE s.area = :area AND m.id > :last AND {indexed("m")}
               ORDER BY m.id
-                 LIMIT {READ_AT_ONCE}""",
+                 LIMIT {GATHERED_AT_ONCE}""",
             area=area, last=last,
         )  # fmt: skip
-        with suppress(ValueError):  # of damaged ones
+        with suppress(ValueError):  # damaged stems
             for id_, stems in rows.fetchall():
                 if stems is None:
                     break
@@ -440,10 +442,10 @@ class Index(SqliteTable):
             "REPLACE INTO area_stems (area, last_id, stems) SELECT ?, ?, ? WHERE ?",
             (area, last, by_letter(marked), count),
         )
-        return count == READ_AT_ONCE
+        return count == GATHERED_AT_ONCE
 
     def recreate(self, partition: int) -> None:
-        """Put one that is made of the memories in its place, and read nothing of the old one."""
+        """Replace a partition by one built from the memories, without reading the old one."""
         self.require_own_rules()
         self.partitions.recreate(partition)
         self._forget_stems(partition)
@@ -462,7 +464,7 @@ class Index(SqliteTable):
         self.flush()
         for area, number, others in self.partitions.oversized():
             target = self.partitions.number_for(group_of(number))
-            # A project that made the other as large would be moved to and fro forever.
+            # A project that made the target as large would be moved back and forth forever.
             if target != number and not self.partitions.holds(target, others):
                 self._move(area, number, target)
                 return True
@@ -471,15 +473,15 @@ class Index(SqliteTable):
     def recreate_all(self) -> None:
         self.partitions.drop_all()
         for stems in ("memory_stems", "area_stems"):
-            self._execute(f"DELETE FROM {stems}")  # which are by the rules of before
+            self._execute(f"DELETE FROM {stems}")  # made by the previous rules
         self._execute("UPDATE spaces SET partition = NULL")
         self._assign_all()
         self.partitions.make_all()
 
     def settle(self) -> None:
-        """Give each area without a partition one, and let each hold what the memories say.
+        """Assign a partition to each area without one, and rebuild all partitions.
 
-        For spaces whose places in the index were damaged, and are known again.
+        Used after damaged locations of spaces were repaired.
         """
         self.require_own_rules()
         self._assign_all()
@@ -489,18 +491,18 @@ class Index(SqliteTable):
         for number in {*self.partitions.all(), *used}:
             if self.partitions.is_made(number):
                 self.partitions.rebuild(number)
-            else:  # its table may be there, as a damaged file leaves it
+            else:  # a damaged file may have left its table
                 self.partitions.recreate(number)
             self._forget_stems(number)
 
     def _forget_stems(self, partition: int) -> None:
-        """Let stems be stored anew of what a partition holds: its words may be others now."""
+        """Delete the stored stems of a partition's memories: their words may have changed."""
         areas = self._execute(
             f"SELECT DISTINCT partition, area FROM spaces WHERE area IN ({AREAS})",
             partition=partition,
         ).fetchall()
         for number, area in areas:
-            ours(self._connection).noted.note(number, area, 0)
+            ours(self._connection).change_log.note(number, area, 0)
         self._execute(
             f"""DELETE FROM memory_stems
                  WHERE memory_id IN (SELECT m.id
@@ -566,13 +568,13 @@ def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
 
 
 def make_index(database: sqlite3.Connection, rules: str) -> None:
-    """Make the index of a file that has memories and none yet; areas lie where they are said to."""
+    """Create the index of a file that has none yet; areas keep their assigned partitions."""
     Partitions(database, is_alone=True).make_all()
     database.execute(_ALL_INDEXED, (rules,))
 
 
 def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
-    """Make the index again if it was made by other rules, within a transaction that is alone."""
+    """Rebuild the index if it was built by other rules, in a transaction of its own."""
     if is_by_rules(database, rules):
         return
     Index(database).recreate_all()

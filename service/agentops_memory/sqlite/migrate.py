@@ -1,8 +1,7 @@
-"""Bringing a file to the newest schema, safe when several processes start at once, and its plan;
-its damaged rows: every column of every table, looked through; and the upgrade of a database of the
-original.
+"""Migrations of a file to the newest schema, safe if several processes start at once, and their
+plan; the check of all columns of all tables for damage; and the upgrade of the original's database.
 
-A database of the original becomes ours in place, and a copy of it stays beside it.
+A database of the original service is upgraded in place; a copy of it is kept in its folder.
 """
 
 import json
@@ -36,26 +35,26 @@ from .index import bring_to_rules, is_by_rules
 from .open_files import kept_copy, require_one_name, vacuum_remains
 
 MIGRATIONS = Path(__file__).with_name("migrations")
-TIMEOUT = timedelta(seconds=60)  # another process may be migrating
-SPACE_NEEDED = 4  # times the file's size: the log of what is rewritten, and what it grows by
+TIMEOUT = timedelta(seconds=60)  # to wait for another process, which may be migrating
+SPACE_NEEDED = 4  # times the file's size: the log of the rewritten data, and the growth
 
 OnUpgrade = Callable[[], object]
-"""Called before a file that is not empty is upgraded or rewritten: that may take long."""
-# Of a partition that is not there, what no partition can be.
+"""Called before a non-empty file is upgraded or rewritten, which may take long."""
+# The partition of a space; -1, an invalid number, for a partition that does not exist.
 _KNOWN_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
                      THEN partition
                      ELSE -1 END"""
 log = logging.getLogger(__name__)
-SPACE_OF_ORIGINAL = 5  # times the file's size: the copy, the log, and what the file grows by
-PRIOR_SPACE = 420 * 1024  # bytes of each partition of the index: its prior, here and in the log
+SPACE_OF_ORIGINAL = 5  # times the file's size: the copy, the log, and the growth
+PRIOR_SPACE = 420 * 1024  # bytes of each partition's prior, in the file and in the log
 SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
-ANY_NUMBER = -1  # of arguments
+ANY_NUMBER = -1  # any number of arguments
 
 
 def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
-    """Refuse a file that is missing, or that a start would change, with StartRefused.
+    """Raise StartRefused for a file that is missing, or that a start would change.
 
-    One that nothing was stored in yet may be what another program is about to make.
+    With `may_be_new` an empty file passes: another program may be about to create the database.
     """
     _require_file(path)
     require_one_name(path)
@@ -63,7 +62,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
         refusing(path),
         closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database,
     ):
-        database.execute("BEGIN")  # one state, although another program may be making it
+        database.execute("BEGIN")  # one state, although another program may be creating it
         if may_be_new and not version_of(database) and not is_used(database):
             return
         _require_ours(database, path)
@@ -77,14 +76,14 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
 def migrated(
     path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = noop
 ) -> None:
-    """Make the file if it is missing, upgrade it if it is the original's, and migrate it.
+    """Create the file if it is missing, upgrade it if it is the original's, and migrate it.
 
-    An index that was made by other rules is rebuilt.
-    Refused with StartRefused when the file cannot be used; then it is left unchanged.
+    An index that was built by other rules is rebuilt.
+    Raises StartRefused if the file cannot be used; the file is then left unchanged.
     """
     with refusing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        # An empty file, for its owner alone; what SQLite puts beside it gets the same mode.
+        # An empty file, only for its owner; SQLite's own files get the same mode.
         with suppress(FileExistsError), private_file(path, os.O_RDWR | os.O_EXCL):
             pass
         require_one_name(path)
@@ -100,12 +99,12 @@ def migrated(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     path: Path
-    before: int  # the number of its format; 0 for the original's, and for an empty one
+    before: int  # the format's number; 0 for the original's database, or an empty file
     after: int
     is_original: bool
-    makes_index: bool  # anew
+    makes_index: bool  # whether the index is rebuilt
     size: int  # bytes
-    free: int  # bytes where the file lies
+    free: int  # bytes on the file's disk
     projects: int
 
     @property
@@ -114,7 +113,7 @@ class Plan:
 
     @property
     def needed(self) -> int:
-        """The bytes that must be free for it; rather too many."""
+        """The bytes that must be free for it, rounded up generously."""
         if not self.is_due:
             return 0
         times = SPACE_OF_ORIGINAL if self.is_original else SPACE_NEEDED
@@ -126,14 +125,14 @@ class Plan:
 
     @property
     def has_room_for_trial(self) -> bool:
-        """Whether there is room for a copy, too, on which it can be tried."""
+        """Whether there is also room for a copy, on which the migration can be tried."""
         return self.free >= self.needed + self.size + SPACE_AT_LEAST
 
 
 def planned(path: Path, features: Features) -> Plan:
-    """What a start would do; StartRefused for a file that it would refuse. Nothing is changed."""
+    """Return what a start would do, without changes; StartRefused if it would be refused."""
     _require_file(path)
-    path = Path(os.path.realpath(path))  # where SQLite has the log
+    path = Path(os.path.realpath(path))  # where SQLite keeps the log
     with refusing(path), open_read_only(path, features) as database:
         before, after = version_of(database), newest_format()
         if before > after:
@@ -152,9 +151,9 @@ def planned(path: Path, features: Features) -> Plan:
 
 
 def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
-    """How long it takes on a copy beside the file, which is removed again.
+    """Migrate a temporary copy in the file's folder, and return how long it took.
 
-    Refused as the start would be, and with Unavailable when what came of it is not sound.
+    Raises what the start would raise, and Unavailable if the migrated copy is damaged.
     """
     with refusing(plan.path), drafts(plan.path.parent) as folder:
         copy = folder / plan.path.name
@@ -171,7 +170,7 @@ def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
 
 
 def statements(number: int) -> Sequence[str]:
-    """The statements of a migration, one by one: `executescript` would commit."""
+    """Return the statements of a migration; `executescript` would commit."""
     return _split(scripts()[number - 1])
 
 
@@ -182,14 +181,14 @@ def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
 
 
 def make_schema(database: sqlite3.Connection, after: int = 0) -> None:
-    """Run the migrations after one, or all, and let the file say so."""
+    """Run the migrations after number `after`, and set the file's format."""
     apply_migrations(database, after)
     database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {newest_format()}")
 
 
 def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
-    """The index numbers its rows by area and id: an id that is too large would be another's."""
+    """Raise StartRefused for too large ids: the index numbers its rows by area and id."""
     if not database.execute("SELECT 1 FROM sqlite_schema WHERE name = 'memories'").fetchone():
         return
     ((used,),) = database.execute("SELECT max(seq) FROM sqlite_sequence WHERE name = 'memories'")
@@ -201,7 +200,7 @@ def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
 
 
 def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: Features) -> None:
-    database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others name
+    database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
     database.execute("BEGIN IMMEDIATE")
     try:
         if not _is_current(database, features):
@@ -225,7 +224,7 @@ def _require_file(path: Path) -> None:
 
 
 def _require_ours(database: sqlite3.Connection, path: Path) -> None:
-    """Refuse what neither this program nor the original has made."""
+    """Raise StartRefused for a file made by neither this program nor the original."""
     if not version_of(database) and is_used(database) and not is_original(database):
         raise StartRefused(f"{path} is a database of another program.")
 
@@ -242,7 +241,7 @@ def _is_current(database: sqlite3.Connection, features: Features) -> bool:
 
 
 def version_of(database: sqlite3.Connection) -> int:
-    """The number of the last migration; 0 for a file that is not, or not yet, ours."""
+    """Return the number of the last migration, or 0 for a file that is not (yet) ours."""
     if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         return 0
     return int(database.execute("PRAGMA user_version").fetchone()[0])
@@ -258,7 +257,7 @@ def newest_format() -> int:
 
 @cache
 def scripts() -> tuple[str, ...]:
-    """The migrations, in order; read once, as each probe asks how many there are."""
+    """Return the migrations, in order; cached, as each probe needs their number."""
     return tuple(it.read_text("utf-8") for it in sorted(MIGRATIONS.glob("*.sql")))
 
 
@@ -281,7 +280,7 @@ def tables(database: sqlite3.Connection) -> Iterator[str]:
 
 
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
-    """The first of the damaged rows in a file of ours, table by table."""
+    """Return the first damaged rows in a file of ours, table by table."""
     with undecoded(database):
         rows = (
             row
@@ -292,7 +291,7 @@ def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDama
 
 
 def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
-    """Of the tables that a file has, whose format may be an older one."""
+    """Yield a check for each table of a file, whose format may be an older one."""
     for each in list(tables(database)):
         if each in DERIVED or each.startswith(("sqlite_", "memories_fts_")):
             continue
@@ -306,7 +305,7 @@ def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
 
 
 def selecting(check: TableCheck) -> str:
-    """The statement that reads the rows of a table, and not of an index, each behind its key."""
+    """Return the statement that reads a table without its indexes: key, then columns."""
     key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
     columns = ", ".join(check.selected)
     if check.table == "spaces":
@@ -316,7 +315,7 @@ def selecting(check: TableCheck) -> str:
 
 @contextmanager
 def undecoded(database: sqlite3.Connection) -> Iterator[None]:
-    """Inside, a text that is no UTF-8 is read as what it is."""
+    """Within, text that is not UTF-8 is read as `NotText`."""
     before, database.text_factory = database.text_factory, read_text
     try:
         yield
@@ -325,7 +324,7 @@ def undecoded(database: sqlite3.Connection) -> Iterator[None]:
 
 
 def is_original(database: sqlite3.Connection) -> bool:
-    """Whether the file holds the original's tables, with every column that is read."""
+    """Whether the file has the original's tables, with every column that is read."""
     for table, columns in _READ.items():
         rows = database.execute(f"SELECT name FROM pragma_table_info('{table}')")
         if not columns <= {name for (name,) in rows}:
@@ -336,9 +335,8 @@ def is_original(database: sqlite3.Connection) -> bool:
 def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime) -> None:
     """Rewrite the original's rows in our schema, within the transaction that has begun.
 
-    The copy is made while this transaction holds the write lock, from what it sees.
-    Of a file that is not sound nothing of the old tables is read but the rows. The
-    pages that they took stay unused until `vacuum_remains`.
+    The copy is made while this transaction holds the write lock. In a damaged file only the rows
+    of the old tables are read, and the tables' pages stay unused until `vacuum_remains`.
     """
     log.warning("upgrading a database of the original service", extra={"path": str(path)})
     size = path.stat().st_size + (log_size(path) or 0)
@@ -369,7 +367,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     )
     remains = [name for (name,) in rows]
     removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
-    # Not earlier: a statement that writes over freed pages keeps what was on them in memory.
+    # Last, because a statement that reuses freed pages keeps their old content in memory.
     run(database, [*_TIDY, *removing])
     log.warning(
         "upgraded a database of the original service",
@@ -382,13 +380,13 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
 
 
 def needed(size: int, times: int, projects: int) -> int:
-    """The bytes that must be free to rewrite a file so many times its size, index and all."""
+    """Return the bytes that must be free to rewrite a file `times` times, with its index."""
     partitions = min(projects // MOST_PROJECTS + 2, len(NUMBERS[IndexGroup.PROJECTS]))
     return size * times + partitions * PRIOR_SPACE + SPACE_AT_LEAST
 
 
 def projects_of(database: sqlite3.Connection) -> int:
-    """How many projects a file of ours, or of the original, has sessions of."""
+    """Return the number of projects with sessions, in a file of ours or of the original."""
     ((count,),) = database.execute("SELECT count(DISTINCT project) FROM sessions NOT INDEXED")
     return int(count)
 
@@ -404,7 +402,7 @@ def _contents(database: sqlite3.Connection) -> list[tuple[object, ...]]:
 
 
 def _add_functions(database: sqlite3.Connection, now: datetime) -> None:
-    """The functions that the statements call; each takes whatever a column may hold."""
+    """Add the functions that the statements call; each accepts any value of a column."""
     functions: dict[str, tuple[int, Callable[..., str | int | None]]] = {
         "as_text": (1, lambda value: None if value is None else _text(value)),
         "as_project": (1, lambda value: project_name(_text(value)) or UNKNOWN_PROJECT),
@@ -421,7 +419,7 @@ def _add_functions(database: sqlite3.Connection, now: datetime) -> None:
 
 
 def _tags(array: str) -> list[str]:
-    """The texts of an array that the original has written; none if it is no array."""
+    """Return the texts of a JSON array of the original, or none if it is not an array."""
     try:
         tags = json.loads(array)
     except (ValueError, RecursionError):
@@ -434,7 +432,7 @@ def _text(value: bytes | None) -> str:
 
 
 def _of(function: str, *columns: str) -> str:
-    """A call on the bytes of columns: text that is no UTF-8 would fail before it is called."""
+    """Return a call on columns as bytes: text that is not UTF-8 would fail before the call."""
     return f"{function}({', '.join(f'CAST({column} AS BLOB)' for column in columns)})"
 
 
@@ -448,13 +446,13 @@ _READ = {
 }
 
 _RENAME = (
-    "PRAGMA legacy_alter_table = ON",  # else triggers and references follow the new names
+    "PRAGMA legacy_alter_table = ON",  # else triggers and references change to the new names
     "ALTER TABLE sessions RENAME TO original_sessions",
     "ALTER TABLE observations RENAME TO original_observations",
     "PRAGMA legacy_alter_table = OFF",
 )
 
-# The rows as they will be. A view, and all steps in order of the id: memory holds a row at a time.
+# The converted rows: a view that all steps read in order of ids, so memory holds a row at a time.
 _OLD = f"""CREATE TEMP VIEW old AS
     SELECT id,
            coalesce({_of("as_text", "session_id")}, 'unknown') AS session_id,
@@ -495,7 +493,7 @@ _CONVERT = (
          FROM old
      ORDER BY id
            ON CONFLICT DO NOTHING""",
-    # Of the live memories that now share a key in a space, the one updated last holds it.
+    # If live memories now share a key in a space, the one updated last keeps it.
     """CREATE TABLE key_holders (
            space_id INTEGER, key TEXT, id INTEGER, updated_at INTEGER,
            PRIMARY KEY (space_id, key)
@@ -526,7 +524,7 @@ _CONVERT = (
               coalesce(deleted_at, updated_at)
          FROM memories
         WHERE deleted_at IS NOT NULL OR revision > 1""",
-    # Ids that were used once are never used again.
+    # Ids are never reused.
     """UPDATE sqlite_sequence
           SET seq = max(seq, coalesce((SELECT seq
                                          FROM sqlite_sequence
@@ -535,7 +533,7 @@ _CONVERT = (
 )
 
 _TIDY = (
-    # The copy keeps the old rows anyway, and zeros over them would fill the log.
+    # The copy keeps the old rows anyway, and overwriting them with zeros would fill the log.
     "PRAGMA secure_delete = OFF",
     "DROP VIEW temp.old",
     "DROP TABLE key_holders",

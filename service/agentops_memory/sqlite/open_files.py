@@ -1,15 +1,15 @@
-"""Which files a database's connections have open; its log, the copies of it, and its free space.
+"""The files that a database's connections have open; its log, its copies and its free space.
 
 SQLite opens the write-ahead log (`-wal`) and its shared memory (`-shm`) once and never looks again.
-Where one of them is removed or replaced, what is committed goes where the next process does not
-look, or two processes write over each other's commits. Under a second name of the database it would
-keep a second log; so a file has one name, but for the copies kept beside it.
+If one of them is removed or replaced, commits go to a file that the next process does not read, or
+two processes overwrite each other's commits. A second name of the database would have a second log,
+so the file has one name, except while a restore keeps it.
 
-The free space is zeroed: nothing that was deleted can be read there. SQLite writes zeros over what
-is deleted (`secure_delete`). But when it moves rows to another page, a copy of them stays in the
-free space of the old one, and no later deletion knows of it. It has no statement for that, so this
-writes into the file itself, in steps on the thread that writes: under the lock of writers, with an
-empty log, and nothing but bytes that no page uses.
+The free space is zeroed, so that no deleted data can be read there. SQLite overwrites deleted data
+with zeros (`secure_delete`). But when it moves rows to another page, a copy of them stays in the
+free space of the old page, and no later deletion reaches it. SQLite has no statement for that, so
+this module writes into the file itself, in steps on the writer's thread: under the write lock, with
+an empty log, and only into bytes that no page uses.
 """
 
 import asyncio
@@ -44,37 +44,37 @@ LOG_GONE = (
 )
 
 FileId = tuple[int, int]
-"""Device and inode: which file it is, whatever path led to it."""
+"""Device and inode, which identify a file under any path."""
 
-EVERY = 32  # batches between two looks, which copy what they can: a small disk holds the log
-LONG = 5000  # pages (20 MiB) after which it is to be restarted
-TIMEOUT = timedelta(milliseconds=250)  # with reads that began before
+EVERY = 32  # batches between two passive checkpoints, so that the log fits on a small disk
+LONG = 5000  # pages (20 MiB) of the log at which it is restarted
+TIMEOUT = timedelta(milliseconds=250)  # how long to wait for reads that began before
 
-SHARED_RANGE = (0x40000000 + 2, 510)  # of SQLite's locks: https://sqlite.org/lockingv3.html
+SHARED_RANGE = (0x40000000 + 2, 510)  # SQLite's shared lock: https://sqlite.org/lockingv3.html
 
 log = logging.getLogger(__name__)
 _users: Counter[FileId | None] = Counter()
 _descriptors: defaultdict[FileId | None, list[int]] = defaultdict(list)
 _guard = threading.Lock()
 SUFFIX = "before-upgrade"
-RESTORED = "before-restore"
-MENDED = "before-fix"
-QUARANTINE = "quarantine"  # rows that `doctor --fix` has taken out
-LINKED_TIMEOUT = timedelta(seconds=1)  # with another command that removes further names
+BEFORE_RESTORE = "before-restore"
+BEFORE_FIX = "before-fix"
+QUARANTINE = "quarantine"  # rows that `doctor --fix` has moved out
+LINKED_TIMEOUT = timedelta(seconds=1)  # to wait for another command that removes names
 REMEDY = (
     "Each has a write-ahead log of its own, so that programs would overwrite each other's commits. "
     "Stop them, find the names with `find / -xdev -samefile`, and remove all but one."
 )
-# Of the walk over the free space.
-READS = timedelta(milliseconds=25)  # for which a step waits, and saves with it
-WRITES = timedelta(milliseconds=100)  # of another process, for which saves would wait anyway
-TRIES = 8  # after so many delays in a row, a walk ends
-PAGES = 1024  # of a step: 10 ms
-MOST_PAGES = 1 << 25  # from here on, an overflow page may begin like a page of rows
-FIRST_PAGE = 2  # the one before holds the schema, and no user's text
+# Settings of the walk over the free space.
+READS = timedelta(milliseconds=25)  # how long a step waits for reads; saves wait with it
+WRITES = timedelta(milliseconds=100)  # for another process's writes; saves would wait anyway
+TRIES = 8  # consecutive delays after which a walk ends
+PAGES = 1024  # pages of one step: 10 ms
+MOST_PAGES = 1 << 25  # in larger files an overflow page may begin like a page of rows
+FIRST_PAGE = 2  # page 1 has the schema, and no user's text
 LOG_HEADER = 32  # bytes: https://sqlite.org/fileformat2.html#walformat
 FRAME_HEADER = 24  # bytes before each page in the log
-LEAST_FREE = 4  # bytes of a free block: the place of the next one, and its own size
+LEAST_FREE = 4  # bytes of a free block: the offset of the next one, and its own size
 _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind of b-tree page
 
 
@@ -82,34 +82,34 @@ class OpenFiles:
     """The database file that connections have open, its log, and the log's shared memory."""
 
     def __init__(self, path: Path, file: FileId | None, database: sqlite3.Connection) -> None:
-        """Those of a connection to the file, which has its log open from now on.
+        """Note the files of a connection, which opens its log now.
 
-        StartRefused if they are not at their paths.
+        Raises StartRefused if they are not at their paths.
         """
         with refusing(path):
             database.execute("SELECT 1 FROM sqlite_schema").fetchone()
         self.path = path
-        real = os.path.realpath(path)  # SQLite keeps its own there, whatever links lead to it
+        real = os.path.realpath(path)  # SQLite resolves symbolic links for its own files
         self._path, self.log, self._memory = str(path), f"{real}-wal", f"{real}-shm"
         names = (self._path, self.log, self._memory)
         self._opened = {it: identity for it in names if (identity := _identity(it)) is not None}
         if len(self._opened) < len(names) or self._opened[self._path][:2] != file:
             raise StartRefused(f"{path} was replaced while it was opened.")
         self.database = file
-        self.complaint = ""  # when it was last required that they are the same
+        self.fault = ""  # the fault that the last `require_same` found
         self._is_rescued = False
 
     def are_same(self) -> bool:
-        """Whether the paths lead to the files that are open, and none has another name by now."""
+        """Whether the paths still lead to the open files, and none has got a second name."""
         return [*map(_identity, self._opened)] == [*self._opened.values()]
 
     def require_same(self) -> None:
-        """Refuse with Unavailable a change that the next process would not find.
+        """Raise Unavailable if the next process would not find a commit.
 
         To be called before a commit, and again before it is acknowledged.
         """
         if self.are_same():
-            self.complaint, self._is_rescued = "", False
+            self.fault, self._is_rescued = "", False
             return
         if file_id(self._path) != self.database:
             fault = GONE
@@ -117,21 +117,21 @@ class OpenFiles:
             fault = LOG_GONE
         else:
             fault = LINKED
-        if fault != self.complaint:
+        if fault != self.fault:
             log.error("saves are refused: %s", fault, extra={"path": self._path})
-        self.complaint = fault
+        self.fault = fault
         raise Unavailable(fault)
 
     def require_own_log(self) -> None:
-        """Refuse with Unavailable what was read once another log may be in use."""
+        """Raise Unavailable if another log may be in use, so that a read may be outdated."""
         if self.has_another_log():
             raise Unavailable(LOG_GONE)
 
     def has_another_log(self) -> bool:
-        """Whether another process may commit into the same file by a log that is not this one.
+        """Whether another process may commit into the same file through another log.
 
-        From then on nobody here knows which pages are valid. A log without a byte was opened,
-        but nothing was committed into it.
+        This process then no longer knows which pages are valid. An empty log was opened, but
+        nothing was committed into it.
         """
         is_replaced = self._is_replaced(self._memory) or (
             self._is_replaced(self.log) and size_at(self.log) > 0
@@ -139,13 +139,13 @@ class OpenFiles:
         return is_replaced and file_id(self._path) == self.database
 
     def rescue(self, database: sqlite3.Connection) -> None:
-        """Copy what the open log holds into the database file, where the next process finds it.
+        """Copy the open log into the database file, where the next process finds the commits.
 
-        Not once another log is in use: pages that were committed by it would be overwritten.
+        Do nothing if another log is in use: pages committed through it would be overwritten.
         """
         if self._is_rescued or self.has_another_log():
             return
-        with suppress(sqlite3.Error):  # the next refused commit tries it again
+        with suppress(sqlite3.Error):  # the next refused commit retries
             _, pages, copied = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             self._is_rescued = pages == copied
         if self._is_rescued:
@@ -161,20 +161,20 @@ class OpenFiles:
 class WriteAheadLog:
     """The log of one writer.
 
-    SQLite checkpoints it by itself while others read, but restarts it only when no read needs
-    it: where each write finds a read under way, it grows. So now and then the writer waits for
-    the reads that run. What holds the log for long, as a replicator does that copies it, is not
-    waited for again before the log has grown by as much once more.
+    SQLite checkpoints it while others read, but restarts it only when no read needs it: if there
+    is always a read in progress, it grows. So the writer sometimes waits for running reads. If a
+    reader holds the log for long, such as a replicator that copies it, the writer waits again only
+    once the log has grown by the same amount again.
     """
 
     _writer: WriterThread
     _files: OpenFiles
     _batches: int = 0
-    _stuck_at: int = 0  # pages at which it could not be restarted
+    _stuck_at: int = 0  # pages at which the last restart failed
 
     async def after_batch(self) -> None:
-        """To be called after each batch. A log whose file is gone is copied while that is safe."""
-        if self._files.complaint:
+        """Check the log after a batch; if its file is gone, copy it while that is safe."""
+        if self._files.fault:
             await self._writer.run(self._files.rescue)
             return
         self._batches += 1
@@ -188,7 +188,7 @@ class WriteAheadLog:
 
 
 def _pages(database: sqlite3.Connection) -> int:
-    """How long the log is, after what can be copied was copied."""
+    """Return the pages of the log, after a passive checkpoint."""
     with suppress(sqlite3.Error):
         _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         return int(pages)
@@ -202,7 +202,7 @@ def restarted(database: sqlite3.Connection) -> bool:
 
 
 def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) -> bool:
-    """Copy the whole log into the file; false where a read needs the log for longer."""
+    """Copy the whole log into the file; return False if a read needs the log for longer."""
     wait_at_most(database, timeout.total_seconds())
     (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return not is_blocked
@@ -211,13 +211,13 @@ def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) ->
 def vacuum_remains(
     database: sqlite3.Connection, path: Path, on_rewrite: Callable[[], object] = noop
 ) -> bool:
-    """Vacuum the file if its free pages may hold what was deleted; whether they do not now."""
+    """Vacuum the file if its free pages may have deleted data; return False on failure."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
     on_rewrite()
     folder = str(path.parent.absolute()).replace("'", "''")
     try:
-        # On disk, for memory may be short, and beside the file, the one place sure to be there.
+        # Use the disk, as memory may be short, and the file's folder, which surely exists.
         database.execute("PRAGMA temp_store = FILE")
         database.execute(f"PRAGMA temp_store_directory = '{folder}'")
         database.execute("PRAGMA auto_vacuum = NONE")
@@ -236,7 +236,7 @@ def file_id(path: str | Path) -> FileId | None:
 
 def _identity(name: str | Path) -> tuple[int, int, int] | None:
     try:
-        status = os.stat(name)  # noqa: PTH116 - twice as fast, and on the way of every commit
+        status = os.stat(name)  # noqa: PTH116 - twice as fast, and every commit calls it
     except OSError:
         return None
     return status.st_dev, status.st_ino, status.st_nlink
@@ -248,12 +248,12 @@ def size_at(name: str | Path) -> int:
     return 0
 
 
-# A process loses all its POSIX locks on a file with the first descriptor of it that it closes,
-# and SQLite's are such. So what is opened beside SQLite stays open for as long as anybody has
-# a connection to the file.
+# A process loses all its POSIX locks on a file when it closes any descriptor of the file, and
+# SQLite's locks are of this kind. So our own descriptors stay open as long as any connection to the
+# file does.
 @contextmanager
 def in_use(file: FileId | None) -> Iterator[None]:
-    """To be entered before the first connection to a file, and left after the last is closed."""
+    """Keep descriptors of a file open; enter before its first connection, exit after its last."""
     with _guard:
         _users[file] += 1
     try:
@@ -268,7 +268,7 @@ def in_use(file: FileId | None) -> Iterator[None]:
 
 
 def descriptor_of(files: OpenFiles) -> int:
-    """Of the database file, to read and write; nobody closes it. Unavailable if it is gone."""
+    """Return the file's descriptor to read and write, never to close; Unavailable if it is gone."""
     with _guard:
         if not _descriptors[files.database]:
             descriptor = os.open(files.path, os.O_RDWR | os.O_CLOEXEC)
@@ -280,10 +280,10 @@ def descriptor_of(files: OpenFiles) -> int:
 
 
 def protect_log(files: OpenFiles) -> None:
-    """See to it that SQLite, with the last connection, does not copy and remove the file's log.
+    """Prevent SQLite from copying and removing the log when the last connection closes.
 
-    It does that under an exclusive lock, and by name. A shared lock of another owner (`F_OFD`,
-    which Linux has alone) keeps it from that, until the last connection is closed.
+    SQLite does that by name, under an exclusive lock. A shared lock of another owner (`F_OFD`,
+    only on Linux) prevents it, until the last connection is closed.
     """
     lock = struct.pack("hhqqi4x", fcntl.F_RDLCK, os.SEEK_SET, *SHARED_RANGE, 0)
     with suppress(AttributeError, OSError, Unavailable):
@@ -293,13 +293,13 @@ def protect_log(files: OpenFiles) -> None:
 def kept_copy(
     path: Path, contents: Callable[[sqlite3.Connection], object], suffix: str = SUFFIX
 ) -> Path:
-    """A copy of the file beside it, as one file; an identical earlier copy serves as well.
+    """Copy the database to one file in its folder, unless an identical copy exists; return it.
 
-    The caller holds the write lock, so that one process at a time copies and
-    nothing changes meanwhile. Refused with StartRefused when `contents` differ.
+    The caller holds the write lock, so that one process at a time copies and nothing changes
+    meanwhile. Raises StartRefused if the `contents` differ.
     """
     draft = draft_of(path)
-    draft.unlink(missing_ok=True)  # a process that was killed left it
+    draft.unlink(missing_ok=True)  # left by a process that was killed
     try:
         # The backup API reads the WAL too, which a plain copy of the file would miss.
         with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(draft)) as target:
@@ -326,8 +326,8 @@ def draft_of(path: Path) -> Path:
 
 
 def copies_of(path: Path) -> list[Path]:
-    """The copies that lie beside the file, by name."""
-    names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, RESTORED, MENDED))
+    """Return the kept copies in the file's folder, by name."""
+    names = tuple(f"{path.name}.{suffix}" for suffix in (SUFFIX, BEFORE_RESTORE, BEFORE_FIX))
     numbered = tuple(f"{name}-" for name in names)
     every = (*names, f"{path.name}.{QUARANTINE}", draft_of(path).name)
     beside = sorted(path.parent.iterdir())
@@ -335,41 +335,41 @@ def copies_of(path: Path) -> list[Path]:
 
 
 def kept_name(path: Path) -> Path:
-    """A second name of a file that is to be replaced; none of those that are taken by another.
+    """Give a file that is to be replaced a free second name, and return the name.
 
-    The file is under both names then, and on disk under the second.
+    The file then has both names, and the second one is synced to the disk.
     """
-    names = numbered(path.with_name(f"{path.name}.{RESTORED}"))
+    names = numbered(path.with_name(f"{path.name}.{BEFORE_RESTORE}"))
     while os.path.lexists(name := next(names)) and not name.samefile(path):
         pass
-    if not os.path.lexists(name):  # else a process was killed before it went on
+    if not os.path.lexists(name):  # else a killed process has linked it
         name.hardlink_to(path)
     sync(path.parent)
     return name
 
 
 def numbered(name: Path) -> Iterator[Path]:
-    """The name, and then with `-2`, `-3` and so on at its end."""
+    """Yield the name, then the name with `-2`, `-3` and so on appended."""
     return chain([name], (name.with_name(f"{name.name}-{number}") for number in count(2)))
 
 
 def names_of(path: Path) -> int:
-    """How many names the file at the path has; 0 if there is none, or it is no file."""
+    """Return the number of names of the file at the path, or 0 if there is no regular file."""
     identity = _identity(path) if path.is_file() else None
     return identity[2] if identity else 0
 
 
 def require_one_name(path: Path) -> None:
-    """Refuse with StartRefused a file with further names; those of a killed restore are removed.
+    """Raise StartRefused if a file has further names, after removing those of a killed restore.
 
-    To be called before a connection is made, which would create a log beside each name.
+    To be called before connecting, which would create a log for each name.
     """
     if names_of(path) <= 1:
         return
     real = Path(os.path.realpath(path))
-    remove_leftovers(real.parent)  # a draft that has its name already
+    remove_leftovers(real.parent)  # a draft that was linked already
     if any(_second_names(real)):
-        # A restore that runs has the file locked until the second name is the only one.
+        # A running restore holds a lock on the file until the second name is its only one.
         timeout = LINKED_TIMEOUT.total_seconds()
         with (
             suppress(sqlite3.Error),
@@ -384,18 +384,18 @@ def require_one_name(path: Path) -> None:
 
 
 def _second_names(path: Path) -> Iterator[Path]:
-    """Under which a restore keeps the file that it is about to replace."""
+    """Yield the names under which a restore keeps the file that it is about to replace."""
     with suppress(FileNotFoundError):
         file = path.stat()
         yield from (it for it in copies_of(path) if os.path.samestat(it.lstat(), file))
 
 
 async def scrubbed(writer: WriterThread, files: OpenFiles) -> bool:
-    """Zero the free space and truncate the log; false while something holds that back."""
+    """Zero the free space and truncate the log; return False while something prevents that."""
 
     def is_without_remains() -> bool:
-        # Not on the writer's own connection: a vacuum sets where temporary files lie, and with
-        # that its temporary triggers would go.
+        # Not on the writer's connection: a vacuum sets the folder of temporary files, which would
+        # drop the connection's temporary triggers.
         with closing(connect(files.path, busy_timeout=WRITES)) as own:
             return vacuum_remains(own, files.path)
 
@@ -415,30 +415,30 @@ async def scrubbed(writer: WriterThread, files: OpenFiles) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Walk:
-    """One walk over a file, in steps; a page that changes behind it is walked again.
+    """A walk over a file, in steps; pages that change after their step are scrubbed again.
 
-    It may get a copy from before: SQLite exchanges the numbers of pages when it balances them.
+    Such a page may get old data: SQLite exchanges the numbers of pages when it balances them.
     """
 
     _files: OpenFiles
     is_done: bool = False
     _next: int = FIRST_PAGE
-    _again: set[int] = field(default_factory=set)
-    _log: bytes = b""  # the header of the one that holds all changes since the last step
-    _version: int = -1  # of the data, which differs when another connection has written
+    _changed: set[int] = field(default_factory=set)
+    _log: bytes = b""  # the header of the log with all changes since the last step
+    _version: int = -1  # data_version, which changes when another connection writes
 
     def step(self, database: sqlite3.Connection) -> bool:
-        """Go on; false if a read needs the log, another process writes, or the files were replaced.
+        """Do a step; False if a read needs the log, another process writes, or files were replaced.
 
-        Once it is done, what was deleted before this step is neither in the file nor its log.
+        Once it is done, data deleted before this step is neither in the file nor in its log.
         """
         if not self._files.are_same():
             return False
         log, changed = _logged(self._files.log)
         if log == self._log:
-            self._again |= changed
+            self._changed |= changed
         else:
-            self._begin_again()
+            self._restart()
         try:
             return checkpointed(database, "TRUNCATE", READS) and self._stepped(database)
         except sqlite3.OperationalError as error:
@@ -450,11 +450,11 @@ class Walk:
         with change(database, time.monotonic() + WRITES.total_seconds()):
             ((version,),) = database.execute("PRAGMA data_version")
             if version != self._version:
-                self._begin_again()
+                self._restart()
                 self._version = version
             log, _ = _logged(self._files.log)
             if log or not self._files.are_same():
-                return False  # another process was quicker
+                return False  # another process has written
             if not self._scrub(database):
                 return False
             # A commit: other connections reread their cached pages before writing.
@@ -463,9 +463,9 @@ class Walk:
         self._log, _ = _logged(self._files.log)
         return True
 
-    def _begin_again(self) -> None:
+    def _restart(self) -> None:
         self._next = FIRST_PAGE
-        self._again.clear()
+        self._changed.clear()
 
     def _scrub(self, database: sqlite3.Connection) -> bool:
         ((size,),) = database.execute("PRAGMA page_size")
@@ -475,15 +475,15 @@ class Walk:
         if has_page_map or end > MOST_PAGES:
             return False  # nothing says which pages hold rows
         until = min(self._next + PAGES, end)
-        _zero(file, size, self._again.intersection(range(FIRST_PAGE, self._next)))
+        _zero(file, size, self._changed.intersection(range(FIRST_PAGE, self._next)))
         _zero(file, size, range(self._next, until))
-        self._again.clear()
+        self._changed.clear()
         self._next, self.is_done = until, until == end
         return True
 
 
 def _logged(name: str) -> tuple[bytes, set[int]]:
-    """The header of a log, which no other has, and the pages in it; empty for an empty log."""
+    """Return a log's header, which is unique, and its pages; both are empty for an empty log."""
     pages = set[int]()
     with Path(name).open("rb") as log:
         header = log.read(LOG_HEADER)
@@ -507,7 +507,7 @@ def _zero(file: int, size: int, pages: Iterable[int]) -> None:
 
 
 def _free(page: bytes) -> list[tuple[int, int]]:
-    """The free parts of a page of rows; what cannot be understood counts as used."""
+    """Return the free parts of a page of rows; on any inconsistency there are none."""
     header = _HEADERS.get(page[0])
     if header is None:
         return []
@@ -520,5 +520,5 @@ def _free(page: bytes) -> list[tuple[int, int]]:
         following, size = struct.unpack_from(">HH", page, block)
         spans.append((block + LEAST_FREE, block + size))
         block = following
-    is_sound = all(start <= end <= len(page) for start, end in spans)
-    return spans if is_sound else []
+    is_consistent = all(start <= end <= len(page) for start, end in spans)
+    return spans if is_consistent else []

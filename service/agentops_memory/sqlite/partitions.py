@@ -1,6 +1,4 @@
-"""SQL for the partitions of the full-text index: which there are, the state of each, and what it
-holds of each memory: a document, and the stems of its words.
-"""
+"""SQL for the partitions of the full-text index, and for their documents and stems."""
 
 import json
 import sqlite3
@@ -46,17 +44,17 @@ def text_of(number: int) -> str:
     return f"memory_text_{number}"
 
 
-# How many segments of a level are merged when the writer asks for it, and at once by a change.
-# FTS5 merges none by and by: then a change takes twice as long now and then. Nor does a change
-# merge a level whole, which takes up to 50 ms, unless the writer has had no time to for long.
+# How many segments of a level the writer's merges need, and how many make a change merge at once.
+# FTS5's automatic merges are off: with them, some changes take twice as long. A change merges a
+# whole level, which takes up to 50 ms, only if the writer has had no time to merge for long.
 MERGES = {"automerge": 0, "usermerge": 2, "crisismerge": 16}
-SEGMENTS = 6  # of a level, from which on the writer merges some
-PAGES = 32  # of the index that are merged in one transaction: 2 to 4 ms
-PAGES_OF_A_PURGE = 250
+SEGMENTS = 6  # segments of a level from which the writer merges some
+PAGES = 32  # pages of the index that one transaction merges: 2 to 4 ms
+PAGES_OF_A_PURGE = 250  # the same for a purge
 
 
 class Partitions(SqliteTable, Groups):
-    """The partitions of one transaction; only one that is alone can make one."""
+    """The partitions of one transaction; only a transaction of its own can create one."""
 
     def __init__(
         self,
@@ -71,16 +69,16 @@ class Partitions(SqliteTable, Groups):
         self._by_area, self.segments = known.partitions, known.segments
 
     def all(self) -> list[int]:
-        """The numbers of those that were made; the first always is."""
+        """Return the numbers of existing partitions; the first one always exists."""
         numbers = self._scalars("SELECT number FROM partitions ORDER BY number")
         return list(filter(is_partition, numbers))
 
     def of_projects(self) -> list[int]:
-        """The numbers of those that hold projects and global memories."""
+        """Return the numbers of the partitions with projects and global memories."""
         return [number for number in self.all() if group_of(number) is IndexGroup.PROJECTS]
 
     def make_all(self) -> None:
-        """Make those that are missing: the first, and each that has a project."""
+        """Create missing partitions: the first, and each with an area."""
         rows = self._execute(
             f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
         )
@@ -88,7 +86,7 @@ class Partitions(SqliteTable, Groups):
             self.make(number)
 
     def make(self, number: int) -> None:
-        """Make a partition, with the memories that belong in it, unless it is there."""
+        """Create a partition, with the memories that belong in it, unless it exists."""
         if not self.is_made(number):
             self._make(number)
 
@@ -96,7 +94,7 @@ class Partitions(SqliteTable, Groups):
         return self._exists("SELECT 1 FROM partitions WHERE number = :number", number=number)
 
     def has(self, area: int) -> bool:
-        """Whether an area lies in partitions that were made."""
+        """Whether all partitions of an area exist."""
         if area in self._by_area or area == GLOBAL_AREA:
             return True
         number = self._of_one(area)
@@ -106,7 +104,7 @@ class Partitions(SqliteTable, Groups):
         return True
 
     def waiting(self, number: int) -> list[MemoryId]:
-        """The memories that are not in the partition yet."""
+        """Return the memories that are not in the partition yet."""
         return self._scalars(
             f"""SELECT m.id
                   FROM index_rules
@@ -117,7 +115,7 @@ class Partitions(SqliteTable, Groups):
         )
 
     def of_area(self, area: int) -> list[int]:
-        """Those in which an area lies, made if there are none."""
+        """Return the partitions of an area, created if missing."""
         if area not in self._by_area:
             if area == GLOBAL_AREA:
                 numbers = self.of_projects()
@@ -132,7 +130,7 @@ class Partitions(SqliteTable, Groups):
         return self._by_area[area]
 
     def forget(self) -> None:
-        """Look again where areas lie."""
+        """Forget the cached partitions of areas."""
         self._by_area.clear()
 
     def assign(self, area: int, number: int) -> None:
@@ -142,7 +140,7 @@ class Partitions(SqliteTable, Groups):
         )
 
     def mark_for_purge(self, numbers: Iterable[int]) -> None:
-        """Note that words were deleted in partitions which are to leave their storage, too."""
+        """Mark partitions whose deleted words must also leave the storage."""
         self._connection.executemany(
             """INSERT INTO purges (partition)
                VALUES (:number)
@@ -152,15 +150,15 @@ class Partitions(SqliteTable, Groups):
         )
 
     def marked_for_purge(self) -> list[tuple[int, int]]:
-        """The partitions that are marked, and how often."""
+        """Return the marked partitions, each with its number of marks."""
         return self._execute(
             "SELECT partition, notes FROM purges JOIN partitions ON number = partition"
         ).fetchall()
 
     def purge(self, number: int, notes: int, begun: "Purge | None" = None) -> "Purge | None":
-        """Let the words that were deleted in a partition leave its storage, a part at a time.
+        """Remove deleted words from a partition's storage, a part at a time.
 
-        None at the end: its mark is gone then, unless more were made than these.
+        Returns None at the end; the marks are then removed, unless more than `notes` were set.
         """
         begun = self._purged(number, begun)
         if begun is None:
@@ -179,9 +177,9 @@ class Partitions(SqliteTable, Groups):
         return all(is_readable(self._connection, name) for name in stored_of(number))
 
     def recreate(self, number: int) -> None:
-        """Make a partition in the place of one that is damaged, of which no page is read.
+        """Replace a damaged partition without reading its pages.
 
-        Those that it took hold its words until the file is vacuumed.
+        Its pages hold its words until the file is vacuumed.
         """
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
@@ -192,7 +190,7 @@ class Partitions(SqliteTable, Groups):
         self._make(number)
 
     def is_exact(self, number: int) -> bool:
-        """Whether it holds just what the memories say. SQLite asks that it can write."""
+        """Whether a partition matches the memories exactly; needs a write transaction."""
         name = table(number)
         try:
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('integrity-check', 1)")
@@ -203,9 +201,9 @@ class Partitions(SqliteTable, Groups):
         return True
 
     def drift(self, number: int) -> int:
-        """By how many rows a partition has more or fewer than the memories that lie in it.
+        """Return by how many rows a partition has more or fewer than its memories.
 
-        Those that wait may be missing.
+        Memories that wait to be indexed may be missing.
         """
         name = table(number)
         return self._number(
@@ -226,7 +224,7 @@ class Partitions(SqliteTable, Groups):
     def _purged(self, number: int, begun: "Purge | None") -> "Purge | None":
         if begun is not None:
             self.merge(number)
-        # Again at once, for a later save may put the result of a small merge back where it was.
+        # Repeat at once: a later save may move the result of a small merge back to its level.
         for merges in range(MERGES_OF_A_PURGE + 1):
             levels = self.levels(number)
             if begun is not None:
@@ -236,10 +234,10 @@ class Partitions(SqliteTable, Groups):
                     return None
             counts = [segments for _, segments in levels]
             if sum(counts) == sum(counts[-1:]) <= 1:
-                return None  # one on the last level has nothing deleted
+                return None  # a single segment on the last level has no deleted words
             if merges < MERGES_OF_A_PURGE:
                 begun = self._begin_purge(number)
-        self.rebuild(number)  # so small that FTS5 moves each result to and fro
+        self.rebuild(number)  # so small that FTS5 moves each result back and forth
         return None
 
     def levels(self, number: int) -> "list[Level]":
@@ -249,7 +247,7 @@ class Partitions(SqliteTable, Groups):
         levels = []
         for _ in range(count):
             merging, segments = next(read), next(read)
-            for _ in range(3 * segments):  # its id, its first and its last page
+            for _ in range(3 * segments):  # id, first page and last page
                 next(read)
             levels.append((merging, segments))
         return levels
@@ -264,7 +262,7 @@ class Partitions(SqliteTable, Groups):
             )
             levels = self.levels(number)
         total, top = sum(segments for _, segments in levels), len(levels) - 1
-        purge = Purge(level=len(levels), is_last=True)  # FTS5 puts all on a new level
+        purge = Purge(level=len(levels), is_last=True)  # FTS5 moves all to a new level
         for level, (merging, segments) in enumerate(levels):
             if segments == total:
                 purge = Purge(level=level, is_last=level >= top - 1)
@@ -274,27 +272,27 @@ class Partitions(SqliteTable, Groups):
         return purge
 
     def merge_some(self) -> bool:
-        """Merge a little where a level has many segments by now; false if none has."""
+        """Merge some pages of a level with many segments; return False if there is none."""
         for number, added in self.segments.items():
             if added >= SEGMENTS:
-                with suppress(ValueError, RuntimeError):  # of a damaged record: a change finds it
+                with suppress(ValueError, RuntimeError):  # a damaged record, which a change reports
                     if any(it >= SEGMENTS for _, it in self.levels(number)):
                         return self.merge(number)
                 self.segments[number] = 0
         return False
 
     def merge(self, number: int, *, of_all: bool = False) -> bool:
-        """Merge some pages of a level with two segments or more; false if there is none.
+        """Merge some pages of a level with two segments or more; return False if there is none.
 
-        Or of all segments, which are put on one level first.
+        With `of_all`, merge all segments, which are moved to one level first.
         """
         name, before = table(number), self._connection.total_changes
         pages = -PAGES_OF_A_PURGE if of_all else PAGES
         self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
-        return self._connection.total_changes - before > 1  # the statement itself is one
+        return self._connection.total_changes - before > 1  # the statement itself counts as one
 
     def has_merges(self, number: int) -> bool:
-        """Whether it merges as it is to: one that an older release has made may not."""
+        """Whether a partition has our merge settings: one created by an older release may not."""
         rows = self._execute(f"SELECT k, v FROM {table(number)}_config").fetchall()
         return MERGES.items() <= dict(rows).items()
 
@@ -304,7 +302,7 @@ class Partitions(SqliteTable, Groups):
             self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('{option}', {segments})")
 
     def require_places(self) -> None:
-        """DamagedRow unless each space says where its words are: a rebuild would lose them."""
+        """Raise DamagedRow if a space's location is damaged: a rebuild would lose its words."""
         spaces = self._execute(
             f"SELECT id, area, partition, project, scope = '{GLOBAL_SCOPE}' FROM spaces ORDER BY id"
         )
@@ -312,7 +310,7 @@ class Partitions(SqliteTable, Groups):
             require_place(space, area, number, project, is_global=bool(is_global))
 
     def _require_new(self, area: int) -> None:
-        """DamagedRow for an area that has memories: their partition was made with the first."""
+        """Raise DamagedRow if an area has memories: the first one created their partition."""
         row = self._execute(
             """SELECT s.id, s.project
                  FROM spaces s
@@ -334,17 +332,17 @@ class Partitions(SqliteTable, Groups):
                 area=area,
             ).fetchall()
             sound = [number for _, number, _ in spaces if is_partition(number)]
-            for space, number, project in spaces:  # DamagedRow for the first that is not sound
+            for space, number, project in spaces:  # the first damaged one raises
                 require_place(space, area, number, project)
                 if number != sound[0]:
                     raise DamagedRow("spaces", space, "partition", project_or_this(project))
         return int(numbers[0])
 
     def _make(self, number: int) -> None:
-        """Make a partition, with the rows of the prior behind those of its memories.
+        """Create a partition, with the rows of the prior after those of its memories.
 
-        BM25 judges a word by the number of rows: with few, or many of them strangers',
-        it would rank the memories of one project alone otherwise than in company.
+        BM25 weighs a word by the number of rows: with few rows, or many of other projects, it would
+        rank a project's memories differently than the project alone.
         """
         if not self.is_alone:
             raise NeedsTransactionOfItsOwn
@@ -379,12 +377,12 @@ def _lies_in(number: int) -> str:
 
 
 class Vocabularies(SqliteTable):
-    """The stems of partitions, which FTS5 knows: for corrections where nothing is in memory."""
+    """The stems in FTS5's vocabularies, for corrections without the index in memory."""
 
     def stems(self, number: int, letters: Collection[str]) -> list[str]:
-        """Those that begin with any of some letters, of a length that is compared.
+        """Return the stems with one of these first letters and a length that is compared.
 
-        FTS5 reads every place of each: a tenth of a second in 100,000 memories.
+        FTS5 reads every position of each: a tenth of a second in 100,000 memories.
         """
         name = self._made(number)
         ((stems,),) = self._execute(
@@ -395,11 +393,11 @@ class Vocabularies(SqliteTable):
                        AND length(term) BETWEEN {SHORTEST - 2} AND {LONGEST}""",
             letters=json.dumps(list(letters)),
         )
-        found: list[str] = json.loads(stems)
-        return found
+        listed: list[str] = json.loads(stems)
+        return listed
 
     def _made(self, number: int) -> str:
-        """A table for the connection alone, which stays: a reader commits."""
+        """Create a temporary table, which stays, because readers commit; return its name."""
         name = f"stems_{number}"
         if not self._exists("SELECT 1 FROM temp.sqlite_schema WHERE name = :name", name=name):
             with writable_temporarily(self._connection):
@@ -410,21 +408,21 @@ class Vocabularies(SqliteTable):
 
 
 COOKIE = 4  # bytes before the numbers of a structure record
-MERGES_OF_A_PURGE = 4  # one after another, before a small partition is rebuilt instead
-NO_ROW = 0  # the number of no memory's row
+MERGES_OF_A_PURGE = 4  # merges in one call, before a small partition is rebuilt instead
+NO_ROW = 0  # a row number that no memory has
 
 Level = tuple[int, int]
-"""How many segments of a level are being merged, and how many it has."""
+"""The number of a level's segments that are being merged, and the number of all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purge:
-    """A merge of all segments, from this level of a partition's storage to the next.
+    """A merge of all segments of a partition, from this level of its storage to the next.
 
-    A deletion is a mark in a new segment, and the words stay in the older ones. A merge leaves both
-    out if its result lies on the last level. FTS5's own `secure-delete` is no use: it leaves
-    deleted words in `_idx`, where they separate pages (of 1,000 words that differ in their last
-    letters alone 2, in SQLite 3.54.1).
+    A deletion is a mark in a new segment; the words stay in older segments. A merge drops both if
+    its result is on the last level. FTS5's own `secure-delete` is not enough: it leaves deleted
+    words in `_idx`, as separators of pages (2 of 1,000 words that differ only in their last
+    letters, in SQLite 3.54.1).
     """
 
     level: int
@@ -432,7 +430,7 @@ class Purge:
 
 
 def numbers(record: bytes) -> Iterator[int]:
-    """Numbers of seven bits a byte, the highest first; each byte but the last has its top bit."""
+    """Decode varints: seven bits a byte, highest first; all bytes but the last have the top bit."""
     number = 0
     for byte in record:
         number = number << 7 | byte & 0x7F
@@ -441,9 +439,9 @@ def numbers(record: bytes) -> Iterator[int]:
             number = 0
 
 
-AT_ONCE = 64  # documents of one statement, and of one commit that no change waits for: 2 ms
+AT_ONCE = 64  # documents of one statement, and of one commit while the writer is idle: 2 ms
 
-# The areas of a partition; the first one answers for the global memories, too.
+# The areas of a partition; the first partition also counts the global area as its own.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
              UNION
             SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
@@ -455,7 +453,7 @@ IS_BEHIND = f"""EXISTS (SELECT 1
                                AND {indexed("m")})"""
 
 Row = tuple[int, str, str, str, str]
-"""What a full-text table holds of a document: its number, and its columns."""
+"""A document in a full-text table: the row's number and its columns."""
 
 
 class Documents(SqliteTable, Borrowing):
@@ -466,7 +464,7 @@ class Documents(SqliteTable, Borrowing):
     def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         documents = {}
         for id_ in ids:
-            # By its space, too: the view reads along spaces, and would look into each of them.
+            # The space is given because the view starts from spaces and would search each of them.
             row = self._execute(
                 """SELECT area, title, content, context, tags
                      FROM memory_text
@@ -489,10 +487,10 @@ class Documents(SqliteTable, Borrowing):
             self._insert_into(number, rows)
 
     def _insert_into(self, number: int, rows: Sequence[Row]) -> None:
-        """Many by one statement: FTS5 writes out what it has before each, as a segment.
+        """Insert many rows by one statement, because FTS5 writes a segment for each statement.
 
-        Statements have few sizes, as each that is cached holds the texts that it was last given;
-        rows without a number fill them.
+        Statements have few sizes, because each cached statement holds the texts of its last use;
+        rows without a number fill them up.
         """
         for start in range(0, len(rows), AT_ONCE):
             self._partitions.segments[number] += 1
@@ -506,7 +504,7 @@ class Documents(SqliteTable, Borrowing):
             )
 
     def insert_missing(self, numbers: Sequence[int], memories: Mapping[MemoryId, Waiting]) -> None:
-        """Insert those that a partition has not: one that was made or refilled has them."""
+        """Insert memories that partitions lack; new or rebuilt partitions have them already."""
         rows = sorted((row_number(area, id_), id_) for id_, (area, _) in memories.items())
         for number in numbers:
             present = set(
@@ -548,7 +546,7 @@ class Documents(SqliteTable, Borrowing):
         )
 
     def _forget_areas(self, documents: Mapping[MemoryId, Document]) -> None:
-        """Their words may be others now; no word that is erased stays among them."""
+        """Delete the gathered stems of the documents' areas: their words change or are erased."""
         areas = json.dumps(list({it.area for it in documents.values()}))
         listed = "SELECT value FROM json_each(:areas)"
         self._execute(f"DELETE FROM area_stems WHERE area IN ({listed})", areas=areas)
@@ -556,7 +554,7 @@ class Documents(SqliteTable, Borrowing):
     def _by_partition(
         self, documents: Mapping[MemoryId, Document]
     ) -> Iterator[tuple[int, list[Row]]]:
-        """The rows of each partition in their order: FTS5 writes out all for a step back."""
+        """Yield each partition's rows in order: FTS5 writes a segment for each step back."""
         rows: dict[int, list[Row]] = {}
         for id_, it in documents.items():
             row = row_number(it.area, id_), it.title, it.content, it.context, it.tags
@@ -567,7 +565,7 @@ class Documents(SqliteTable, Borrowing):
 
 
 def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[MemoryId, Entry]:
-    """The stems of some documents, which are looked for together."""
+    """Compute the stems of some documents, all at once."""
     texts = [
         text for it in documents.values() for text in (it.title, it.content, it.context, it.tags)
     ]

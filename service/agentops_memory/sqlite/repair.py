@@ -1,6 +1,6 @@
-"""Repair: what can be made again from the rows, of which damaged ones are moved out; never half.
+"""Repairs: rebuild what follows from the rows, and move damaged rows out; all or nothing.
 
-Whatever is made is committed only if SQLite finds the file no worse than before.
+A repair is committed only if SQLite's check of the file then passes.
 """
 
 import json
@@ -29,12 +29,12 @@ from .connection import CHANGING, change, connect, drop_statements, faults_of
 from .dialect import NotText, run
 from .index import Index
 from .migrate import checks, damaged, selecting, tables, undecoded
-from .open_files import MENDED, QUARANTINE, kept_copy, vacuum_remains
+from .open_files import BEFORE_FIX, QUARANTINE, kept_copy, vacuum_remains
 
-POSITION = {"area", "partition"}  # of a space in the index, which is made again
+POSITION = {"area", "partition"}  # columns of a space that can be computed again
 
-# Of what lies beside another row, that row goes too: it would be read as another kind of thing, or
-# without the restriction that the damaged row has held.
+# If a row that extends another is removed, the other goes too: it would be read as another kind of
+# thing, or without the restriction that the damaged row has held.
 OWNERS: Mapping[str, tuple[str, str]] = {
     "lifecycles": ("memories", "memory_id"),
     "agent_memories": ("memories", "memory_id"),
@@ -51,7 +51,7 @@ PERMISSIONS = {"namespaces": "name", "namespace_access": "namespace"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is examined: a database file, and what it is measured by."""
+    """A database file to examine, and the settings that it is checked against."""
 
     tenant: TenantId
     path: Path
@@ -62,29 +62,29 @@ class Subject:
     session_idle: timedelta
     is_thorough: bool
 
-    def fix(self, repair: Callable[..., str], *what: object) -> Fix:
-        return partial(repair, self.path, self.features, *what)
+    def fix(self, repair: Callable[..., str], *args: object) -> Fix:
+        return partial(repair, self.path, self.features, *args)
 
 
 class Quarantine:
-    """What is taken out of a database, in a transaction in which references are not looked at."""
+    """Moves damaged rows out of a database, in a transaction without foreign key checks."""
 
     def __init__(self, database: sqlite3.Connection, now: datetime) -> None:
         self._database = database
         self._now = now
-        self.damaged: list[str] = []  # rows, by table and key
-        self.rows: list[Mapping[str, object]] = []  # those, and the rows that went with them
-        self.is_placed_anew = False
-        self._closed: set[object] = set()  # namespaces of whose permissions some are not known
-        # Of each table those that name its rows, by which column and by which of its own.
-        self._named_by: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
+        self.damaged: list[str] = []  # table, key and columns of each row
+        self.rows: list[Mapping[str, object]] = []  # removed rows, with dependent ones
+        self.are_positions_reset = False
+        self._closed: set[object] = set()  # namespaces that have lost permissions
+        # By table, the references to its rows: table, column, and this table's column.
+        self._references: dict[str, list[tuple[str, str, str]]] = defaultdict(list)
 
-    def take_all(self) -> None:
-        """Take every damaged row, and put every space in a place in the index again."""
+    def remove_damaged(self) -> None:
+        """Remove every damaged row; if a space's position is damaged, reset all positions."""
         database = self._database
         rows = database.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'")
         triggers = dict(rows.fetchall())
-        # They would count with what is damaged, and an index may not have it as its row does.
+        # Triggers would count damaged values, and an index may differ from its row.
         run(database, (f"DROP TRIGGER {name}" for name in triggers))
         database.execute("REINDEX")
         with undecoded(database):
@@ -93,18 +93,18 @@ class Quarantine:
                     'SELECT "table", "from", "to" FROM pragma_foreign_key_list(?)', (table,)
                 )
                 for parent, column, its in references.fetchall():
-                    if (table, parent) != ("memories", "sessions"):  # served without one
-                        self._named_by[parent].append((table, column, its))
+                    if (table, parent) != ("memories", "sessions"):  # served without a session
+                        self._references[parent].append((table, column, its))
             for check in list(checks(database)):
-                self._take_damaged(check)
+                self._remove_damaged(check)
         for namespace in self._closed:
             self._close(namespace)
-        if self.is_placed_anew:
+        if self.are_positions_reset:
             database.execute(_POSITIONS)
         run(database, [*_COUNTS, *triggers.values()])
 
     def write(self, path: Path) -> Path:
-        """Append what was taken to the file for it, each row a line of JSON; on disk at the end."""
+        """Append the removed rows to the quarantine file, as JSON lines, and sync it; return it."""
         file = path.with_name(f"{path.name}.{QUARANTINE}")
         lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self.rows)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -114,22 +114,22 @@ class Quarantine:
             os.fsync(opened.fileno())
         return file
 
-    def _take_damaged(self, check: TableCheck) -> None:
+    def _remove_damaged(self, check: TableCheck) -> None:
         for key, *values in self._database.execute(selecting(check)).fetchall():
             if not (wrong := check.damaged(values)):
                 continue
             self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
             if check.table == "spaces" and POSITION.issuperset(wrong):
-                self.is_placed_anew = True
+                self.are_positions_reset = True
             elif keys := self._keys(check.table):
-                # Without its type a column finds what has been stored, and not what it becomes.
+                # The `+` removes a column's type, so that the stored value is compared as it is.
                 row = dict(zip(check.names, values, strict=True))
-                self._take(check.table, {f"+{name}": row[name] for name in keys})
+                self._remove(check.table, {f"+{name}": row[name] for name in keys})
             else:
-                self._take(check.table, {"rowid": key})
+                self._remove(check.table, {"rowid": key})
 
     def _keys(self, table: str) -> list[str]:
-        """The columns that tell the rows of a table apart which has no rowid."""
+        """Return the primary key of a table without rowid; empty for other tables."""
         rows = self._database.execute(
             """SELECT c.name
                  FROM pragma_table_list(:table) t, pragma_table_info(:table) c
@@ -138,8 +138,8 @@ class Quarantine:
         )
         return [name for (name,) in rows]
 
-    def _take(self, table: str, key: Mapping[str, object]) -> None:
-        """Take the rows with these values in columns, and those that name them, or own them."""
+    def _remove(self, table: str, key: Mapping[str, object]) -> None:
+        """Remove the rows with these values, and the rows that refer to them or own them."""
         equal = (
             f"{name} IS {'CAST(? AS TEXT)' if isinstance(value, NotText) else '?'}"
             for name, value in key.items()
@@ -148,7 +148,7 @@ class Quarantine:
         cursor = self._database.execute(f"SELECT * {which}", values)
         names = [name for name, *_ in cursor.description]
         rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
-        # With RETURNING it would look for a key once more, as one of the column's type.
+        # Not RETURNING, which would search for a key again, converted to the column's type.
         self._database.execute(f"DELETE {which}", values)
         for row in rows:
             if table not in DERIVED:
@@ -157,16 +157,16 @@ class Quarantine:
                     for name, it in row.items()
                 }
                 self.rows.append({"at": rendered(self._now), "table": table, "row": columns})
-            for child, its, of in self._named_by[table]:
-                self._take(child, {its: row[of]})
+            for child, its, of in self._references[table]:
+                self._remove(child, {its: row[of]})
             if table in OWNERS:
                 owner, by = OWNERS[table]
-                self._take(owner, {"id": row[by]})
+                self._remove(owner, {"id": row[by]})
             if table in PERMISSIONS:
                 self._closed.add(row[PERMISSIONS[table]])
 
     def _close(self, namespace: object) -> None:
-        """Let nobody into a namespace, unless by a permission of their own."""
+        """Set a namespace's default access to none; explicit permissions stay."""
         if isinstance(namespace, str):
             self._database.execute(
                 """INSERT INTO namespaces (name, default_access, version, created_at, updated_at)
@@ -176,8 +176,8 @@ class Quarantine:
             )
 
 
-# As a space is placed when it is made: a project, a store, a ref and one agent's tier have an area
-# each. What another row says of it would have to be believed of one that is damaged.
+# Positions as for new spaces: a project, a store, a ref and one agent's tier have an area each.
+# They are computed for all spaces, as the damaged rows' own positions cannot be trusted.
 _POSITIONS = f"""
     UPDATE spaces
        SET partition = NULL,
@@ -211,10 +211,10 @@ _COUNTS = (
 
 
 class Strays(NamedTuple):
-    """Rows that no request makes, and how they are put right."""
+    """A kind of rows that no request creates, and their repair."""
 
     table: str
-    what: str
+    noun: str
     where: str  # the condition on a row of the table
     repair: str = "DELETE FROM {0} WHERE {1}"
 
@@ -224,12 +224,12 @@ def strays_of(database: sqlite3.Connection) -> list[str]:
     for it in _STRAYS:
         ((count,),) = database.execute(f"SELECT count(*) FROM {it.table} WHERE {it.where}")
         if count:
-            strays.append(f"{count:,} {it.what}")
+            strays.append(f"{count:,} {it.noun}")
     return strays
 
 
 def _not_of(newer: str, older: str, may_be_linked: str) -> str:
-    """That a row is of one memory alone, of one that is gone, or of two that may not be linked."""
+    """Return the condition that a row links a memory to itself, a missing or a forbidden one."""
     return f"""NOT EXISTS (SELECT 1
                              FROM memories m
                              JOIN spaces s ON s.id = m.space_id
@@ -281,8 +281,8 @@ TABLES = {it.table for it in _STRAYS}
 
 
 STILL_DAMAGED = "The file would still be damaged, so it was left unchanged."
-LOOSE = "is never used"
-TIMEOUT = timedelta(seconds=10)  # with another process's transaction
+UNUSED_PAGE = "is never used"  # the end of SQLite's report of one
+TIMEOUT = timedelta(seconds=10)  # to wait for another process's transaction
 
 
 def rebuild(path: Path, features: Features, number: int) -> str:
@@ -310,39 +310,39 @@ def reindex(path: Path, features: Features) -> str:
         )
         indexes = dict(rows.fetchall())
         run(database, [*drop_statements(indexes), *indexes.values()])
-        database.execute("REINDEX")  # those that SQLite made for constraints
+        database.execute("REINDEX")  # the indexes of constraints
     return "All ordinary indexes were rebuilt."
 
 
 def quarantine(path: Path, features: Features, now: datetime) -> str:
-    """Take damaged rows out of the file, into another one; of the file as it was a copy is kept."""
+    """Move damaged rows from the file to the quarantine file; keep a copy of the old file."""
     with _repairing(path, features) as database:
-        copy = _mended_copy(path)
-        taken = Quarantine(database, now)
-        taken.take_all()
+        copy = _kept_copy(path)
+        removed = Quarantine(database, now)
+        removed.remove_damaged()
         Index(database).settle()
         if damaged(database, most=1):
             raise Unavailable(STILL_DAMAGED)
-        file = taken.write(path)
+        file = removed.write(path)
     return (
-        f"Moved to {file}: {len(taken.rows):,} rows, the damaged ones and those that depend on "
-        f"them. Damaged: {some_of(taken.damaged)}. The index was rebuilt. A copy of the file as it "
-        f"was before is {copy}."
+        f"Moved to {file}: {len(removed.rows):,} rows, the damaged ones and those that depend on "
+        f"them. Damaged: {some_of(removed.damaged)}. The index was rebuilt. A copy of the file as "
+        f"it was before is {copy}."
     )
 
 
-def put_right(path: Path, features: Features) -> str:
-    """Remove or correct what lies beside the memories and cannot be; a copy is kept."""
+def correct_strays(path: Path, features: Features) -> str:
+    """Remove or correct rows that do not fit the memories; keep a copy of the old file."""
     with _repairing(path, features) as database:
-        copy = _mended_copy(path)
+        copy = _kept_copy(path)
         corrected = strays_of(database)
         for strays in _STRAYS:
             database.execute(strays.repair.format(strays.table, strays.where))
     return f"Corrected: {'; '.join(corrected)}. A copy of the file as it was before is {copy}."
 
 
-def write_anew(path: Path, features: Features) -> str:
-    """Leave out of a file that is sound the pages which nothing uses."""
+def rewrite(path: Path, features: Features) -> str:
+    """Rewrite an undamaged file without its unused pages."""
     with _repairing(path, features):
         pass
     return "The file was rewritten."
@@ -357,14 +357,14 @@ def empty_log(path: Path, features: Features) -> str:
 
 
 def are_harmless(faults: Iterable[str]) -> bool:
-    """Whether they are only of pages that nothing uses, which is no damage."""
-    return all(fault.endswith(LOOSE) for fault in faults)
+    """Whether all faults are unused pages, which are not damage."""
+    return all(fault.endswith(UNUSED_PAGE) for fault in faults)
 
 
 def is_exact(path: Path, features: Features, number: int) -> bool:
-    """Whether a partition holds just what the memories say; nothing is changed.
+    """Whether a partition matches the memories exactly; nothing is changed.
 
-    SQLite wants the lock of writers for it. Whoever else holds it is waited for.
+    SQLite needs the write lock for it, and waits until another process releases it.
     """
     with closing(_connected(path, features)) as database:
         database.execute("BEGIN IMMEDIATE")
@@ -374,24 +374,24 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
             database.execute("ROLLBACK")
 
 
-def _mended_copy(path: Path) -> Path:
-    from .snapshots import contents  # noqa: PLC0415 - models, which no other start needs
+def _kept_copy(path: Path) -> Path:
+    from .snapshots import contents  # noqa: PLC0415 - its models slow down the start
 
-    return kept_copy(path, contents, MENDED)
+    return kept_copy(path, contents, BEFORE_FIX)
 
 
 @contextmanager
 def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
-    """A transaction that is kept if the file is sound at its end; else nothing happened."""
+    """Run a transaction that is committed if the file is undamaged at its end, else undone."""
     with _explained(), closing(_connected(path, features)) as database:
-        # What rows name may be gone already; a repaired value is not refused for it.
+        # Referenced rows may be missing already; a repair must not fail for that.
         database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             yield database
             faults = faults_of(database)
             if not are_harmless(faults):
                 raise Unavailable(STILL_DAMAGED)
-            if faults:  # pages that nothing uses, which is no damage
+            if faults:  # unused pages, which are not damage
                 database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
         vacuum_remains(database, path)
 

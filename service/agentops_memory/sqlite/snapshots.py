@@ -1,4 +1,4 @@
-"""What a database holds, with its damaged rows; a consistent copy of one in use, and its return."""
+"""Contents and damage of a database; consistent snapshots of one in use; restoring a snapshot."""
 
 import os
 import sqlite3
@@ -22,13 +22,13 @@ from ..record import Record
 from .connection import CHANGING, connect, faults_of
 from .dialect import primary_code
 from .migrate import damaged, is_original, is_used, version_of
-from .open_files import QUARANTINE, RESTORED, kept_name, numbered, require_one_name
+from .open_files import BEFORE_RESTORE, QUARANTINE, kept_name, numbered, require_one_name
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
-OPEN_TIMEOUT = timedelta(seconds=1)  # with a command that is about to end
-LOGS = ("-wal", "-journal")  # SQLite would read them into whatever database they lie beside
-BEYOND_LOCKS = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-TAKEN = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
+OPEN_TIMEOUT = timedelta(seconds=1)  # how long to wait for a command that is about to exit
+LOGS = ("-wal", "-journal")  # SQLite would apply them to any database at that path
+UNLOCKABLE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)  # too damaged to be locked
+LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
 class Counts(Record):
@@ -43,16 +43,16 @@ class Counts(Record):
 
 
 class Contents(Record):
-    format: int  # 0 for the original's, and for one that is empty
+    format: int  # 0 for a database of the original service, or an empty one
     counts: Counts
     changed_at: Annotated[datetime, PlainSerializer(rendered)] | None = None  # the last save
-    damaged: tuple[str, ...] | None = None  # values, the first of them; none if nobody has looked
+    damaged: tuple[str, ...] | None = None  # the first damaged values; None if not checked
 
 
 def contents(database: sqlite3.Connection) -> Contents:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     counts, format_ = [*_COUNTS], version_of(database)
-    if format_ >= WITHOUT_FIRST:  # of an older one an archive counts the rows alone
+    if format_ >= FIRST_REVISION_IMPLICIT_SINCE:  # in older formats, only rows are counted
         counts.append(("revisions", "revisions", _UNCHANGED))
     counted: Counter[str] = Counter()
     for noun, table, rows in counts:
@@ -67,7 +67,7 @@ def contents(database: sqlite3.Connection) -> Contents:
                         UNION ALL SELECT max(deleted_at) FROM memories
                         UNION ALL SELECT max(started_at) FROM sessions
                         UNION ALL SELECT max(ended_at) FROM sessions)
-                WHERE at <= :last""",  # one of a damaged row may be later
+                WHERE at <= :last""",  # a damaged row may have a later instant
             {"last": LAST},
         )
     return Contents(
@@ -78,7 +78,7 @@ def contents(database: sqlite3.Connection) -> Contents:
 
 
 def contents_at(path: Path) -> Contents | None:
-    """What the database at the path holds; none if it cannot be read."""
+    """Return the contents of the database at the path, or None if it cannot be read."""
     try:
         with closing(connect(path, mode=CHANGING)) as database:
             return contents(database)
@@ -87,11 +87,11 @@ def contents_at(path: Path) -> Contents | None:
 
 
 def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
-    """The receipts in the database at the path, the oldest first, and whether these are all."""
+    """Return the receipts in the database, the oldest first, and whether none is missing."""
     try:
         with closing(connect(path, mode=CHANGING)) as database:
             erasures, damaged = receipts(database)
-            # Damaged ones may have been moved out of the database.
+            # Repair may have moved damaged receipts out of the database.
             file = path.with_name(f"{path.name}.{QUARANTINE}")
             moved = file.read_text(errors="replace") if file.exists() else ""
             are_moved = '"table": "erasures"' in moved or '"table": "erased"' in moved
@@ -121,32 +121,31 @@ _COUNTS = (
     ("versions", "versions", "versions"),
     ("erasures", "erasures", "erasures"),
 )
-"""Of each noun: a table that must be there, and the rows that are counted then."""
+"""(count, required table, rows to count). A count whose table is missing is skipped."""
 
-WITHOUT_FIRST = 26  # the format from which on a memory has no revision stored until it is changed
+FIRST_REVISION_IMPLICIT_SINCE = 26  # the first format that stores no revision of unchanged memories
 _UNCHANGED = "(SELECT id FROM memories EXCEPT SELECT memory_id FROM revisions)"
 
-
-TIMEOUT = timedelta(seconds=5)  # with another process that holds a lock
-OFTEN = 10_000  # virtual machine steps between two calls of `alive`
+TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's lock
+PROGRESS_STEPS = 10_000  # virtual machine steps between two calls of `check_cancelled`
 
 
 class SnapshotRefused(Refusal):
-    """There is no good copy of the database; the sentence says why."""
+    """The database cannot be copied, or the copy is damaged; the message says why."""
 
     code = "backup_refused"
 
 
-def snapshot(source: Path, target: Path, alive: Callable[[], object]) -> Contents:
-    """Copy what the source holds now into a new file, on disk when this returns.
+def snapshot(source: Path, target: Path, check_cancelled: Callable[[], object]) -> Contents:
+    """Copy the current state of the source into a new file and sync it to the disk.
 
-    A read transaction of its own: no write waits for it. Pages that nothing uses are
-    left out, so what was erased from the source is not in the copy either. `alive` is called
-    often; what it raises ends the copying. SnapshotRefused, or Busy; the target is then of no use.
+    It runs in its own read transaction, so no write waits for it. Free pages are not copied, so
+    the copy holds no erased data. `check_cancelled` is called often; an exception that it raises
+    ends the copying. Raises SnapshotRefused or Busy; the target is then useless.
     """
     try:
         with private_file(target, os.O_RDWR | os.O_EXCL), closing(_opened(source)) as database:
-            _copy(database, target, alive)
+            _copy(database, target, check_cancelled)
         sync(target)
     except sqlite3.Error as error:
         raise _refusal(source, error) from error
@@ -154,46 +153,46 @@ def snapshot(source: Path, target: Path, alive: Callable[[], object]) -> Content
 
 
 def verified(path: Path) -> Contents:
-    """What a database holds that nobody else uses; SnapshotRefused if it is damaged."""
+    """Return the contents of an unused database; raise SnapshotRefused if it is damaged."""
     try:
         with closing(_opened(path)) as database:
-            its = contents(database)
-            if is_used(database) and not its.format and not is_original(database):
+            result = contents(database)
+            if is_used(database) and not result.format and not is_original(database):
                 raise SnapshotRefused(f"{path} is a database of another program.")
             faults = faults_of(database, "integrity_check")
-            if its.format:  # the original kept to no references
-                strays = database.execute("PRAGMA foreign_key_check").fetchmany(1)
-                faults += [f"a row of {row[0]} without its parent" for row in strays]
+            if result.format:  # the original did not enforce foreign keys
+                orphans = database.execute("PRAGMA foreign_key_check").fetchmany(1)
+                faults += [f"a row of {row[0]} without its parent" for row in orphans]
             if faults:
                 raise SnapshotRefused(f"The database {path} is damaged: {faults[0]}.")
-            values = damaged(database) if its.format else ()
-            return its.model_copy(update={"damaged": tuple(map(str, values))})
+            values = damaged(database) if result.format else ()
+            return result.model_copy(update={"damaged": tuple(map(str, values))})
     except sqlite3.Error as error:
         raise _refusal(path, error) from error
 
 
 def _opened(path: Path) -> sqlite3.Connection:
-    """A connection to a file that is there: to open one that is gone would make it."""
+    """Connect to an existing file; SQLite would create a missing one."""
     if not path.is_file():
         raise SnapshotRefused(f"There is no database at {path}.")
     require_one_name(path)
     return connect(path, busy_timeout=TIMEOUT, mode=CHANGING)
 
 
-def _copy(database: sqlite3.Connection, target: Path, alive: Callable[[], object]) -> None:
+def _copy(source: sqlite3.Connection, target: Path, check_cancelled: Callable[[], object]) -> None:
     raised: list[BaseException] = []
 
-    def is_over() -> bool:
+    def is_cancelled() -> bool:
         try:
-            alive()
-        except BaseException as error:  # noqa: BLE001 - raised once SQLite has stopped
+            check_cancelled()
+        except BaseException as error:  # noqa: BLE001 - raised again once SQLite has stopped
             raised.append(error)
         return bool(raised)
 
-    database.set_progress_handler(is_over, OFTEN)
+    source.set_progress_handler(is_cancelled, PROGRESS_STEPS)
     try:
-        # As bytes: a name need not be UTF-8.
-        database.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))
+        # The name is passed as bytes, because it need not be UTF-8.
+        source.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))
     except sqlite3.Error:
         if raised:
             raise raised[0] from None
@@ -208,7 +207,7 @@ def _refusal(path: Path, error: sqlite3.Error) -> Refusal:
             return SnapshotRefused(f"The database {path} is damaged: {reason(error)}.")
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
             return SnapshotRefused(
-                f"The database {path} cannot be read by a user who may not write it and its folder."
+                f"The database {path} cannot be read without write access to it and its folder."
             )
         case _:
             return SnapshotRefused(f"The database {path} cannot be copied: {reason(error)}.")
@@ -219,13 +218,13 @@ class StillOpen(Busy):
 
 
 class RestoreRefused(Refusal):
-    """The database stays as it is; the sentence says why."""
+    """The restore is refused and the database stays as it is; the message says why."""
 
     code = "restore_refused"
 
 
 def require_files(path: Path) -> None:
-    """RestoreRefused where a database or its logs should lie and something else does.
+    """Raise RestoreRefused if the database or one of its logs is not a regular file.
 
     SQLite would wait for the other end of a pipe.
     """
@@ -235,15 +234,15 @@ def require_files(path: Path) -> None:
 
 
 def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
-    """Put the draft, a whole database on the same disk, at the path; what is kept of the old one.
+    """Atomically replace the database by `draft`; return the files that keep the old one.
 
-    At any moment there is a database at the path, the old one or the new. Nobody can
-    write into the old one meanwhile; who still has it open then is refused. StillOpen while
-    another program uses it, RestoreRefused where it cannot be kept.
+    The draft is a whole database on the same disk. Nobody can write into the old database
+    meanwhile; connections still open to it then fail. Raises StillOpen while another program uses
+    the database, and RestoreRefused if the old one cannot be kept.
     """
     try:
         if not path.exists():
-            logs = _logs_put_aside(path, path.with_name(f"{path.name}.{RESTORED}-lost"))
+            logs = _logs_put_aside(path, path.with_name(f"{path.name}.{BEFORE_RESTORE}-lost"))
             placed(draft, path)
             return logs
         with _closed_to_others(path):
@@ -263,11 +262,11 @@ def replace_database(path: Path, draft: Path) -> tuple[Path, ...]:
 
 @contextmanager
 def _closed_to_others(path: Path) -> Iterator[None]:
-    """Inside, the database is one file without a log, and locked; one that is damaged is not."""
+    """Within, the database has no log and is locked; a damaged one cannot be locked."""
     timeout = OPEN_TIMEOUT.total_seconds()
     with closing(sqlite3.connect(path, isolation_level=None, timeout=timeout)) as database:
         try:
-            # A connection that waits for the lock sees that the file has moved, and writes no more.
+            # A connection that waits for the lock then sees that the file has moved, and stops.
             database.execute("PRAGMA locking_mode = EXCLUSIVE")
             database.execute("PRAGMA journal_mode = DELETE").fetchone()
             database.execute("BEGIN EXCLUSIVE")
@@ -275,14 +274,14 @@ def _closed_to_others(path: Path) -> Iterator[None]:
             database.execute("PRAGMA journal_mode = MEMORY").fetchone()
             path.with_name(f"{path.name}-journal").unlink(missing_ok=True)
         except sqlite3.DatabaseError as error:
-            if primary_code(error) in TAKEN:
+            if primary_code(error) in LOCKED:
                 raise StillOpen(f"Another program has {path} open.") from error
-            if primary_code(error) not in BEYOND_LOCKS:
+            if primary_code(error) not in UNLOCKABLE:
                 raise RestoreRefused(
                     f"The database {path} cannot be locked: {reason(error)}."
                 ) from error
         except UnicodeDecodeError:
-            pass  # of what SQLite says of a schema of garbage: it is damaged
+            pass  # SQLite quoted a schema that is not UTF-8: the file is damaged
         yield
 
 

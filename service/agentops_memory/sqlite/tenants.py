@@ -1,4 +1,4 @@
-"""Tenants: each has a database of its own, opened when it is first used, and removed for good."""
+"""Tenants: each has its own database, which is opened on first use and can be erased."""
 
 import asyncio
 import logging
@@ -37,23 +37,23 @@ from .transaction import Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
-BESIDE = ("-wal", "-shm")
-LOCK_TIMEOUT = timedelta(seconds=5)  # with another process's transaction
-NONE_OF_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
+LOG_SUFFIXES = ("-wal", "-shm")
+LOCK_TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's transaction
+NOT_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
 TABLES = ("sessions", "memories")  # each save writes into one of them
-ERASED = "the tenant was erased"  # stands in the triggers of a tenant that is being erased
+ERASED = "the tenant was erased"  # the error of triggers in a database that is being erased
 OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
 HasKey = Callable[[TenantId], bool]
 Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
 log = logging.getLogger(__name__)
-MOST_OPEN = 16  # databases beside the default one; each has three connections and threads
-IDLE = timedelta(minutes=5)  # after which a database that nobody uses is closed
-TIMEOUT = timedelta(seconds=5)  # until another tenant's database can be closed
+MOST_OPEN = 16  # databases besides the default one; each has three connections and threads
+IDLE = timedelta(minutes=5)  # after which an unused database is closed
+TIMEOUT = timedelta(seconds=5)  # how long to wait until another tenant's database can be closed
 
 
 @dataclass(frozen=True, slots=True)
 class OpenOnly:
-    """Transactions that open no database, and keep none open; NotFound for one that is closed."""
+    """Transactions that neither open a database nor keep it open; NotFound if it is closed."""
 
     databases: "TenantsEngine"
 
@@ -85,7 +85,7 @@ class _Database:
     file: FileId | None
     used_at: float
     users: int = 0
-    left: asyncio.Event = field(default_factory=asyncio.Event)  # there is no user
+    left: asyncio.Event = field(default_factory=asyncio.Event)  # set while there is no user
     timer: asyncio.TimerHandle | None = None
 
     def stop_timer(self) -> None:
@@ -101,19 +101,19 @@ class _Database:
 
 @dataclass(slots=True, eq=False)
 class TenantsEngine(SqliteMaintenance):
-    """Transactions on the database of each caller's tenant. Make one with `opened`."""
+    """Transactions on the database of each caller's tenant; created by `opened`."""
 
     _default: SqliteEngine
     _path: Path
     _engines: Engines
     _has_key: HasKey
     _on_opened: OnOpened | None
-    _places: asyncio.Semaphore
+    _slots: asyncio.Semaphore
     _idle: timedelta
     _open: dict[TenantId, _Database] = field(default_factory=dict)
     _opening: dict[TenantId, asyncio.Task[None]] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
-    _waiting: int = 0  # for a place
+    _waiting: int = 0  # openings that wait for a slot
 
     @classmethod
     @asynccontextmanager
@@ -127,17 +127,16 @@ class TenantsEngine(SqliteMaintenance):
         idle: timedelta = IDLE,
         on_opened: OnOpened | None = None,
     ) -> AsyncIterator["TenantsEngine"]:
-        """An engine whose default tenant is open from the start. At the end all are closed.
+        """Yield an engine whose default tenant is open from the start; close all at the end.
 
         `engines` opens the engine of a file.
-        `has_key` tells whether a key opens a tenant now: only then its database is made.
+        `has_key` tells whether a tenant has a valid key: only then is its database created.
         `on_opened` is awaited with the operator of each other tenant and its open database before
-        anybody uses that. Raises StartRefused when the default tenant's file cannot be used as
-        it is.
+        the first use. Raises StartRefused if the default tenant's file cannot be used.
         """
         async with engines(path) as default:
-            places = asyncio.Semaphore(most)
-            engine = cls(default, path, engines, has_key, on_opened, places, idle)
+            slots = asyncio.Semaphore(most)
+            engine = cls(default, path, engines, has_key, on_opened, slots, idle)
             try:
                 yield engine
             finally:
@@ -163,8 +162,8 @@ class TenantsEngine(SqliteMaintenance):
         """For what is done by the clock: it opens no database, and keeps none open."""
         return OpenOnly(self)
 
-    def held(self, tenant: TenantId) -> CachedReads | None:
-        """The reads of a tenant's database that memory answers, if it is open."""
+    def cached_reads_of(self, tenant: TenantId) -> CachedReads | None:
+        """Return the cached reads of a tenant's database, if it is open."""
         if tenant == DEFAULT_TENANT:
             return self._default.cached_reads
         database = self._open.get(tenant)
@@ -177,7 +176,7 @@ class TenantsEngine(SqliteMaintenance):
         return sum(it.waiting for it in self._engines_open())
 
     def callers(self) -> list[Caller]:
-        """The operator of each tenant whose database is open, and was not erased."""
+        """Return the operator of each tenant whose database is open and not erased."""
         others = [it for it, database in self._open.items() if self._is_same_file(it, database)]
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *others)]
 
@@ -215,29 +214,29 @@ class TenantsEngine(SqliteMaintenance):
                 database.left.set()
                 if self._open.get(tenant) is not database:
                     pass
-                elif self._waiting:  # for its place
+                elif self._waiting:  # for its slot
                     self._forget(tenant, database)
                 else:
                     close_at = database.used_at + self._idle.total_seconds()
                     database.timer = loop.call_at(close_at, self._forget, tenant, database)
 
     async def _database(self, tenant: TenantId) -> _Database:
-        """The tenant's database, open; nothing else runs before the caller takes it.
+        """Return the tenant's open database; no other task runs before the caller uses it.
 
-        One that is not there is made while the tenant has a key: else one that was
-        erased would come back with a sweep, or a request that its erasure has overtaken.
+        A missing one is created only while the tenant has a key. Otherwise a sweep, or a request
+        that the erasure has overtaken, would create an erased one again.
         """
         while True:
             database = self._open.get(tenant)
             if database is None:
-                if tenant not in self._opening:  # it is opened by the first of its callers
+                if tenant not in self._opening:  # its first caller opens it
                     task = self._opening[tenant] = asyncio.create_task(self._open_now(tenant))
-                    # Looked at, for perhaps nobody waits for it any more.
+                    # Retrieve its exception, as perhaps nobody awaits it any more.
                     task.add_done_callback(lambda it: it.cancelled() or it.exception())
-                # One who leaves does not stop the others' database from opening.
+                # A cancelled caller must not stop the opening for the others.
                 await asyncio.shield(self._opening[tenant])
             elif not self._is_same_file(tenant, database):
-                self._forget(tenant, database)  # the tenant was erased, and perhaps made again
+                self._forget(tenant, database)  # the tenant was erased, and perhaps created again
             else:
                 return database
 
@@ -250,21 +249,21 @@ class TenantsEngine(SqliteMaintenance):
     async def _open_now(self, tenant: TenantId) -> None:
         path = tenant_file(self._path, tenant)
         try:
-            if self._places.locked() and (
+            if self._slots.locked() and (
                 idle := [item for item in self._open.items() if not item[1].users]
             ):
                 self._forget(*min(idle, key=lambda item: item[1].used_at))
             self._waiting += 1
             try:
                 async with asyncio.timeout(TIMEOUT.total_seconds()):
-                    await self._places.acquire()
+                    await self._slots.acquire()
             except TimeoutError as error:
                 raise Busy("Too many databases are in use; try again.") from error
             finally:
                 self._waiting -= 1
             async with AsyncExitStack() as stack:
-                stack.callback(self._places.release)
-                # Looked at now: it may have waited long for its place.
+                stack.callback(self._slots.release)
+                # Checked now, as the wait for a slot may have been long.
                 if not (path.exists() or self._has_key(tenant)):
                     raise NotFound("There is no such tenant.")
                 try:
@@ -277,11 +276,11 @@ class TenantsEngine(SqliteMaintenance):
                     await self._on_opened(Caller(tenant=tenant), engine)
                 time = asyncio.get_running_loop().time()
                 self._open[tenant] = _Database(engine, stack.pop_all(), file_id(path), time)
-        finally:  # here: a later check must not wait for a step that is over
+        finally:  # removed here, so that a later caller does not wait for a finished task
             del self._opening[tenant]
 
     def _forget(self, tenant: TenantId, database: _Database) -> None:
-        """Close a database once its users have left; the next user opens it again."""
+        """Close a database once its users have left; the next user reopens it."""
         if self._open.get(tenant) is not database:
             return
         del self._open[tenant]
@@ -291,7 +290,7 @@ class TenantsEngine(SqliteMaintenance):
 
 
 def tenants_of(path: Path) -> list[TenantId]:
-    """The tenants that have a database, of a service whose own is at the path."""
+    """Return the tenants with a database, of a service whose default database is at the path."""
     others = []
     for file in sorted(tenants_folder(path).glob("*.db")):
         with suppress(Invalid):
@@ -300,13 +299,13 @@ def tenants_of(path: Path) -> list[TenantId]:
 
 
 def unnamed_in(path: Path) -> list[str]:
-    """Files among the tenants' databases that no tenant can be called as."""
+    """Return the files in the tenants' folder whose names are not valid tenants."""
     known = {f"{tenant}.db" for tenant in tenants_of(path)}
     return sorted(it.name for it in tenants_folder(path).glob("*.db") if it.name not in known)
 
 
 def counted(path: Path) -> Counted:
-    """How much the database at the path holds, which may be of an older format."""
+    """Count the contents of the database at the path, which may have an older format."""
     size = size_of(path)
     try:
         with closing(connect(path)) as database:
@@ -317,7 +316,7 @@ def counted(path: Path) -> Counted:
             )
             ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
             stores = 0
-            if "stores" in tables(database):  # of an older format there may be none
+            if "stores" in tables(database):  # older formats have no stores
                 ((stores,),) = database.execute(
                     "SELECT count(*) FROM stores WHERE erasure_id IS NULL"
                 )
@@ -327,13 +326,13 @@ def counted(path: Path) -> Counted:
 
 
 def size_of(path: Path) -> int:
-    """How many bytes the database takes on the disk, with what lies beside it."""
+    """Return the bytes of a database on the disk, with its log."""
     return sum(file.stat().st_size for file in files_of(path))
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a database that are there, itself the last."""
-    every = [*(path.with_name(f"{path.name}{suffix}") for suffix in BESIDE), path]
+    """Return the existing files of a database, itself last."""
+    every = [*(path.with_name(f"{path.name}{suffix}") for suffix in LOG_SUFFIXES), path]
     return [file for file in every if file.exists()]
 
 
@@ -344,7 +343,7 @@ def require_new(path: Path, tenant: TenantId) -> None:
 
 
 def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) -> Path:
-    """Make a tenant's database, of a service whose own is at the path; Conflict if it is there."""
+    """Create a tenant's database next to the default one at the path; Conflict if it exists."""
     file = tenant_file(path, tenant)
     with os_errors_as(Unavailable, f"The database {file} cannot be created"):
         if not file.parent.exists():
@@ -358,23 +357,23 @@ def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) 
     try:
         migrated(file, now, features)
     except BaseException:
-        for part in files_of(file):  # of nobody's use yet
+        for part in files_of(file):  # nobody uses it yet
             part.unlink(missing_ok=True)
         raise
     return file
 
 
 def remove(path: Path) -> list[Path]:
-    """Remove a database for good; what is saved into it from now on is refused, not lost.
+    """Remove a database permanently; later saves into it are refused, not lost.
 
-    A service that has it open sees at the next request that it is gone. Busy when another
-    process's transaction does not end, StartRefused when it would stay under another name.
+    A service that has it open notices with the next request. Raises Busy if another process's
+    transaction does not end, and StartRefused if the file would stay under another name.
     """
     require_one_name(path)
     if path.exists():
         with translated():
             end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
-            try:  # writes by other processes, which would be lost with the file
+            try:  # refuse writes by other processes, which would be lost with the file
                 with closing(connect(path, busy_timeout=LOCK_TIMEOUT)) as it, change(it, end):
                     for table, kind in product(TABLES, ("INSERT", "UPDATE", "DELETE")):
                         it.execute(
@@ -383,11 +382,11 @@ def remove(path: Path) -> list[Path]:
                                 BEGIN SELECT RAISE(ABORT, '{ERASED}'); END"""
                         )
             except sqlite3.DatabaseError as error:
-                if primary_code(error) not in NONE_OF_OURS:
+                if primary_code(error) not in NOT_OURS:
                     raise
     files = files_of(path)
     with os_errors_as(Unavailable, f"The database {path} cannot be removed"):
-        # The database last: while it is there, nobody begins another whose log this would take.
+        # The database last: while it exists, nobody creates another whose log this would remove.
         for file in files:
             file.unlink(missing_ok=True)
         sync(path.parent)
@@ -395,7 +394,7 @@ def remove(path: Path) -> list[Path]:
 
 
 def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageStats:
-    path = Path(os.path.realpath(path))  # where SQLite has the log
+    path = Path(os.path.realpath(path))  # where SQLite keeps the log
     with translated(), closing(connect(path)) as database:
         return StorageStats(
             database=path.stat().st_size,

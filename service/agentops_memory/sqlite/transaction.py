@@ -1,11 +1,10 @@
-"""A transaction, its instant and its tables; the threads that read, with a connection each; and the
-one writer.
+"""Transactions and their tables; reader threads, each with a connection; and the one writer.
 
-Changes wait in a bounded queue, and those that wait together share one commit; none is answered
-before it. A change that raises before it wrote anything fails alone, as most refusals do. When one
-raises later, or the index or the commit fails, the batch is rolled back and each of its changes is
-run again alone: savepoints would cost every change what few need. New memories enter the full-text
-index together, many at a time.
+Changes wait in a bounded queue. Changes that wait together share one commit, and none is
+acknowledged before it. A change that raises before it wrote anything fails alone, as most refusals
+do. If a change raises later, or the index or the commit fails, the batch is rolled back and each of
+its changes runs again alone: savepoints would slow down every change for a rare case. New memories
+are indexed many at a time.
 """
 
 import asyncio
@@ -62,7 +61,7 @@ T = TypeVar("T")
 class SqliteTransaction(Transaction):
     """The tables of a connection on which a transaction has begun.
 
-    Each is made on demand: a request needs few of them.
+    Each table is created on first use: a request needs few of them.
     """
 
     _connection: sqlite3.Connection
@@ -88,14 +87,14 @@ class SqliteTransaction(Transaction):
             self._known = batch.known
 
     def _stored(self) -> int:
-        """Pages that are free are none."""
+        """Return the bytes of the pages in use."""
         self._settle()
         total, unused = sizes_of(self._connection)
         return total - unused
 
     @property
     def met_damage(self) -> bool:
-        """Whether the index was found damaged where something else stood in."""
+        """Whether a search met damage in the index and was answered without it."""
         return "_search" in vars(self) and self._search.met_damage
 
     @cached_property
@@ -133,14 +132,14 @@ class SqliteTransaction(Transaction):
         return self.index.partitions
 
     def _flush(self) -> None:
-        """Put into the index what waits for the end of the batch: it is about to be read."""
+        """Index now what would wait for the end of the batch: the index is about to be read."""
         if self._batch is not None:
             self._batch.flush()
 
     def _settle(self) -> None:
-        """Let the index take the pages that it needs: they are about to be counted."""
+        """Let the index allocate its pages: they are about to be counted."""
         if self._batch is not None and self._batch.flush():
-            self._connection.execute("SAVEPOINT settled")  # at which FTS5 writes out
+            self._connection.execute("SAVEPOINT settled")  # makes FTS5 write
             self._connection.execute("RELEASE settled")
 
     def require_alone(self) -> None:
@@ -149,19 +148,19 @@ class SqliteTransaction(Transaction):
 
 
 Work = Callable[Concatenate[SqliteTransaction, P], T]
-"""What runs in a transaction; it may be run again when nothing of it happened."""
+"""A function that runs in a transaction; it may run again after a rollback."""
 
-READERS = 2  # Python's GIL lets more add little, and each has a cache and open files
-READ_TIMEOUT = timedelta(seconds=5)  # until a reader is free
+READERS = 2  # because of the GIL more add little, and each needs a cache and files
+READ_TIMEOUT = timedelta(seconds=5)  # how long a read waits for a free reader
 
 
 @asynccontextmanager
 async def readers(
     path: Path, features: Features, check: Check, afterwards: Callable[[sqlite3.Connection], None]
 ) -> AsyncIterator[Threads]:
-    """Threads that read the file which is at the path now, whatever comes there later.
+    """Yield threads that read the file now at the path, even if another one replaces it.
 
-    StartRefused when it cannot be opened. At the end they finish what was accepted, and close.
+    Raises StartRefused if it cannot be opened. At the end they finish accepted reads and close.
     """
     connections = await asyncio.to_thread(_connections, path, features)
     threads = Threads(connections, check=check, afterwards=afterwards, timeout=READ_TIMEOUT)
@@ -178,24 +177,24 @@ def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
             database = connect(path, features=features, is_strict=True)
             opened.callback(database.close)
             read_only(database)
-            database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # it opens the log, too
+            database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # opens the log, too
             connections.append(database)
         opened.pop_all()
         return connections
 
 
-NO_WAIT = timedelta(0)  # for a lock: nothing else is served meanwhile
+NO_WAIT = timedelta(0)  # for a lock: waiting would block the event loop
 
 
 class SqliteStored(SqliteTable):
-    """Looks of some microseconds each."""
+    """Lookups for cached reads, of a few microseconds each."""
 
     def __init__(self, connection: sqlite3.Connection, files: OpenFiles) -> None:
         super().__init__(connection)
         self._files = files
         self._data_version = -1
         self._token: Token | None = None
-        moment = Moment(connection, EPOCH)  # at which nothing here is looked at
+        moment = Moment(connection, EPOCH)  # no lookup here depends on it
         self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment, Known())
         self._memories = MemoryLists(connection, SQLITE, EVERYTHING, moment)
 
@@ -206,7 +205,7 @@ class SqliteStored(SqliteTable):
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if version != self._data_version:
                 self._token, self._data_version = token_of(self._connection), version
-        except sqlite3.Error:  # locked, full or damaged: a transaction tells
+        except sqlite3.Error:  # locked, full or damaged: a transaction reports it
             return None
         return self._token
 
@@ -233,46 +232,46 @@ class SqliteStored(SqliteTable):
 
 @contextmanager
 def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[CachedReads]:
-    """The reads of a database that memory answers, over a connection of their own."""
+    """Yield the reads that are answered from memory, with a connection of their own."""
     connection = connect(path, busy_timeout=NO_WAIT, is_strict=True)
     with closing(connection):
         read_only(connection)
-        it = SqliteStored(connection, files)
-        stored = StoredReads(it.token, it.location, it.summaries, it.texts)
+        lookups = SqliteStored(connection, files)
+        stored = StoredReads(lookups.token, lookups.location, lookups.summaries, lookups.texts)
         yield CachedReads(index, stored, known_stems(connection))
 
 
-MEMBERS = 64  # of a batch
-LONGEST = timedelta(milliseconds=50)  # of a batch: all its callers wait for the commit
-RANKED_LATELY = 10.0  # seconds
-INDEX_TIMEOUT = timedelta(milliseconds=250)  # for the lock, while a read waits
-# Iterations of the loop, from a request's arrival to its change: those that come together are
-# written together. A lone writer waits for none, as there were no others in the batch before.
+MEMBERS = 64  # most changes of one batch
+LONGEST = timedelta(milliseconds=50)  # time limit of a batch: all its callers wait for the commit
+RANKING_WINDOW = 10.0  # seconds after a ranked search in which new memories are indexed at once
+INDEX_TIMEOUT = timedelta(milliseconds=250)  # to wait for the lock, while a read waits
+# Iterations of the event loop in which further changes may join a batch: requests that arrive
+# together are written together. After a batch of one change, the writer waits less.
 ITERATIONS, LONE_ITERATIONS = 3, 1
-PAUSE = 0.01  # seconds without a change, after which new memories enter the index
-# The same for entries of stores, agents and refs: memory seldom has them, so a search would wait
-# for them, or miss them where the database is locked or full.
+PAUSE = 0.01  # seconds without a change, after which new memories are indexed
+# The pause for entries of stores, agents and refs: the index in memory seldom has them, so a search
+# would wait until they are indexed, or miss them if the database is locked or full.
 ENTRIES_PAUSE = 0.25
-LONG = 0.004  # seconds of these; a loop that takes as long renders, and a change waits no more
+LONG = 0.004  # seconds of these iterations: a slower loop is rendering, so a change waits no more
 
 OnCommit = Callable[[int, float], None]
-"""Told of each commit: how many changes, and the seconds that they took."""
+"""Called after each commit with the number of its changes and the seconds that it took."""
 
 Change = Callable[[sqlite3.Connection, Index], T]
-"""Never commits, and can run again when it was rolled back: alone, or in a batch."""
+"""A function that never commits and can run again after a rollback, alone or in a batch."""
 
 
 class Writer:
-    """A queue of changes and the loop that serves it. `serve` runs as long as changes may come.
+    """A bounded queue of changes, and the loop `serve`, which writes them.
 
-    The queue has so many places; beyond, a change waits for one until the timeout.
+    The queue has `slots` slots; if all are taken, a change waits for one until the timeout.
     """
 
     def __init__(
         self,
         thread: WriterThread,
         files: OpenFiles,
-        places: int,
+        slots: int,
         timeout: timedelta,
         on_commit: OnCommit,
         index: DatabaseIndex,
@@ -280,39 +279,39 @@ class Writer:
         self._index = index
         self._thread = thread
         self._log = WriteAheadLog(thread, files)
-        self._places = asyncio.Semaphore(places)
+        self._slots = asyncio.Semaphore(slots)
         self._timeout = timeout.total_seconds()
         self._on_commit = on_commit
         self._check = files.require_same
-        self._queue: deque[_Queued] = deque()  # each until its caller is answered
-        self._ranked_at = -RANKED_LATELY  # when a reader last queried the full-text index, about
+        self._queue: deque[_Queued] = deque()  # a change stays until its caller is answered
+        self._ranked_at = -RANKING_WINDOW  # about when a reader last used the full-text index
         self._wake_up = asyncio.Event()
         self._is_shared = False  # whether the last batch had several changes
         self._is_closing = False
         self._is_closed = False
-        self.on_damage: Callable[[], object] = noop  # of the index, that no caller meets
+        self.on_damage: Callable[[], object] = noop  # for index damage that no caller meets
 
     @property
     def waiting(self) -> int:
         return len(self._queue)
 
     async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
-        """What work answers, once it is on disk. A cancelled caller leaves; the change continues.
+        """Run a change; return its result once it is on disk. Cancelling does not stop the change.
 
-        Raises Busy when no place in the queue comes free in time, and Unavailable after the end.
+        Raises Busy if no slot in the queue comes free in time, and Unavailable once closed.
         """
         await self._admit()
         if self._is_closed:
-            self._places.release()
+            self._slots.release()
             raise Unavailable("The database is closed.")
-        # Counted from here, so that writes behind a lock are refused together, not in turn.
+        # The lock timeout starts here, so that writes behind a lock fail together, not in turn.
         queued = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
         self._queue.append(queued)
         self._wake_up.set()
         return cast("T", await queued.answer)
 
     async def serve(self) -> None:
-        """Write what comes, until `close` has been called and the queue is empty."""
+        """Write queued changes until `close` was called and the queue is empty."""
         try:
             while await self._has_changes():
                 await self._write_next()
@@ -322,20 +321,19 @@ class Writer:
             self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
 
     async def index_now(self) -> None:
-        """Put all memories into the full-text index if that is possible, and new ones at once.
+        """Index all memories if possible, and for a while new memories as they are saved.
 
-        The latter for a while: else those who ask it again and again beside others' saves would
-        each wait for a commit.
+        Otherwise repeated searches, concurrent with others' saves, would each wait for a commit.
         """
         self._ranked_at = time.monotonic()
         with suppress(Refusal, sqlite3.Error):
             await self.write(lambda _, batch: batch.flush(), INDEX_TIMEOUT)
 
-    async def _index_meanwhile(self) -> None:
-        """Put new memories into the full-text index, and merge it, as long as no change comes.
+    async def _index_while_idle(self) -> None:
+        """Index new memories and merge the index, as long as no change comes.
 
-        After a pause, since an import's next rows come soon. What keeps them out, the next
-        change tells.
+        It starts after a pause, since an import's next rows come soon. Errors are left for the
+        next change to report.
         """
         if (seconds := self._pause()) is None:
             return
@@ -347,7 +345,7 @@ class Writer:
         self._wake_up.clear()
         while self._pause() is not None and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-            work = partial(self._alone, _indexed_some, deadline, own=0)
+            work = partial(self._run_alone, _indexed_some, deadline, own=0)
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
             await self._log.after_batch()
@@ -357,32 +355,32 @@ class Writer:
                 return
 
     def _pause(self) -> float | None:
-        """Seconds without a change after which what waits enters the index; None for not yet."""
+        """Return the idle seconds after which waiting memories are indexed, or None for not yet."""
         known = self._thread.known
         if _is_due(known) or any(it >= SEGMENTS for it in known.segments.values()):
             return PAUSE
         return ENTRIES_PAUSE if known.has_entries else None
 
     def close(self) -> None:
-        """Let what was accepted end; then `serve` does."""
+        """Let `serve` end once all accepted changes are written."""
         self._is_closing = True
         self._wake_up.set()
 
     async def _admit(self) -> None:
-        if not self._places.locked():
-            await self._places.acquire()  # at once
+        if not self._slots.locked():
+            await self._slots.acquire()  # at once
             return
         try:
             async with asyncio.timeout(self._timeout):
-                await self._places.acquire()
+                await self._slots.acquire()
         except TimeoutError as error:
             raise Busy("Too many writes are waiting; try again.") from error
 
     async def _has_changes(self) -> bool:
-        """Wait for a change, and shortly for others; false at the end."""
+        """Wait for a change, and briefly for others; return False once closed."""
         if not (self._queue or self._is_closing):
             self._wake_up.clear()
-            await self._index_meanwhile()
+            await self._index_while_idle()
             await self._wake_up.wait()
         end = time.monotonic() + LONG
         for _ in range(ITERATIONS if self._is_shared else LONE_ITERATIONS):
@@ -396,10 +394,10 @@ class Writer:
         self._is_shared = len(batch) > 1
         try:
             if self._is_shared:
-                undecided = await self._run(batch, partial(self._together, batch))
+                undecided = await self._run(batch, partial(self._run_batch, batch))
             for it in undecided:
-                await self._run([it], partial(self._alone, it.work, it.deadline))
-        except Exception as error:  # noqa: BLE001 - else all that come later would wait forever
+                await self._run([it], partial(self._run_alone, it.work, it.deadline))
+        except Exception as error:  # noqa: BLE001 - else all later changes would wait forever
             self._settle_all(batch, Failed(error))
 
     async def _run(
@@ -407,7 +405,7 @@ class Writer:
         batch: Sequence["_Queued"],
         work: Callable[[sqlite3.Connection], Sequence[Outcome | None]],
     ) -> list["_Queued"]:
-        """Settle the first changes of a batch; those of which nothing happened."""
+        """Run changes, answer those with an outcome, and return those to run alone."""
         began, outcomes = time.monotonic(), await self._thread.run(work)
         self._index.apply_commits()
         if done := sum(isinstance(it, Succeeded) for it in outcomes):
@@ -426,17 +424,17 @@ class Writer:
 
     def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
         self._queue.remove(settled)
-        self._places.release()
+        self._slots.release()
         if isinstance(outcome, Failed) and isinstance(outcome.error, sqlite3.Error):
-            try:  # what SQLite fails with on another log looks like damage, or a failing disk
+            try:  # if the log was replaced, SQLite's errors look like damage or a failing disk
                 self._check()
             except Refusal as refusal:
                 outcome = Failed(refusal)
         settle(settled.answer, outcome)
 
-    # What follows runs on the thread of the connection.
+    # The methods below run on the thread of the connection.
 
-    def _alone(
+    def _run_alone(
         self, work: Change[object], deadline: float, database: sqlite3.Connection, own: int = 1
     ) -> tuple[Outcome]:
         def run() -> object:
@@ -444,15 +442,15 @@ class Writer:
                 return work(database, batch)
 
         outcome = outcome_of(run)
-        is_again = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
-        return (outcome_of(run) if is_again else outcome,)
+        is_retried = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
+        return (outcome_of(run) if is_retried else outcome,)
 
-    def _together(
+    def _run_batch(
         self, changes: Sequence["_Queued"], database: sqlite3.Connection
     ) -> list[Outcome | None]:
-        """What came of the first of these, in order: one at least, and all that had time to begin.
+        """Run the first changes in one transaction, at least one, and return their outcomes.
 
-        None says that nothing happened and that the work is to be run alone.
+        The time limit may leave out the last changes. None: the change is undone; run it alone.
         """
         outcomes: list[Outcome | None] = []
         try:
@@ -471,15 +469,15 @@ class Writer:
     def _transaction(
         self, database: sqlite3.Connection, deadline: float, own: int
     ) -> Iterator[Index]:
-        """Inside, a batch is made of so many changes of the queue.
+        """Yield the index of a batch of `own` changes from the queue.
 
-        Then it is committed, and memory gets what it has changed.
+        At the end, commit, and pass the changes on to the index in memory.
         """
         token, before = randbits(63), database.total_changes
-        # Else those who query the full-text index would wait for what is not in it.
-        is_ranked = time.monotonic() < self._ranked_at + RANKED_LATELY
-        ours(database).noted.clear()
-        with self._index.writing(token) as tell:
+        # After a recent ranked search nothing waits for the index: the next one would wait for it.
+        is_ranked = time.monotonic() < self._ranked_at + RANKING_WINDOW
+        ours(database).change_log.clear()
+        with self._index.writing(token) as publish:
             try:
                 with change(database, deadline, self._check):
                     batch = Index(
@@ -494,7 +492,7 @@ class Writer:
                     if database.total_changes != before:
                         state = token_of(database)
                         database.execute("UPDATE database_state SET token = ?", (token,))
-                        tell(state, batch.changes())
+                        publish(state, batch.changes())
             except BaseException:
                 ours(database).known.forget()
                 raise
@@ -511,7 +509,7 @@ def _indexed_some(_: sqlite3.Connection, batch: Index) -> bool:
 
 @asynccontextmanager
 async def serving(writer: Writer) -> AsyncIterator[Writer]:
-    """A writer at work. At the end it writes what it has accepted."""
+    """Run the writer; at the end, let it index and write what it has accepted."""
     task = asyncio.create_task(writer.serve())
     try:
         yield writer
@@ -531,7 +529,7 @@ class _Queued:
 
 
 class _BatchLost(Exception):
-    """A change raised after it had written: what was done before it is undone with it."""
+    """A change raised after it had written, so the whole batch is rolled back."""
 
 
 def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Index) -> Outcome | None:
@@ -543,6 +541,6 @@ def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Index) 
         if database.total_changes != before:
             raise _BatchLost from None
         outcome = None if isinstance(error, RunAgain) else Failed(carriable(error))
-    if not database.in_transaction:  # ended by an error that the work may have caught
+    if not database.in_transaction:  # an error ended it, which the work may have caught
         raise _BatchLost
     return outcome

@@ -1,4 +1,4 @@
-"""What the service says about itself: log lines, and spans and measurements over OTLP."""
+"""The service's log lines, and its spans and measurements over OTLP."""
 
 from .logs import (
     BEGAN,

@@ -1,4 +1,4 @@
-"""Log lines: one JSON object a line, and one line a request."""
+"""Log lines: one JSON object per line, and one line per request."""
 
 import json
 import logging
@@ -23,20 +23,20 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
-REQUEST_IDS = (b"request-id", b"x-request-id")  # of an answer: what its client calls it by
-TEXTS = 16  # of a request that are remembered without their secrets
-FAILED = 500  # what the server answers for an application that raised
+REQUEST_IDS = (b"request-id", b"x-request-id")  # response headers by which clients report a request
+TEXTS = 16  # redacted texts that are cached for one request
+FAILED = 500  # the server's response if the application raises
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
-OTHER = "other"  # a method that no standard knows
-CALLER = "agentops_memory.caller"  # in the scope of a request: the Caller, once it is known
-BEGAN = "agentops_memory.began"  # the same: by `time.perf_counter`, if others looked before
-CALLERS = 256  # whose fields of a line are remembered
-CHATTY = ("httpx", "httpcore")  # a line or more a request, some with its whole query
+OTHER = "other"  # the label of non-standard methods
+CALLER = "agentops_memory.caller"  # in a request's scope: the Caller, once known
+BEGAN = "agentops_memory.began"  # in its scope: its start by `time.perf_counter`, if noted before
+CALLERS = 256  # callers whose log fields are cached
+CHATTY = ("httpx", "httpcore")  # they log each request, sometimes with its whole query
 
-BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # of ANSI terminals
+BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # codes of ANSI terminals
 STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
-log = logging.getLogger(f"{__package__}.requests")  # as a line of a request has it
+log = logging.getLogger(f"{__package__}.requests")  # for the lines of requests
 
 _spans: "ContextVar[list[Span] | None]" = ContextVar("spans of the request", default=None)
 _hidden: ContextVar[Callable[[str], str]] = ContextVar(
@@ -45,10 +45,10 @@ _hidden: ContextVar[Callable[[str], str]] = ContextVar(
 
 
 def hide_by(rules: Callable[[], Rules]) -> None:
-    """Let these rules hold for what the current request says from now on: in logs and spans.
+    """Redact the current request's logs and spans by these rules from now on.
 
-    They are fetched once, if it has a text that may contain a secret. What it says several
-    times, as of a prompt or a type in its spans, is looked through once.
+    The rules are fetched once, if a text may contain a secret. Repeated texts, such as a prompt
+    or a type in spans, are redacted once.
     """
     known: dict[str, str] = {}
     redacted: Callable[[str], Redacted] | None = None
@@ -66,7 +66,7 @@ def hide_by(rules: Callable[[], Rules]) -> None:
 
 
 def hide_too(rewritten: Callable[[str], str]) -> None:
-    """Let what the current request says be rewritten, too, once its secrets are out of it."""
+    """Also rewrite the current request's texts in logs and spans, after their redaction."""
     before = _hidden.get()
     _hidden.set(lambda text: rewritten(before(text)))
 
@@ -76,7 +76,7 @@ def hidden(text: str) -> str:
 
 
 class OwnText(str):
-    """A text of ours, in which no secret can be: nothing is looked for in it."""
+    """A text of ours, which cannot contain secrets and is not redacted."""
 
     __slots__ = ()
 
@@ -86,8 +86,8 @@ def configure_logging(
 ) -> None:
     """Write every logger's lines of this level and above to the stream, as JSON.
 
-    The form is `json`, or `text` for people; where it is empty a terminal gets text. Libraries
-    that tell of each request are heard from warnings on.
+    `form` is `json`, or `text` for people; if it is empty, a terminal gets text. Libraries that
+    log each request only log warnings and above.
     """
     handler = logging.StreamHandler(stream)
     is_text = form == "text" or (not form and stream.isatty())
@@ -95,23 +95,22 @@ def configure_logging(
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # which have handlers of their own
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # with their own handlers
         theirs = logging.getLogger(name)
         theirs.handlers = []
         theirs.propagate = True
-    # No line tells of them, and to find them out takes as long as a line's JSON.
+    # No line contains them, and collecting them takes as long as encoding the line.
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     for name in CHATTY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 class JsonFormatter(logging.Formatter):
-    """A record as one line of ASCII, whatever is in it, but without secrets. It never raises.
+    """Formats any record as one line of ASCII without secrets, and never raises.
 
-    `time`, `level`, `logger` and `message` lead; inside a span `trace_id` and
-    `span_id` follow, then the fields of `extra` that have none of these names
-    (of a library's record the `source` instead), then `exception`. An exception
-    is logged without what its message quotes.
+    `time`, `level`, `logger` and `message` come first; within a span `trace_id` and `span_id`
+    follow, then the fields of `extra` with other names (for a library's record `source`
+    instead), then `exception`. Exceptions are logged without data that their messages quote.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -132,7 +131,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line for people, without secrets; of a request what a glance should tell."""
+    """Formats a record as a line for people, without secrets; a request's line is short."""
 
     def __init__(self, *, has_colors: bool) -> None:
         super().__init__()
@@ -164,7 +163,7 @@ class TextFormatter(logging.Formatter):
 
 
 def show_banner(title: str, facts: Mapping[str, str]) -> bool:
-    """Greet people who watch the log; whether there are any."""
+    """Show a banner if the log is text for people; return whether it is."""
     handler = next(iter(logging.root.handlers), None)
     if not isinstance(handler, logging.StreamHandler):
         return False
@@ -177,13 +176,13 @@ def show_banner(title: str, facts: Mapping[str, str]) -> bool:
     return True
 
 
-@lru_cache(1)  # most lines are of the second of the line before
+@lru_cache(1)  # most lines have the same second as the line before
 def _second(since_epoch: int) -> str:
     return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    if not is_own(record):  # whose fields may hold anything
+    if not is_own(record):  # its fields may hold anything
         return {"source": f"{record.filename}:{record.lineno}"}
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
@@ -220,9 +219,9 @@ def _name(key: object) -> str:
 
 
 class Requests:
-    """An ASGI application that tells of each request to the one inside it.
+    """An ASGI middleware that logs and measures each request.
 
-    `route_of` names the route that a request went, once it is answered: one of few.
+    `route_of` returns the route of an answered request, one of few.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, route_of: Callable[[Scope], str]) -> None:
@@ -270,13 +269,13 @@ class Requests:
 
 @lru_cache(CALLERS)
 def _caller_fields(by: tuple[str, ...]) -> tuple[Mapping[str, object], str]:
-    """The caller, as fields of a line, and as their JSON after other fields."""
-    pairs = zip(("client", "tenant", "key"), by, strict=False)  # nobody may be known yet
+    """Return the caller's log fields, and their JSON to append to other fields."""
+    pairs = zip(("client", "tenant", "key"), by, strict=False)  # the key may be unknown
     fields = {name: OwnText(it) for name, it in pairs if it}
     return fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items())
 
 
-def log_answered(  # noqa: PLR0913 - all that is measured and logged of a request
+def log_answered(  # noqa: PLR0913 - all data of a request's line
     path: str,
     seconds: float,
     metrics: Metrics,
@@ -288,11 +287,11 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
     route: str = "",
     request_id: str = "",
 ) -> None:
-    """Count, measure and log a request that is answered, also one in front of `Requests`.
+    """Count, measure and log an answered request, also one answered in front of `Requests`.
 
-    `by` is the address of the client, the tenant, and the name of the key. The route is the path
-    by default. The line is mostly made by hand in a fraction of the time of the formatter, and as
-    that would write it.
+    `by` is the client's address, the tenant, and the key's name. The default route is the path.
+    Most lines are written by hand, exactly as the formatter would write them, in a fraction of
+    its time.
     """
     label, route = method if method in _KNOWN else OTHER, route or path
     metrics.count(REQUESTS, label, route, str(status), span=span)
@@ -323,7 +322,7 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
             f'"path": {quoted}, "status": {status}, "duration_ms": {took}{caller_json}{ids}}}\n'
         )
         stream = cast("logging.StreamHandler[TextIO]", handlers[0]).stream
-        with suppress(OSError, ValueError):  # as a handler: a log that is closed stops no request
+        with suppress(OSError, ValueError):  # as in a handler: a closed log stops no request
             stream.write(line)
             stream.flush()
         return
@@ -332,12 +331,12 @@ def log_answered(  # noqa: PLR0913 - all that is measured and logged of a reques
         "duration_ms": took, **caller,
         **({"request_id": request_id} if request_id else {}), **named,
     }  # fmt: skip
-    # As `log.log`, which would look for the line of the program that it is called from.
+    # Not `log.log`, which would look up the caller's line of code.
     log.handle(log.makeRecord(log.name, level, "", 0, "request", (), None, extra=extra))
 
 
 def remember(span: "Span") -> None:
-    """Let this be the span of its request, which the request's log line and measurements name."""
+    """Make this the request's span, which its log line and measurements name."""
     spans = _spans.get()
     if spans is not None:
         spans.append(span)
@@ -347,6 +346,6 @@ _KNOWN: Mapping[str, str] = {method: OwnText(method) for method in METHODS}
 
 _STRICT = json.JSONEncoder(allow_nan=False)
 
-_PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # what we made ourselves
+_PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # texts of our own
 
 _OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName"}  # every record's

@@ -1,4 +1,4 @@
-"""Measurements: each by name, unit and meaning; where they go, and how operations are counted."""
+"""Metrics: their names, units and meanings, where they are sent, and counting of operations."""
 
 import time
 from bisect import bisect_left
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
 
-ANY: tuple[str, ...] = ()  # of a label's values: few, but not known beforehand
+ANY: tuple[str, ...] = ()  # a label whose values are few, but not known beforehand
 
 
 class Kind(StrEnum):
-    """How a measurement goes: a sum that only grows, the newest value, or how values spread."""
+    """The kind of a metric: a growing sum, the newest value, or a distribution."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -32,7 +32,7 @@ class Kind(StrEnum):
 
 
 class Measure:
-    """`labels` has the values of each that are known beforehand; `buckets` are upper bounds."""
+    """A metric. `labels` has each label's known values; `buckets` are upper bounds."""
 
     def __init__(
         self, kind: Kind, name: str, unit: str, meaning: str, /, buckets: tuple[float, ...] = (),
@@ -162,34 +162,33 @@ MEASURES = tuple(it for it in [*globals().values()] if isinstance(it, Measure)) 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
 
 Recorder: TypeAlias = "Callable[[float, tuple[str, ...], Span | None], None]"
-"""Takes a value, the values of the measure's labels in its order, and the span if there is one.
-
-It lets a counter grow by the value, adds it to a histogram, or is a gauge's from now on.
+"""Records a value, with the values of the metric's labels in its order, and a span if any.
+The value is added to a counter or a histogram, or replaces that of a gauge.
 """
 Sink = Callable[[Measure], Recorder]
-"""Where measurements go."""
+"""Returns the recorder of a metric: a destination of measurements."""
 
 
 class SlowRequest(NamedTuple):
-    """A request that took long, for people who look for the cause."""
+    """A slow request, for people who look for the cause."""
 
     at: float  # when it was answered, in seconds since 1970
     method: str
     route: str
     status: int
     seconds: float
-    tenant: str  # empty if nobody was let in
+    tenant: str  # empty if the caller was not admitted
 
 
-SLOW, SLOW_KEPT = 0.25, 50  # seconds; and how many of the newest are remembered
+SLOW, SLOW_KEPT = 0.25, 50  # seconds of a slow request; how many of the newest are kept
 
 
 class Series:
-    """The values of a histogram for some labels, counted in few calls: each request has some."""
+    """A histogram for some labels. It needs few calls, as each request records values."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self.bounds, self.began = bounds, time.time_ns()
-        self.counts = [0] * (len(bounds) + 1)  # the last is of what is beyond all bounds
+        self.counts = [0] * (len(bounds) + 1)  # the last bucket is beyond all bounds
         self.sum, self.least, self.greatest = 0.0, inf, -inf
         self.exemplars: dict[int, tuple[dict[str, str], float, float]] = {}  # newest, by bucket
         self._lock = Lock()
@@ -208,10 +207,10 @@ Spreads = Mapping[Measure, Mapping[tuple[str, ...], Series]]  # by the values of
 
 
 class Metrics:
-    """The measurements of one service. What can be computed on demand is."""
+    """The metrics of one service; gauges are computed on demand where possible."""
 
     def __init__(self) -> None:
-        self.spreads = {  # of each histogram: known series begin at 0, as those of a sink
+        self.spreads = {  # by histogram; known series begin at 0, as in a sink
             measure: {it: Series(measure.buckets) for it in product(*measure.labels.values())}
             for measure in MEASURES if measure.kind is Kind.HISTOGRAM
         }  # fmt: skip
@@ -224,7 +223,7 @@ class Metrics:
         self.in_flight = 0  # requests
 
     def join(self, sink: Sink, *, has_spreads: bool = True) -> None:
-        """Let measurements go there, but histograms only if it does not read the `spreads`."""
+        """Send measurements to a sink; histograms too, unless it reads the `spreads` itself."""
         for measure, recorders in self._recorders.items():
             if not (has_spreads and measure in self.spreads):
                 recorders.append(sink(measure))
@@ -266,11 +265,11 @@ class Metrics:
             record(value, labels, current_span())
 
     def value_of(self, measure: Measure) -> float:
-        """The value of a gauge without labels; 0 before there is one."""
+        """Return the value of a gauge without labels, or 0 before it has one."""
         return self._values.get(measure, 0)
 
     def look_up(self, measure: Measure, look: Callable[[], float]) -> None:
-        """Let a gauge without labels be what `look` returns when it is read."""
+        """Compute a gauge without labels by `look` whenever it is read."""
         self._looks[measure] = look
 
     def refresh(self) -> None:
@@ -279,7 +278,7 @@ class Metrics:
         self.settle()
 
     def settle(self) -> None:
-        """Hand over what was counted."""
+        """Hand the counts over to the sinks."""
         with self._lock:
             counts, self._counts = self._counts, {}
         for (measure, labels), (by, span) in counts.items():
@@ -288,7 +287,7 @@ class Metrics:
 
 
 def instruments(meter: "Meter") -> Sink:
-    # Not at the top, as its package: only what sends needs it.
+    # Imported here, as only processes that send need it.
     from opentelemetry.trace import INVALID_SPAN, set_span_in_context  # noqa: PLC0415
 
     def recorder(measure: Measure) -> Recorder:
@@ -299,7 +298,7 @@ def instruments(meter: "Meter") -> Sink:
         record = getattr(made, {"counter": "add", "gauge": "set"}.get(measure.kind, "record"))
 
         def send(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
-            if not isnan(value):  # else nobody can tell
+            if not isnan(value):  # NaN: the value is unknown
                 named = dict(zip(measure.labels, labels, strict=True))
                 record(value, named, set_span_in_context(span or INVALID_SPAN))
 
@@ -309,15 +308,15 @@ def instruments(meter: "Meter") -> Sink:
 
 
 class Prometheus:
-    """A sink that keeps the measurements until Prometheus scrapes them, beside the histograms."""
+    """A sink that keeps measurements until Prometheus scrapes them, with the histograms."""
 
     def __init__(self, spreads: Spreads) -> None:
-        # Not at the top: a command at the terminal has no use for it.
+        # Imported here, as commands do not need it.
         import prometheus_client  # noqa: PLC0415
         from prometheus_client.openmetrics import exposition  # noqa: PLC0415
 
         self._client, self._open_metrics, self._spreads = prometheus_client, exposition, spreads
-        # Else each has a series more.
+        # Otherwise each counter would have another series.
         self._client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = self._client.CollectorRegistry()
         self._client.ProcessCollector(registry=self._registry)
@@ -328,7 +327,7 @@ class Prometheus:
         kind: Any = self._client.Counter if is_counter else self._client.Gauge
         made = kind(measure.name, measure.help, tuple(measure.labels), registry=self._registry)
         for values in product(*measure.labels.values()) if measure.labels else ():
-            made.labels(*values)  # known ones begin at 0, so that a first event is an increase
+            made.labels(*values)  # known series begin at 0, so that a first event is an increase
 
         def record(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
             series = made.labels(*labels) if labels else made
@@ -340,7 +339,7 @@ class Prometheus:
         return record
 
     def collect(self) -> Iterator[Any]:
-        """The histograms, as `prometheus_client` calls for them."""
+        """Yield the histograms; `prometheus_client` calls this."""
         client = self._client
         for measure, known in self._spreads.items():
             family = client.metrics_core.HistogramMetricFamily(
@@ -355,7 +354,7 @@ class Prometheus:
             yield family
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
-        """All of them as text, and its content type: OpenMetrics, with exemplars, if accepted."""
+        """Return all metrics as text and its type: OpenMetrics with exemplars if accepted."""
         if "application/openmetrics-text" in accept:
             writer = self._open_metrics
             return writer.generate_latest(self._registry), writer.CONTENT_TYPE_LATEST
@@ -363,25 +362,25 @@ class Prometheus:
 
 
 def current_span() -> "Span | None":
-    """The current span: None where OpenTelemetry, which takes 10 ms, has not been imported yet."""
-    # What is being imported has it not yet, and may log, as other threads may.
+    """Return the current span, or None if OpenTelemetry (10 ms) has not been imported."""
+    # While the module is being imported, it may log or another thread may, before this exists.
     current = getattr(modules.get("opentelemetry.trace"), "get_current_span", None)
     return current() if current else None
 
 
 def trace_ids(span: "Span | None") -> dict[str, str]:
-    """The names of a span, for a log line or an exemplar; none for one that is not recorded."""
+    """Return a span's ids for a log line or an exemplar; none for an invalid span."""
     if span is None or not (context := span.get_span_context()).is_valid:
         return {}
     return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
 
 
 CURRENT: ContextVar[Metrics | None] = ContextVar("metrics", default=None)
-"""Those of the service whose operation this is; none outside of one."""
+"""The metrics of the service whose operation runs; None outside of an operation."""
 
 
 def count(measure: Measure, *labels: str, by: float = 1) -> None:
-    """Count what came of the operation; 0 is nothing."""
+    """Add to a counter of the current operation's service, unless `by` is 0."""
     metrics = CURRENT.get()
     if metrics is not None and by:
         metrics.count(measure, *labels, by=by, span=current_span())

@@ -1,4 +1,4 @@
-"""The OpenTelemetry SDK with an OTLP exporter. Imported only when there is a collector."""
+"""The OpenTelemetry SDK with an OTLP exporter. Imported only if there is a collector."""
 
 import os
 import re
@@ -31,40 +31,40 @@ from .metrics import Measure, Metrics, Series, Spreads, instruments
 
 SERVICE = "agentops-memory"
 SCOPE = "agentops_memory"
-QUEUE = 1024  # spans, and past operations, that wait for the collector; the oldest are lost
-BATCH = 128  # in one message; a past operation is one, of ten times the size if it shows much
-DELAY = timedelta(seconds=1)  # that a span waits for others at most
-INTERVAL = timedelta(seconds=60)  # between two messages of measurements
-PROTOCOLS = {"grpc": "grpc", "http/protobuf": "http", "http": "http"}  # and their packages
+QUEUE = 1024  # spans and past operations that wait for the collector; the oldest are dropped
+BATCH = 128  # spans of one message; a past operation counts as one, but may be ten times as large
+DELAY = timedelta(seconds=1)  # how long a span waits for others at most
+INTERVAL = timedelta(seconds=60)  # between two messages of metrics
+PROTOCOLS = {"grpc": "grpc", "http/protobuf": "http", "http": "http"}  # with their packages
 TRACES = "/v1/traces"
 METRICS = "/v1/metrics"
-STEPS = 1024  # whose bytes are remembered
-# Settings of the SDK that change what a span holds, how spans are counted, or if any is sent.
+STEPS = 1024  # steps whose encoding is cached
+# Settings of the SDK that change the content of spans, how they are counted, or if any is sent.
 _CHANGING = re.compile("OTEL_(.*_LIMIT|PYTHON_SDK_INTERNAL_METRICS_ENABLED|SDK_DISABLED)")
-# And that change what it sends of a histogram.
+# Settings of the SDK that change how histograms are sent.
 _COUNTING = re.compile("OTEL_.*_(EXEMPLAR_FILTER|METRICS_TEMPORALITY_.*|HISTOGRAM_AGGREGATION)")
 
-# Before a field stands its key: its number, three bits to the left, and how its value is written.
-# Those of a Span, of an Event in it, and of the attributes of both.
-_TRACE_ID, _SPAN_ID, _PARENT = b"\x0a\x10", b"\x12\x08", b"\x22\x08"  # with the size of each
+# Keys precede fields: the field's number, shifted left by three bits, and its wire type.
+# The keys of a Span, of its Events, and of the attributes of both.
+_TRACE_ID, _SPAN_ID, _PARENT = b"\x0a\x10", b"\x12\x08", b"\x22\x08"  # each with the field's size
 _TRACE_STATE, _NAME = b"\x1a", b"\x2a"
 _ATTRIBUTE, _EVENT, _FLAGS, _NO_STATUS = b"\x4a", b"\x5a", b"\x85\x01", b"\x7a\x00"
 _EVENT_AT, _NAMED, _EVENT_ATTRIBUTE = b"\x09", b"\x12", b"\x1a"
 _KEY, _VALUE, _TEXT, _TRUE, _FALSE, _INT, _FLOAT = (
     b"\x0a", b"\x12", b"\x0a", b"\x10\x01", b"\x10\x00", b"\x18", b"\x21"
 )  # fmt: skip
-_SPAN = _SCOPE = b"\x12"  # in what one scope has, and that in what one resource has
-_RESOURCE = b"\x0a"  # in a message
-_TAIL = Struct("<BBBQBQ2sI")  # kind, times and flags, with the keys before each
+_SPAN = _SCOPE = b"\x12"  # a span in a scope, and a scope in a resource
+_RESOURCE = b"\x0a"  # a resource in a message
+_TAIL = Struct("<BBBQBQ2sI")  # kind, times and flags, each after its key
 _INTERNAL, _SERVER = Message.SPAN_KIND_INTERNAL, Message.SPAN_KIND_SERVER
 _IS_KNOWN = int(SpanFlags.SPAN_FLAGS_CONTEXT_HAS_IS_REMOTE_MASK)
 _IS_REMOTE = int(SpanFlags.SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK)
 
 
 class PastOperation(ReadableSpan):
-    """The span of an operation that is over, with those below it, encoded.
+    """The encoded span of a finished operation, with its child spans.
 
-    For the SDK it is one of the spans that wait, of which it looks at the context alone.
+    The SDK queues it as one span and reads only its context.
     """
 
     def __init__(self, context: trace.SpanContext, frame: ReadableSpan, encoded: bytes) -> None:
@@ -74,7 +74,7 @@ class PastOperation(ReadableSpan):
 
 
 def encoded_message(sdk_spans: Sequence[ReadableSpan]) -> bytes:
-    """The message of the SDK, with what is encoded already: to parse that takes long."""
+    """Return the SDK's message, joined with already encoded spans, which are slow to parse."""
     past = [it for it in sdk_spans if isinstance(it, PastOperation)]
     others = trace_encoder.encode_spans(
         [it for it in sdk_spans if not isinstance(it, PastOperation)]
@@ -91,16 +91,16 @@ def encoded_message(sdk_spans: Sequence[ReadableSpan]) -> bytes:
 
 
 class _Encoded(bytes):
-    """What is posted over HTTP, in the place of a message."""
+    """An encoded message, posted over HTTP instead of a message object."""
 
-    def SerializePartialToString(self) -> bytes:  # noqa: N802 - protobuf's
+    def SerializePartialToString(self) -> bytes:  # noqa: N802 - protobuf's name
         return self
 
     SerializeToString = SerializePartialToString
 
 
 class PastSpans:
-    """Leaves the spans of what is over encoded at once, in the place of the SDK."""
+    """Encodes the spans of finished operations itself, instead of the SDK."""
 
     def __init__(self, provider: TracerProvider, processor: BatchSpanProcessor) -> None:
         self._sampler = provider.sampler
@@ -119,19 +119,19 @@ class PastSpans:
         attributes: bytes,
         events: tuple[str, Iterable[bytes]],
     ) -> trace.Span:
-        """An operation that took as long as its first step, which had the others; all is sendable.
+        """Send the spans of an operation as long as its first step, the parent of the others.
 
-        Its events have one name, and attributes as `encoded` makes them, as its own are.
+        All texts must be sendable. Events have one name; all attributes come from `encoded`.
         """
         caller = self._callers.extract(headers)
         parent = trace.get_current_span(caller).get_span_context()
         trace_id = parent.trace_id if parent.is_valid else getrandbits(128) or 1
         is_sent = not parent.is_valid or parent.trace_flags.sampled
-        if self._sampler is not sampling.DEFAULT_ON:  # which says this in many more calls
+        if self._sampler is not sampling.DEFAULT_ON:  # the default decides so in many more calls
             sampled = self._sampler.should_sample(caller, trace_id, name, trace.SpanKind.SERVER)
             is_sent = sampled.decision is sampling.Decision.RECORD_AND_SAMPLE
         own, within, *ids = [(getrandbits(64) or 1).to_bytes(8, "big") for _ in (*steps, name)]
-        own_id, state = int.from_bytes(own, "big"), parent.trace_state  # samplers leave it as it is
+        own_id, state = int.from_bytes(own, "big"), parent.trace_state  # unchanged by samplers
         context = trace.SpanContext(trace_id, own_id, False, trace.TraceFlags(is_sent), state)
         if is_sent:
             work, *inner = steps
@@ -150,18 +150,18 @@ class PastSpans:
 
     @staticmethod
     def encoded(attributes: Mapping[str, AnyValue], *, of_event: bool = True) -> bytes:
-        """Attributes, or some of them."""
+        """Encode attributes; the results may be joined."""
         key = _EVENT_ATTRIBUTE if of_event else _ATTRIBUTE
         return b"".join([_pair(key, *it) for it in attributes.items() if it[1] is not None])
 
 
 def _span(before: bytes, step: PastStep, kind: int = _INTERNAL, flags: int = _IS_KNOWN) -> bytes:
     tail = _TAIL.pack(0x30, kind, 0x39, step.began, 0x41, step.ended, _FLAGS, flags)
-    return _sized(_SPAN, before + _told(step.name, *step.attributes.items()) + tail)
+    return _sized(_SPAN, before + _encoded_step(step.name, *step.attributes.items()) + tail)
 
 
-@lru_cache(STEPS)  # a step says few things, and in words of ours
-def _told(name: str, *attributes: tuple[str, str | int | None]) -> bytes:
+@lru_cache(STEPS)  # steps have few distinct attributes, and no texts of users
+def _encoded_step(name: str, *attributes: tuple[str, str | int | None]) -> bytes:
     encoded = PastSpans.encoded(dict(attributes), of_event=False)
     return encoded + _sized(_NAME, name.encode())
 
@@ -179,24 +179,24 @@ def _pair(key: bytes, name: str, value: AnyValue) -> bytes:
 
 
 def _sized(key: bytes, value: bytes) -> bytes:
-    """A field of so many bytes."""
+    """Return a length-delimited field."""
     size = len(value)
     if size < 1 << 7:
         return b"%b%c%b" % (key, size, value)
-    if size < 1 << 14:  # most; `_varint` would call itself
+    if size < 1 << 14:  # most fields; `_varint` would recurse
         return b"%b%c%c%b" % (key, size & 0x7F | 0x80, size >> 7, value)
     return key + _varint(size) + value
 
 
 def _varint(number: int) -> bytes:
-    """A number by seven bits a byte, the lowest first."""
+    """Return a number as seven bits per byte, lowest first."""
     if number < 1 << 7:
         return bytes((number,))
     return bytes((number & 0x7F | 0x80,)) + _varint(number >> 7)
 
 
 class _Reader(export.PeriodicExportingMetricReader):
-    """Sends the histograms beside what the SDK counts, which takes 40 us to record a value."""
+    """Sends our histograms with the SDK's metrics; the SDK would take 40 us to record a value."""
 
     def __init__(self, exporter: export.MetricExporter, spreads: Spreads) -> None:
         self._spreads, self._since = spreads, 0.0
@@ -204,7 +204,7 @@ class _Reader(export.PeriodicExportingMetricReader):
 
     def _receive_metrics(self, metrics_data: export.MetricsData, *args: Any, **kwargs: Any) -> None:
         for it in metrics_data.resource_metrics[0].scope_metrics:
-            if it.scope.name == SCOPE:  # the SDK may measure itself, too
+            if it.scope.name == SCOPE:  # the SDK may also send metrics of itself
                 cast("list[export.Metric]", it.metrics).extend(self._counted())
         super()._receive_metrics(metrics_data, *args, **kwargs)
 
@@ -219,7 +219,7 @@ class _Reader(export.PeriodicExportingMetricReader):
 def _points(
     measure: Measure, known: Sequence[tuple[tuple[str, ...], Series]], since: float, now: int
 ) -> Iterator[export.HistogramDataPoint]:
-    """Of each series with values; its exemplars are those that came since the last time."""
+    """Yield a point for each series with values, and its exemplars since the last message."""
     for labels, it in known:
         exemplars = [
             Exemplar({}, value, int(at * 1e9), int(ids["span_id"], 16), int(ids["trace_id"], 16))
@@ -235,11 +235,11 @@ def _points(
 def providers(
     endpoint: str, protocol: str, metrics: Metrics
 ) -> tuple[TracerProvider, PastSpans | None, MeterProvider]:
-    """Providers of our own, never the global ones, that send in the background.
+    """Return our own providers, never the global ones, which send in the background.
 
-    They leave the end of the process alone: the code that started them shuts them down. Spans of
-    what is over, and histograms, are left to the SDK where its settings may change them, or a
-    sampler of others. Raises ValueError for an unknown protocol.
+    They do not hook into the process's exit: the code that started them shuts them down. The SDK
+    handles past spans and histograms if its settings, or a custom sampler, may change them. Raises
+    ValueError for an unknown protocol.
     """
     if protocol not in PROTOCOLS:
         raise ValueError(f"The protocol must be one of {', '.join(PROTOCOLS)}.")
@@ -265,15 +265,15 @@ def providers(
 
 
 def grpc_target(endpoint: str) -> tuple[str, bool]:
-    """Host and port, and whether to speak TLS: for `https` alone."""
+    """Return host and port, and whether to use TLS: only for `https`."""
     url = _url(endpoint)
     return urlsplit(url).netloc, url.startswith("https:")
 
 
 def http_url(endpoint: str, path: str = TRACES) -> str:
-    """The URL to post to. As everywhere in OTLP, an endpoint is a base: `/v1/traces` is added.
+    """Return the URL to post to: as usual in OTLP, the endpoint is a base for `/v1/traces`.
 
-    An endpoint with that path serves measurements too.
+    An endpoint with that path is also used for metrics.
     """
     return _url(endpoint).rstrip("/").removesuffix(TRACES) + path
 
@@ -283,7 +283,7 @@ def _url(endpoint: str) -> str:
 
 
 def _exporters(endpoint: str, protocol: str) -> tuple[SpanExporter, export.MetricExporter]:
-    """Of one protocol: gRPC alone takes half of the memory that spans cost."""
+    """Return the exporters of one protocol, as importing gRPC alone takes half of the memory."""
     spans, metrics = (
         import_module(f"opentelemetry.exporter.otlp.proto.{PROTOCOLS[protocol]}.{it}_exporter")
         for it in ("trace", "metric")

@@ -1,4 +1,4 @@
-"""Spans: how one begins, its attributes and events, how it fails; and where all are sent."""
+"""Spans: their start, attributes, events and failures, and where they are sent."""
 
 import inspect
 import logging
@@ -32,11 +32,11 @@ if TYPE_CHECKING:
     from opentelemetry.util.types import AnyValue
 
     from .otlp import PastSpans
-else:  # what sends nothing starts 10 ms earlier without them
+else:  # a process that sends nothing starts 10 ms earlier without them
     otel = Lazy(None, "opentelemetry.trace")
     tracecontext = Lazy(None, "opentelemetry.trace.propagation.tracecontext")
 
-TIMEOUT = timedelta(seconds=2)  # at the end; a dead collector would take 7 to 10 seconds
+TIMEOUT = timedelta(seconds=2)  # of the last export; a dead collector would take 7 to 10 s
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ _NOTHING = nullcontext(None)
 
 
 class Cut(NamedTuple):
-    """The beginning of a text: its secrets are taken out first, so that no half of one is left."""
+    """A text that is cut after its redaction, so that no part of a secret is left."""
 
     text: str
     limit: int  # code points
@@ -59,26 +59,26 @@ ERROR_TYPES = frozenset(
 
 
 class Telemetry:
-    """The spans and measurements of one service. Make it with `started`; end it with `stop`."""
+    """The spans and metrics of one service, created by `started` and ended by `stop`."""
 
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
         self.metrics = Metrics()
         self._shut_down: Callable[[], None] | None = None
-        self.past: PastSpans | None = None  # nor where only the SDK can tell what a span holds
+        self.past: PastSpans | None = None  # None if only the SDK may encode spans
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
-        """All goes to the endpoint: `host:port` or a URL; with none, nothing is traced or sent.
+        """Send all to the endpoint, `host:port` or a URL; without one, trace and send nothing.
 
-        The protocol is `grpc` or `http/protobuf`. A collector that does not
-        answer costs spans, never a request.
+        The protocol is `grpc` or `http/protobuf`. If the collector does not respond, spans are
+        lost, but no request fails.
         """
         if not endpoint:
             return cls()
         try:
-            # Not at the top: the SDK and gRPC cost 0.2 s at the start and up to 30 MiB
-            # for good, and most services have no collector.
+            # Imported here: the SDK and gRPC take 0.2 s at the start and up to 30 MiB, and most
+            # services have no collector.
             from .otlp import SCOPE, providers  # noqa: PLC0415
 
             telemetry = cls()
@@ -98,7 +98,7 @@ class Telemetry:
         return telemetry
 
     def exposition(self) -> Callable[[str], tuple[bytes, str]]:
-        """Keep measurements from now on; the answer shows them, as `Prometheus.exposition` does."""
+        """Keep metrics for Prometheus from now on; return its `exposition`."""
         prometheus = Prometheus(self.metrics.spreads)
         self.metrics.join(prometheus)
         return prometheus.exposition
@@ -106,21 +106,21 @@ class Telemetry:
     def operation(
         self, name: str, headers: Mapping[str, str]
     ) -> "AbstractContextManager[Span | None]":
-        """The span `memory.<name>`, in the caller's trace if `headers` name one; None if not sent.
+        """Open the span `memory.<name>`, in the trace that `headers` name; None if not sent.
 
-        A malformed `traceparent` is ignored. An exception is recorded and continues. What
-        `count` counts from now on is of this service.
+        A malformed `traceparent` is ignored. An exception is recorded and re-raised. From now on
+        `count` counts for this service.
         """
         CURRENT.set(self.metrics)
         return _operation(self.tracer, name, headers) if self.tracer else _NOTHING
 
     def stop(self) -> None:
-        """Send what is left, for at most two seconds; what is unsent by then is lost."""
+        """Send what is left, for at most two seconds; the rest is lost."""
         if self._shut_down is None:
             return
         self.metrics.settle()
-        # A thread of its own, and a daemon, may be left behind: the exporter
-        # does not return before its own time-out.
+        # A daemon thread may be left running: the exporter does not return before its own
+        # timeout.
         last = threading.Thread(target=self._shut_down, name="telemetry-stop", daemon=True)
         last.start()
         last.join(TIMEOUT.total_seconds())
@@ -139,9 +139,9 @@ def _operation(tracer: "Tracer", name: str, headers: Mapping[str, str]) -> "Iter
 
 @contextmanager
 def span(tracer: "Tracer", name: str, *, caller: "Context | None" = None) -> "Iterator[Span]":
-    """The current span for a while: a child of the current one, or of the caller's.
+    """Within, the current span: a child of the previous one, or of the caller's.
 
-    An exception that passes through is written on it and continues.
+    An exception is recorded on it and re-raised.
     """
     kind = otel.SpanKind.INTERNAL if caller is None else otel.SpanKind.SERVER
     with tracer.start_as_current_span(
@@ -155,14 +155,14 @@ def span(tracer: "Tracer", name: str, *, caller: "Context | None" = None) -> "It
 
 
 def annotate(attributes: "Attributes | Callable[[], Attributes]") -> None:
-    """Give attributes to the current span, made if it is recorded; a value of None is left out."""
+    """Set attributes of the current span, computed only if it is recorded; None is omitted."""
     current = current_span()
     if current is not None and current.is_recording():
         current.set_attributes(sendable(attributes() if callable(attributes) else attributes))
 
 
 def events(name: str, each: Iterable[Attributes]) -> None:
-    """Add events to the current span, if it is recorded; a value of None is left out."""
+    """Add events to the current span, if it is recorded; values of None are omitted."""
     current = current_span()
     if current is not None and current.is_recording():
         for attributes in each:
@@ -176,7 +176,7 @@ def _fail(current: "Span", error: Exception) -> None:
     name, message = type(error).__name__, safe_message(error)
     status = _encodable(f"{name}: {message}" if message else name)
     current.set_status(otel.Status(otel.StatusCode.ERROR, status))
-    # Span.record_exception would write down what the message quotes.
+    # Span.record_exception would record data that the message quotes.
     attributes = {
         "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
         "exception.message": message or None,
@@ -189,13 +189,13 @@ def _error_type(error: Exception) -> str:
     if isinstance(error, AtItem):
         return _error_type(error.refusal)
     if isinstance(error, Conflict):
-        return Conflict.code  # each kind of it has a code of its own, which the contract lacks
+        return Conflict.code  # its kinds have codes that the contract lacks
     code = error.code if isinstance(error, Refusal) else UNKNOWN_ERROR
     return code if code in ERROR_TYPES else UNKNOWN_ERROR
 
 
 def trace_headers() -> dict[str, str]:
-    """The current trace, as the headers of a request in it; empty where nothing is traced."""
+    """Return request headers that continue the current trace; empty without one."""
     headers: dict[str, str] = {}
     if current_span() is not None:
         tracecontext.TraceContextTextMapPropagator().inject(headers)
@@ -203,7 +203,7 @@ def trace_headers() -> dict[str, str]:
 
 
 def sendable(attributes: Attributes) -> "dict[str, AnyValue]":
-    """What leaves the service of these: no secrets, and no value of None."""
+    """Return the attributes to send: without secrets and without values of None."""
     clean: dict[str, AnyValue] = {}
     for name, value in attributes.items():
         if isinstance(value, Cut):
@@ -216,7 +216,7 @@ def sendable(attributes: Attributes) -> "dict[str, AnyValue]":
 
 
 def _encodable(text: str) -> str:
-    """The text without secrets, and without lone surrogates: one would lose a batch of spans."""
+    """Remove secrets and lone surrogates; a surrogate would make a whole batch of spans fail."""
     return hidden(text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8"))
 
 
@@ -224,7 +224,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 Work = Callable[Concatenate[Transaction, P], T]
 
-MOST_STEPS = 64  # spans of one transaction; an import would have several for each row
+MOST_STEPS = 64  # most spans of one transaction; an import would have several for each row
 
 WORK: Mapping[Callable[..., object], str] = {
     saves.save: "store.add_observation",
@@ -234,10 +234,10 @@ WORK: Mapping[Callable[..., object], str] = {
 
 
 def traced(engine: Engine, telemetry: Telemetry) -> Engine:
-    """The engine, with a span for each transaction and for its steps; itself when nothing is sent.
+    """Return the engine with a span for each transaction and step, or itself if none is sent.
 
-    A transaction's span lasts as long as its caller waits, so it shows the queue
-    and the commit too.
+    A transaction's span lasts as long as its caller waits, so it includes the queue and the
+    commit.
     """
     return _TracedEngine(engine, telemetry.tracer) if telemetry.tracer else engine
 
@@ -260,7 +260,7 @@ class _TracedEngine:
         return self._engine.maintenance
 
     def _carried(self, work: Work[P, T]) -> Work[P, T]:
-        context = copy_context()  # it travels along, onto the thread of the transaction
+        context = copy_context()  # passed on to the thread of the transaction
 
         @wraps(work)
         def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -271,7 +271,7 @@ class _TracedEngine:
 
 
 def _steps(tracer: "Tracer") -> Tracing:
-    """The spans of one transaction, until there are as many as it may have."""
+    """Return the tracing of one transaction's steps, up to the maximum number of spans."""
     room = iter(range(MOST_STEPS))
 
     @contextmanager
