@@ -67,7 +67,7 @@ class LocalService(MemoryService):
     rules: RulesOf  # redaction of logs and spans
     telemetry: Telemetry
 
-    async def _ask(self, call: Call[T], /) -> T:
+    async def _send(self, call: Call[T], /) -> T:
         with self._operation(call.operation) as caller:
             operation = getattr(self.agentops, call.operation)
             answer = await operation(_CallContext(call, caller))

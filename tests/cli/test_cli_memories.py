@@ -14,13 +14,13 @@ import pytest
 from agentops_memory.cli.output import (
     HINTS,
     MAY_BE_DONE,
-    STRANGE,
+    UNKNOWN_SHAPE,
     FileRefused,
     fail,
     file_errors,
+    query_notes,
     reasons,
     show_explanation,
-    understood,
 )
 from agentops_memory_client.contract import models
 from agentops_memory_client.contract.models import Unreachable
@@ -151,15 +151,15 @@ def test_reasons_are_told_of_whatever_was_found(capsys: pytest.CaptureFixture[st
         ({}, ["Place ?, by its words."]),
     ):  # fmt: skip
         assert list(reasons(explained)) == told
-    assert list(understood({"degraded": True, "timed_out": True})) == [
+    assert list(query_notes({"degraded": True, "timed_out": True})) == [
         "The search timed out; these are the newest memories instead.",
         "The explanation timed out and is incomplete.",
     ]
     for odd in strange:
         show_explanation(reasons, odd)
     for odd in ({"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}}):
-        show_explanation(understood, odd)
-    assert capsys.readouterr().out.splitlines() == [STRANGE] * (len(strange) + 4)
+        show_explanation(query_notes, odd)
+    assert capsys.readouterr().out.splitlines() == [UNKNOWN_SHAPE] * (len(strange) + 4)
 
 
 def test_an_explanation_is_sentences(terminal: Terminal) -> None:

@@ -173,8 +173,8 @@ def test_a_dry_run_tells_each_conflict_and_changes_nothing(
         "observations[1] Newer. (demo): it replaces #2, which has the same topic key and is "
         "older\n"
         "observations[2] Older. (demo): #2 has the same topic key, is not older, and is kept\n"
-        "observations[6] Twice. (demo): an earlier one of the document has different content, and "
-        "is kept\n"
+        "observations[6] Twice. (demo): an earlier observation of the document has different "
+        "content, and is kept\n"
     )
     assert plan == service.http.post(
         "/import?dry_run=true", content=file.read_bytes()

@@ -27,7 +27,7 @@ from agentops_memory_client import (
     Unreachable,
 )
 from agentops_memory_client.contract import models as m
-from agentops_memory_client.contract.service import Method, Questions
+from agentops_memory_client.contract.service import Method, Operations
 from agentops_memory_client.transport import tls_context
 
 from ..docs.test_architecture import modules
@@ -371,7 +371,7 @@ def test_a_write_under_a_key_of_ones_own_is_done_once(client: MemoryClient, proj
 def test_both_clients_show_the_signatures_and_texts_of_the_questions() -> None:
     questions = {
         name: method.awaited
-        for name, method in inspect.getmembers_static(Questions)
+        for name, method in inspect.getmembers_static(Operations)
         if isinstance(method, Method)
     }
 

@@ -99,7 +99,7 @@ def test_a_key_is_printed_alone_and_the_first_one_is_said_to_close_the_service(d
     assert match
     assert result.stderr == (
         f"Key {match[1]} (ci): writer in tenant default, projects billing-*, shop. "
-        "It is shown this once.\n"
+        "It is shown only once.\n"
         "This is the first key: from now on every request needs a key.\n"
     )
     assert match[2] not in result.stderr
@@ -108,10 +108,10 @@ def test_a_key_is_printed_alone_and_the_first_one_is_said_to_close_the_service(d
     assert "first key" not in desk.run(*CI).stderr
     desk.done("revoke", match[1])
     assert "first key" not in desk.run(*CI).stderr
-    assert desk.done("reset", "--open") == "Forgot 3 keys; no key is left.\n"
+    assert desk.done("reset", "--open") == "Deleted 3 keys; no key is left.\n"
     assert desk.file.ring() == KeyRing()
     assert desk.audited()[-1].items() >= {"action": "keys.reset", "keys": 3}.items()
-    assert desk.done("reset", "--open") == "Forgot 0 keys; no key is left.\n"
+    assert desk.done("reset", "--open") == "Deleted 0 keys; no key is left.\n"
     assert "first key" in desk.run(*CI).stderr
 
 
@@ -255,7 +255,7 @@ def test_a_key_is_rotated_and_revoked_and_each_change_says_who_did_what_to_which
     which, first = desk.made("--tenant", "acme", "--project", "a")
     rotated = desk.run("rotate", which)
     second = rotated.stdout.strip()
-    assert "The old one works no more." in rotated.stderr
+    assert "The old one no longer works." in rotated.stderr
     assert (desk.opens(first), desk.opens(second)) == (False, True)
 
     kept = desk.run("rotate", which, "--keep-old", "100000h")

@@ -90,7 +90,7 @@ def test_keys_that_are_gone_or_cannot_be_read_open_nothing_and_a_reset_opens_it_
 
     service = start()
     assert status(service) == 401
-    assert terminal.say("keys", "reset", "--open") == "Forgot 1 key; no key is left.\n"
+    assert terminal.say("keys", "reset", "--open") == "Deleted 1 key; no key is left.\n"
     until(lambda: status(service) == 200)
 
 

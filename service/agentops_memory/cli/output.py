@@ -1,6 +1,6 @@
-"""What commands print, and how one ends that cannot do its work.
+"""What commands print, and how they end after an error.
 
-What is stored may hold anything, escapes of a terminal too: `one_line` and `lines` are harmless.
+Stored text may contain anything, even terminal escapes: `one_line` and `lines` make it harmless.
 """
 
 import difflib
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
 
     from ..memory import rows as instants
     from ..memory.access import Key
-else:  # what a help does not need
+else:  # --help does not need them
     json, instants = Lazy(None, "json"), Lazy(__package__, "..memory.rows")
 
 
 NAME = "agentops-memory"
-LONGEST = 2000  # characters of a sentence: something else than the service may answer
+LONGEST = 2000  # characters of an error; a program other than the service may have sent it
 
 REFUSED = 1
-LATER = 3  # nobody answers, or it is busy: the same command may succeed later
-INTERRUPTED = 130  # 128 and the number of the signal, as shells count
-READER_GONE = 141  # 128 and SIGPIPE
-TERMINATED = 143  # 128 and SIGTERM
+LATER = 3  # the service is unreachable or busy: the same command may succeed later
+INTERRUPTED = 130  # 128 + SIGINT, by the convention of shells
+READER_GONE = 141  # 128 + SIGPIPE
+TERMINATED = 143  # 128 + SIGTERM
 
 
 class CommandRefused(Exception):
-    """A command cannot do its work; its text is a sentence. A kind names what HINTS say of it."""
+    """A command cannot do its work. The message is a sentence; `kind` is a key of HINTS."""
 
     def __init__(self, sentence: str, kind: str = "") -> None:
         super().__init__(sentence)
@@ -53,18 +53,18 @@ class CommandRefused(Exception):
 
 
 FAILURES = (MemoryServiceError, Refusal, SettingRefused, CommandRefused)
-"""What ends a command with a sentence, wherever it is raised."""
+"""Exceptions that end a command with their message."""
 
 
 class NoDatabase(CommandRefused):
-    """A file that is read is not there."""
+    """The database to read does not exist."""
 
 
 class FileRefused(CommandRefused):
-    """A file of the user's cannot be read or written as it is."""
+    """A file that the user named cannot be read or written."""
 
 
-# By the kind, by the name of the class, or by that of the nearest one above it.
+# Keys: the `kind` of an error, or the name of its class or of the nearest base class.
 HINTS = {
     "NoDatabase": "Use --db for another file or --url for a service; `save` and `import` create "
     "the file.",
@@ -79,13 +79,13 @@ HINTS = {
     "ArchiveThere": "--force overwrites it.",
     "BackupRefused": "Choose another place with --to, or free some space there.",
     "SnapshotRefused": "Nothing was changed. A damaged database can be restored from an archive.",
-    "ArchiveRefused": "Nothing was changed. Take another archive.",
+    "ArchiveRefused": "Nothing was changed. Use another archive.",
     "DatabaseThere": "--force replaces it, and keeps the old files next to it.",
     "StillOpen": "Close the programs that have it open (agents, a shell) and run this again; "
     "databases already restored are skipped.",
     "InUse": "Stop that service, and run this again.",
     "RestoreRefused": "Fix the problem named above; `restore` can be run again.",
-    "RedactionFileRefused": "Fix it, or choose another with --redaction-file.",
+    "RedactionFileRefused": "Fix the file, or choose another with --redaction-file.",
     "SealFileRefused": "Restore the file from a copy, or choose another with --seal-file.",
     "StartRefused": "Is it the right file? Starting the service on it upgrades it, or shows "
     "what is wrong.",
@@ -109,18 +109,18 @@ HINTS = {
     "Unavailable": "Try again in a moment; nothing was stored.",
     "Exception": "The command's --help lists its arguments and options.",
 }
-OF_STARTS = {
+START_HINTS = {
     "SettingRefused": "`agentops-memory serve --help-all` describes every setting.",
     "InUse": "`agentops-memory status` shows what is running; --db selects another file.",
     "Exception": "`agentops-memory doctor` checks the settings and files, and says what to do.",
 }
-MAY_BE_DONE = "It may have been done all the same; trying again creates no duplicate."
-PASSING = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
+MAY_BE_DONE = "The command may have succeeded nevertheless; trying again creates no duplicate."
+TEMPORARY = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
 
 
 @contextmanager
 def file_errors() -> Iterator[None]:
-    """Inside, what the system says of a file is FileRefused; a reader that has left is not."""
+    """Turn an OSError inside into FileRefused, except BrokenPipeError: the reader has left."""
     try:
         yield
     except BrokenPipeError:
@@ -131,7 +131,7 @@ def file_errors() -> Iterator[None]:
 
 
 def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
-    """End the program; without a hint the exit code does not tell whether to try again."""
+    """Print an error and exit; only with a hint can the exit code be LATER."""
     kinds = [getattr(error, "kind", ""), *(it.__name__ for it in type(error).__mro__)]
     text, code = str(error), REFUSED
     cause: BaseException | None = error
@@ -139,7 +139,7 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
         cause = cause.__cause__
     if cause is not None:
         kinds = [Damaged.__name__]
-    hints = OF_STARTS if is_start else HINTS
+    hints = START_HINTS if is_start else HINTS
     hint = next(hints[kind] for kind in kinds if kind in hints)
     if is_start:
         if re.match("MEMORY_LISTEN: .* cannot be used: ", text):
@@ -147,7 +147,7 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
     elif has_hint:
         text = one_line(text[:LONGEST])
         hint = MAY_BE_DONE if getattr(error, "may_be_done", False) else hint
-        code = REFUSED if PASSING.isdisjoint(kinds) else LATER
+        code = REFUSED if TEMPORARY.isdisjoint(kinds) else LATER
     if has_hint or is_start:
         click.secho(f"{NAME}: {text}", err=True, fg="red")
         click.echo(f"Hint: {hint}", err=True)
@@ -158,8 +158,8 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 TAB = 4
-MOST_READ = 1024 * 1024  # bytes of standard input; the longest content has fewer
-JUST_NOW = 5  # seconds
+MOST_READ = 1024 * 1024  # bytes of standard input; every content is shorter
+JUST_NOW = 5  # seconds; a shorter time ago is `just now`
 
 
 def show(text: str, indent: int = 0, **style: Any) -> None:
@@ -171,7 +171,7 @@ def is_piped() -> bool:
 
 
 def read_piped() -> str:
-    """The text of standard input, without the end of its last line."""
+    """Return the text of standard input without its last line break."""
     if not is_piped():
         raise click.UsageError("- reads standard input, but standard input is empty.")
     content: bytes = sys.stdin.buffer.read(MOST_READ)
@@ -179,12 +179,12 @@ def read_piped() -> str:
 
 
 def ago(at: datetime) -> str:
-    """`3 minutes ago`, `in 2 days`: for people; programs get the instant from --json."""
+    """Format a time for people: `3 minutes ago`, `in 2 days`."""
     seconds = (datetime.now(UTC) - at).total_seconds()
     if abs(seconds) < JUST_NOW:
         return "just now"
-    is_short = abs(seconds) < m.MINUTE
-    amount = counted(int(abs(seconds)), "second") if is_short else age_words(abs(seconds))
+    is_below_a_minute = abs(seconds) < m.MINUTE
+    amount = counted(int(abs(seconds)), "second") if is_below_a_minute else age_words(abs(seconds))
     return f"{amount} ago" if seconds > 0 else f"in {amount}"
 
 
@@ -205,9 +205,9 @@ def confirm(question: str) -> None:
 def print_table(
     headings: Sequence[str], rows: Sequence[Sequence[object]], *, is_fitted: bool = True
 ) -> None:
-    """Print a table; one that is fitted to a terminal has bold headings and a cut last column.
+    """Print a table; `is_fitted` cuts the last column at the terminal's width.
 
-    Not rich's: that shortens every column alike, ids too, and takes 50 ms to be there.
+    rich's tables shorten every column, even ids, and take 50 ms to import.
     """
     harmless = one_line if is_fitted else printable
     cells = [[harmless(str(cell)) for cell in row] for row in [headings, *rows]]
@@ -215,64 +215,64 @@ def print_table(
     for number, row in enumerate(cells):
         *first, last = (padded(cell, wide) for cell, wide in zip(row, widths, strict=True))
         start = "".join(f"{cell}  " for cell in first)
-        room = _columns_left(width(start)) if is_fitted else None
-        text = (start + cut(last.rstrip(), room)).rstrip()
+        columns = _columns_left(width(start)) if is_fitted else None
+        text = (start + cut(last.rstrip(), columns)).rstrip()
         click.echo(click.style(text, bold=True) if is_fitted and number == 0 else text)
 
 
 @contextmanager
 def progress_bar(
-    label: str, *, beside_output: bool = False, step: tuple[int, int] | None = None
+    label: str, *, is_output_shown: bool = False, step: tuple[int, int] | None = None
 ) -> Iterator[Progress | None]:
-    """The callback of a progress bar on standard error; None if nobody watches it.
+    """Draw a progress bar on standard error; yield its callback, or None without a terminal.
 
-    It gets how much is done, of how much, in any unit. A bar that is one of several for the
-    steps of a command gets which step of how many it is, and leaves nothing behind. Nothing
-    may be printed inside: the bar would be drawn over it.
+    The callback takes the amount done and the total, in any unit. `step` is the number of
+    this step and the number of steps; such a bar disappears at its end. Print nothing
+    inside, because the bar would overwrite it.
     """
-    if not is_terminal(sys.stderr) or (beside_output and is_terminal(sys.stdout)):
+    if not is_terminal(sys.stderr) or (is_output_shown and is_terminal(sys.stdout)):
         yield None
         return
-    from rich import progress as rich_progress  # noqa: PLC0415 - for a terminal alone: it takes 50 ms
+    from rich import progress as rich_progress  # noqa: PLC0415 - takes 50 ms, for terminals only
     from rich.console import Console  # noqa: PLC0415
 
     columns = (
         rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
         rich_progress.TaskProgressColumn(), rich_progress.TimeElapsedColumn(),
     )  # fmt: skip
-    done, of = step or (0, None)
+    done, total = step or (0, None)
     with rich_progress.Progress(
         *columns, console=Console(stderr=True), redirect_stdout=False, transient=step is not None
     ) as bar:
-        task = bar.add_task(label, completed=done, total=of)
+        task = bar.add_task(label, completed=done, total=total)
 
-        def advance(done: int, of: int | None) -> None:
-            bar.update(task, completed=done, total=of)
+        def advance(done: int, total: int | None) -> None:
+            bar.update(task, completed=done, total=total)
 
         yield advance
 
 
 def one_line(text: str) -> str:
-    """The text in one line, without anything that a terminal would obey."""
+    """Return the text on one line, without control characters."""
     return printable(" ".join(text.split()))
 
 
 def lines(text: str) -> Iterator[str]:
-    """The lines of a text, without anything that a terminal would obey."""
+    """Yield the lines of a text, without control characters."""
     for line in text.split("\n"):
         yield printable(line.rstrip("\r").expandtabs(TAB))
 
 
 def width(text: str) -> int:
-    """The columns that a terminal takes for it."""
+    """Return the number of terminal columns that the text takes."""
     return sum(0 if combining(it) else 2 if east_asian_width(it) in "WF" else 1 for it in text)
 
 
-def cut(text: str, room: int | None) -> str:
-    """The text, at most so wide; an ellipsis stands for what is cut off."""
-    if room is None or width(text) <= room:
+def cut(text: str, columns: int | None) -> str:
+    """Cut the text to a number of columns; an ellipsis replaces the rest."""
+    if columns is None or width(text) <= columns:
         return text
-    kept, left = "", max(room, 2) - 1
+    kept, left = "", max(columns, 2) - 1
     for letter in text:
         left -= width(letter)
         if left < 0:
@@ -281,8 +281,8 @@ def cut(text: str, room: int | None) -> str:
     return kept.rstrip() + ELLIPSIS
 
 
-def padded(text: str, room: int) -> str:
-    return text + " " * (room - width(text))
+def padded(text: str, columns: int) -> str:
+    return text + " " * (columns - width(text))
 
 
 def size(count: int) -> str:
@@ -304,24 +304,24 @@ def is_terminal(stream: Any) -> bool:
 
 
 def _columns_left(taken: int) -> int | None:
-    """In a line of the terminal; of what is none, no number."""
+    """Return the free columns of a terminal's line, or None if output is not a terminal."""
     return shutil.get_terminal_size().columns - taken if is_terminal(sys.stdout) else None
 
 
-UNSET_IS_EMPTY = {"tags", "supersedes", "superseded_by"}
-HEADERS = {"redacted", "omitted", "warning"}  # what the API says in headers
-INSTANTS = ("_at", "_until")  # how the names of parts end that are instants
+OMITTED_IF_EMPTY = {"tags", "supersedes", "superseded_by"}
+HEADERS = {"redacted", "omitted", "warning"}  # fields that the API sends as headers
+TIMES = ("_at", "_until")  # suffixes of fields that are times
 INDENT = 4
-MOST_LINES = 400  # of a content that is compared line by line: a longer one would take long
+MOST_LINES = 400  # of a content to compare line by line; more lines would take too long
 METHODS = {
     "pinned": "because it is pinned",
     "topic_key": "its topic key contains the words",
     "recency": "as one of the newest: no word matched",
 }
 BY_WORDS = "by its words"
-STRANGE = "This version cannot show this kind of explanation."
+UNKNOWN_SHAPE = "This version cannot show this kind of explanation."
 FIELDS = {"context": "what was saved just before it"}
-TIERS = {"every": " (all of them are in it)"}
+TIERS = {"every": " (it contains all of them)"}
 
 Record = Mapping[str, Any]
 
@@ -338,24 +338,24 @@ def print_records(
 
 
 def parts(noun: object, names: str) -> dict[str, Any]:
-    """The named parts of a noun, as JSON has them; `shown=own.part` shows one by another name."""
+    """Return attributes as JSON values, by `names`; `key=attribute` renames one."""
     split = (name.partition("=") for name in names.split())
-    values = {field: attrgetter(own or field)(noun) for field, _, own in split}
+    values = {key: attrgetter(attribute or key)(noun) for key, _, attribute in split}
     ats = {it: instants.rendered(at) for it, at in values.items() if isinstance(at, datetime)}
     return values | ats
 
 
-def named(keys: "Iterable[Key]") -> list[dict[str, str]]:
+def key_names(keys: "Iterable[Key]") -> list[dict[str, str]]:
     return [{"id": key.id, "name": key.name} for key in keys]
 
 
-def tell(document: object, sentence: str) -> None:
+def print_result(document: object, sentence: str) -> None:
     click.echo(json.dumps(document) if has_flag("json") else sentence)
 
 
 def cells(record: Record) -> dict[str, object]:
-    """The parts of a record as a table shows them: what is absent is empty, an instant is ago."""
-    names = [it for it in record if it.endswith(INSTANTS)]
+    """Return a record for a table: None becomes empty, and a time relative to now."""
+    names = [it for it in record if it.endswith(TIMES)]
     ats = {name: instants.parsed(str(record[name])) for name in names}
     return {
         name: ago(at) if (at := ats.get(name)) else "" if part is None else part
@@ -364,7 +364,7 @@ def cells(record: Record) -> dict[str, object]:
 
 
 def has_flag(name: str) -> bool:
-    """Whether the command that runs was given the flag, which its function does not take."""
+    """Whether the running command has the flag, which is not passed to its function."""
     source = click.get_current_context().get_parameter_source(name)
     return source is ParameterSource.COMMANDLINE
 
@@ -374,7 +374,7 @@ def print_json(noun: object) -> None:
 
 
 def json_of(noun: object) -> Any:
-    """A noun, or several, as the API answers them; parts without a value are absent."""
+    """Return a result, or a list of them, as the API's JSON, without unset fields."""
     if isinstance(noun, m.Found):
         hits = json_of(noun.hits)
         return {"results": hits, "explain": noun.explanation} if noun.explanation else hits
@@ -389,17 +389,17 @@ def json_of(noun: object) -> Any:
     if isinstance(noun, list | tuple):
         return [json_of(each) for each in noun]
     if is_dataclass(noun):
-        parts = {field.name: getattr(noun, field.name) for field in fields(noun)}
+        values = {field.name: getattr(noun, field.name) for field in fields(noun)}
         return {
-            name: json_of(part)
-            for name, part in parts.items()
-            if name not in HEADERS and part is not None and part is not False
-            and not (part == () and name in UNSET_IS_EMPTY)
+            name: json_of(value)
+            for name, value in values.items()
+            if name not in HEADERS and value is not None and value is not False
+            and not (value == () and name in OMITTED_IF_EMPTY)
         }  # fmt: skip
     return noun
 
 
-def print_found(hits: m.Found) -> None:
+def print_hits(hits: m.Found) -> None:
     if has_flag("json"):
         print_json(hits)
     else:
@@ -410,12 +410,12 @@ def print_found(hits: m.Found) -> None:
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
             show_explanation(reasons, hit.explain, INDENT)
-        show_explanation(understood, hits.explanation)
+        show_explanation(query_notes, hits.explanation)
     _say_omitted(hits.omitted)
 
 
 def print_context(context: m.Context) -> None:
-    """The blocks that an agent runtime puts before a prompt, and why each line is in them."""
+    """Print the blocks that an agent runtime puts before a prompt, and their explanation."""
     if has_flag("json"):
         print_json(context)
     else:
@@ -428,7 +428,7 @@ def print_context(context: m.Context) -> None:
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
             show_explanation(reasons, memory.explain, INDENT)
-        show_explanation(understood, context.explanation)
+        show_explanation(query_notes, context.explanation)
     _say_omitted(context.omitted)
 
 
@@ -438,13 +438,13 @@ def say_each(sentences: Iterable[str]) -> None:
 
 
 def show_explanation(
-    explain: Callable[[m.Explanation], Iterator[str]], of: m.Explanation | None, indent: int = 0
+    describe: Callable[[m.Explanation], Iterator[str]], it: m.Explanation | None, indent: int = 0
 ) -> None:
-    """Its sentences; another service may have it in another shape, as no model bounds it."""
+    """Print an explanation; no model validates its shape, which another version may change."""
     try:
-        sentences = list(explain(of)) if of else []
+        sentences = list(describe(it)) if it else []
     except (AttributeError, LookupError, TypeError, ValueError):
-        sentences = [STRANGE]
+        sentences = [UNKNOWN_SHAPE]
     for sentence in sentences:
         show(one_line(sentence), indent, dim=True)
 
@@ -476,7 +476,7 @@ def reasons(explanation: m.Explanation) -> Iterator[str]:
         yield "The content is cut here."
 
 
-def understood(explanation: m.Explanation) -> Iterator[str]:
+def query_notes(explanation: m.Explanation) -> Iterator[str]:
     terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
     if terms:
         yield f"Searched for: {', '.join(terms)}."

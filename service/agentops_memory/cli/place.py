@@ -1,4 +1,4 @@
-"""Where a service keeps everything, as commands see it: in files, or in a database."""
+"""Where the commands find the data of a service: in files, or in a PostgreSQL database."""
 
 import asyncio
 import os
@@ -26,21 +26,21 @@ if TYPE_CHECKING:
     import psycopg
 
     from ..memory.access import KeyRegistry
-    from ..postgresql import connection as connecting
-    from ..postgresql import migrate as of_schemas
-    from ..postgresql import tenants as schemas
-    from ..sqlite import migrate
-    from ..sqlite import tenants as of_files
-else:  # of either engine alone; the driver of the one is an extra
-    schemas = Lazy(__package__, "..postgresql.tenants")
-    connecting = Lazy(__package__, "..postgresql.connection")
-    of_schemas = Lazy(__package__, "..postgresql.migrate")
-    of_files = Lazy(__package__, "..sqlite.tenants")
-    migrate = Lazy(__package__, "..sqlite.migrate")
+    from ..postgresql import connection as pg_connection
+    from ..postgresql import migrate as pg_migrate
+    from ..postgresql import tenants as pg_tenants
+    from ..sqlite import migrate as file_migrate
+    from ..sqlite import tenants as db_files
+else:  # a command needs one engine only, and the driver of PostgreSQL is an extra
+    pg_tenants = Lazy(__package__, "..postgresql.tenants")
+    pg_connection = Lazy(__package__, "..postgresql.connection")
+    pg_migrate = Lazy(__package__, "..postgresql.migrate")
+    db_files = Lazy(__package__, "..sqlite.tenants")
+    file_migrate = Lazy(__package__, "..sqlite.migrate")
 
 T = TypeVar("T")
 Backend: TypeAlias = "FileBackend | DatabaseBackend"
-REVOKED = timedelta(seconds=1)  # until no pod lets a key in that was revoked
+REVOCATION_DELAY = timedelta(seconds=1)  # until every process refuses a revoked key
 
 
 def now() -> datetime:
@@ -48,7 +48,7 @@ def now() -> datetime:
 
 
 def user() -> dict[str, object]:
-    """Who runs this, as the system knows it; a container may have a user without a name."""
+    """Return the name and id of the system user; in a container the name may be empty."""
     uid, name = os.getuid(), ""
     with suppress(KeyError):
         name = pwd.getpwuid(uid).pw_name
@@ -56,7 +56,7 @@ def user() -> dict[str, object]:
 
 
 def backend_of(flags: Flags) -> Backend:
-    """What flags and environment select. SettingRefused or CommandRefused if nothing is."""
+    """Return the selected backend. SettingRefused or CommandRefused for invalid settings."""
     chosen = chosen_settings(flags)
     return DatabaseBackend(chosen) if chosen.database_url else FileBackend(chosen)
 
@@ -75,7 +75,7 @@ def require_one_backend(settings: Settings, flags: Flags) -> None:
 
 
 def settings_of_files(flags: Flags) -> Settings:
-    """The settings of a command on files, which is refused where a database has everything."""
+    """Return the settings of a command for files only; CommandRefused if PostgreSQL is set."""
     chosen = chosen_settings(flags)
     if chosen.database_url:
         raise CommandRefused(f"MEMORY_DATABASE_URL is set: {OF_FILES}")
@@ -83,34 +83,34 @@ def settings_of_files(flags: Flags) -> Settings:
 
 
 def usable(db: str | None, name: str | None, *, may_make: bool) -> tuple[Backend, TenantId]:
-    """The backend, and the tenant of this name in it, whose storage a start would not change."""
+    """Return the backend and the tenant; refuse storage that a start of the service changes."""
     backend, tenant = backend_of({"db_path": db}), tenant_id(name or DEFAULT_TENANT)
     backend.require_usable(tenant, may_make=may_make)
     return backend, tenant
 
 
-async def finish(backend: Backend, engine: Engine, caller: Caller) -> str | None:
-    """Wait until erased bytes have left the storage; else answer where they still are."""
-    from ..jobs.jobs import scrub_all  # noqa: PLC0415 - what is needed to erase, and no other
+async def finish_scrub(backend: Backend, engine: Engine, caller: Caller) -> str | None:
+    """Wait until erased bytes have left the storage, or return where they remain."""
+    from ..jobs.jobs import scrub_all  # noqa: PLC0415 - only erasures need it
 
     if (remaining := backend.remaining_bytes(caller.tenant)) is None:
         is_watched = is_terminal(sys.stderr)
-        tell = (lambda step: say(f"Blanking {step}")) if is_watched else noop
-        await scrub_all(engine, caller, tell)
+        report = (lambda step: say(f"Blanking {step}")) if is_watched else noop
+        await scrub_all(engine, caller, report)
     return remaining
 
 
 def on_tenant(
     backend: Backend, tenant: TenantId, work: Callable[[Engine, Caller], Awaitable[T]]
 ) -> T:
-    """What work answers on a tenant's storage, which is neither made nor brought up to date."""
+    """Run `work` on a tenant's storage, which is neither created nor upgraded."""
     backend.require_usable(tenant)
 
-    async def worked() -> T:
+    async def run() -> T:
         async with opened_engine(backend.settings, tenant, now) as engine:
             return await work(engine, Caller(tenant=tenant))
 
-    return asyncio.run(worked())
+    return asyncio.run(run())
 
 
 class _Backend:
@@ -126,11 +126,11 @@ class _Backend:
         return audit_of(self.settings, now, lambda _: user())
 
     def prepare(self) -> None:
-        """Make what keys are kept in, if need be."""
+        """Create the storage of the keys if it does not exist."""
 
 
 class FileBackend(_Backend):
-    """What there is of a service beside what its engine does. A service may be running."""
+    """Manages the tenants, keys and audit log of a service in files. It may be running."""
 
     @property
     def keys_name(self) -> str:
@@ -144,7 +144,7 @@ class FileBackend(_Backend):
 
     def tenants(self) -> Sequence[TenantId]:
         """The tenants that have storage, the default one first."""
-        return of_files.tenants_of(self.settings.db_path)
+        return db_files.tenants_of(self.settings.db_path)
 
     def has(self, tenant: TenantId) -> bool:
         return self._file(tenant).exists()
@@ -157,7 +157,7 @@ class FileBackend(_Backend):
                 raise FileRefused(f"{path} is a folder; a database is a file.")
             exists = path.exists()
         if exists:
-            migrate.require_current(path, self.settings.recall, may_be_new=may_make)
+            file_migrate.require_current(path, self.settings.recall, may_be_new=may_make)
         elif tenant != DEFAULT_TENANT:
             sentence = f"There is no tenant {tenant}; its file would be {path}."
             raise CommandRefused(sentence, "NoTenant")
@@ -166,22 +166,22 @@ class FileBackend(_Backend):
 
     def counted(self, tenant: TenantId) -> Counted | None:
         path = self._local_file(tenant)
-        return of_files.counted(path) if path.exists() else None
+        return db_files.counted(path) if path.exists() else None
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
-        return of_files.storage_stats(self._file(tenant), self.settings.retention, at)
+        return db_files.storage_stats(self._file(tenant), self.settings.retention, at)
 
     def create(self, tenant: TenantId) -> None:
-        """Make a tenant's storage, audited; Conflict if it is there."""
+        """Create a tenant's storage, with an audit record; Conflict if it exists."""
         path = self.settings.db_path
         self._local_file(tenant)
         self.prepare()
-        of_files.require_new(path, tenant)
+        db_files.require_new(path, tenant)
         self.audit(OPERATOR, "tenant.created", tenant=tenant)
-        of_files.make(path, tenant, now(), self.settings.recall)
+        db_files.make(path, tenant, now(), self.settings.recall)
 
     def parts_of(self, tenant: TenantId) -> list[str]:
-        """What would be removed with the tenant; refused with Unavailable if it may not be."""
+        """Return what an erasure would remove; Unavailable if the tenant cannot be erased."""
         file = self._file(tenant)
         if tenant == DEFAULT_TENANT:
             raise Unavailable(ERASE_DEFAULT.format(f"remove {file}"))
@@ -190,24 +190,24 @@ class FileBackend(_Backend):
                 f"{file} is a symbolic link, and this program does not remove its target. "
                 "Revoke the tenant's keys, and remove both by hand."
             )
-        return [str(it) for it in of_files.files_of(file)]
+        return [str(it) for it in db_files.files_of(file)]
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
-        """Remove a tenant's storage for good, audited; what was removed."""
+        """Remove a tenant's storage, with an audit record; return what was removed."""
         self.audit(OPERATOR, "tenant.erased", tenant=tenant, **counts)
-        return [str(file) for file in of_files.remove(self._file(tenant))]
+        return [str(file) for file in db_files.remove(self._file(tenant))]
 
     def rewrite(self, tenant: TenantId) -> None:
-        """Write a tenant's storage anew, without what was erased; others wait meanwhile."""
+        """Rewrite a tenant's storage without erased data; requests wait meanwhile."""
         raise Unavailable(
             f"{self._file(tenant)} needs no rewriting: erased data there is overwritten at once."
         )
 
     def remaining_bytes(self, tenant: TenantId) -> None:
-        """Where bytes are that were erased, and until when; None if a command waits for them."""
+        """Return where erased bytes remain, and for how long; None if commands overwrite them."""
 
     def _file(self, tenant: TenantId) -> Path:
-        return of_files.tenant_file(self.settings.db_path, tenant)
+        return db_files.tenant_file(self.settings.db_path, tenant)
 
     def _local_file(self, tenant: TenantId) -> Path:
         require_local(self._file(tenant), is_network_allowed=self.settings.allow_network_fs)
@@ -221,36 +221,36 @@ ERASE_DEFAULT = (
 
 
 def require_local_files(settings: Settings) -> None:
-    """Refuse databases on a file system of several machines with StartRefused."""
+    """Refuse databases on a network file system with StartRefused, unless that is allowed."""
     path, is_allowed = settings.db_path, settings.allow_network_fs
-    files = (of_files.tenant_file(path, it) for it in of_files.tenants_of(path))
-    for file in (path, of_files.tenants_folder(path), *files):
+    files = (db_files.tenant_file(path, it) for it in db_files.tenants_of(path))
+    for file in (path, db_files.tenants_folder(path), *files):
         require_local(file, is_network_allowed=is_allowed)
 
 
 class DatabaseBackend(_Backend):
-    """What FileBackend is for files, for a database."""
+    """Manages the tenants, keys and audit log of a service in PostgreSQL."""
 
     keys_name = "the database"
 
     def _control(self, *, makes: bool = False) -> "AbstractContextManager[psycopg.Connection[Any]]":
-        assert self.settings.database_url  # else it is none
-        return connecting.control(self.settings.database_url, makes=makes)
+        assert self.settings.database_url  # else the backend is a FileBackend
+        return pg_connection.control(self.settings.database_url, makes=makes)
 
     def name_of(self, tenant: TenantId) -> str:
-        return f"the schema {of_schemas.schema_of(tenant)}"
+        return f"the schema {pg_migrate.schema_of(tenant)}"
 
     def tenants(self) -> Sequence[TenantId]:
         with self._control() as connection:
-            return of_schemas.tenants(connection)
+            return pg_migrate.tenants(connection)
 
     def has(self, tenant: TenantId) -> bool:
         return tenant in self.tenants()
 
     def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
         with self._control() as connection:
-            if tenant in of_schemas.tenants(connection):
-                schemas.require_current(connection, tenant)
+            if tenant in pg_migrate.tenants(connection):
+                pg_tenants.require_current(connection, tenant)
             elif tenant != DEFAULT_TENANT:
                 sentence = f"There is no tenant {tenant}; it would be stored in "
                 raise CommandRefused(f"{sentence}{self.name_of(tenant)}.", "NoTenant")
@@ -259,32 +259,32 @@ class DatabaseBackend(_Backend):
 
     def counted(self, tenant: TenantId) -> Counted | None:
         with self._control() as connection:
-            is_new = tenant not in of_schemas.tenants(connection)
-            return None if is_new else schemas.counted(connection, tenant)
+            is_new = tenant not in pg_migrate.tenants(connection)
+            return None if is_new else pg_tenants.counted(connection, tenant)
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
         with self._control() as connection:
-            return schemas.storage_stats(connection, tenant, self.settings.retention, at)
+            return pg_tenants.storage_stats(connection, tenant, self.settings.retention, at)
 
     def create(self, tenant: TenantId) -> None:
         with self._control(makes=True) as connection:
-            schemas.make(connection, tenant, now(), user())
+            pg_tenants.make(connection, tenant, now(), user())
 
     def parts_of(self, tenant: TenantId) -> list[str]:
         if tenant == DEFAULT_TENANT:
             raise Unavailable(ERASE_DEFAULT.format("drop the database"))
-        return [of_schemas.schema_of(tenant)] if self.has(tenant) else []
+        return [pg_migrate.schema_of(tenant)] if self.has(tenant) else []
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
         parts = self.parts_of(tenant)
-        time.sleep(REVOKED.total_seconds())  # else a request could make the schema again
+        time.sleep(REVOCATION_DELAY.total_seconds())  # or a request creates the schema again
         with self._control(makes=True) as connection:
-            schemas.drop(connection, tenant, now(), user(), **counts)
+            pg_tenants.drop(connection, tenant, now(), user(), **counts)
         return parts
 
     def rewrite(self, tenant: TenantId) -> None:
         with self._control() as connection:
-            schemas.rewrite(connection, tenant, now())
+            pg_tenants.rewrite(connection, tenant, now())
 
     def remaining_bytes(self, tenant: TenantId) -> str:
         kept = self.settings.database_retention
@@ -298,21 +298,21 @@ class DatabaseBackend(_Backend):
 
 
 def refuse_own(to: str, settings: Settings) -> None:
-    """Refuse to write over what the service itself lives on."""
+    """Refuse to overwrite a file of the service itself."""
     target, database, *own = (
         Path(os.path.realpath(file))
         for file in (to, settings.db_path, settings.keys_file, settings.redaction_file,
                      settings.seal_file)
     )  # fmt: skip
-    is_beside = target.parent == database.parent and target.name.startswith(database.name)
-    in_folder = Path(os.path.realpath(of_files.tenants_folder(settings.db_path))) in target.parents
-    if to != "-" and (is_beside or in_folder or target in own):
+    is_next_to = target.parent == database.parent and target.name.startswith(database.name)
+    in_folder = Path(os.path.realpath(db_files.tenants_folder(settings.db_path))) in target.parents
+    if to != "-" and (is_next_to or in_folder or target in own):
         raise FileRefused(f"{target} is one of the service's own files; choose another.")
 
 
 @contextmanager
-def written(to: str) -> Iterator[BinaryIO]:
-    """A file that is there at the end, whole; if anything raises, it is as it was."""
+def output_file(to: str) -> Iterator[BinaryIO]:
+    """Open a file that replaces `to` at the end; after an exception `to` is unchanged."""
     if to == "-":
         if sys.stdout is None:
             raise FileRefused("Standard output is closed.")

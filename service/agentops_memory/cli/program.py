@@ -1,4 +1,4 @@
-"""The program: its commands and their help, its signals, and what it does with uncaught errors."""
+"""The program: the table of commands, their help, signals, and uncaught errors."""
 
 import io
 import logging
@@ -26,9 +26,9 @@ from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, Comman
 
 
 class Entry(NamedTuple):
-    module: str  # below commands/
+    module: str  # in commands/
     help: str
-    example: str = ""  # what follows the name of the command
+    example: str = ""  # arguments of an example
 
 
 GROUPS: Mapping[str, Mapping[str, Entry]] = {
@@ -90,8 +90,8 @@ COMMANDS: Mapping[str, Entry] = {
 }
 OF_MEMORIES = (*GROUPS["Memories"], "export", "import")
 
-# What others call it; difflib finds what is only misspelt.
-MEANT = {
+# Other names of commands; difflib finds misspellings.
+SYNONYMS = {
     "save": "add create new remember store write note", "search": "find query recall grep ask",
     "list": "ls recent all memories", "show": "get cat view read", "edit": "update change modify",
     "delete": "rm remove del forget erase", "restore": "undelete undo recover",
@@ -99,9 +99,9 @@ MEANT = {
     "doctor": "check fix repair verify", "open": "docs browse ui web",
     "keys": "key token tokens auth login",
 }  # fmt: skip
-SUGGESTED = {word: name for name, words in MEANT.items() for word in words.split()}
-# What others call an option or an argument.
-OPTIONS_MEANT = {
+COMMAND_OF_SYNONYM = {word: name for name, words in SYNONYMS.items() for word in words.split()}
+# Other names of options and arguments.
+OPTION_SYNONYMS = {
     "--to": "out output file target dest destination", "--listen": "port host address bind",
     "--db": "database path file", "--topic-key": "topic key", "--tag": "label labels",
     "--limit": "max count number", "--project": "repo repository", "--dry-run": "plan simulate",
@@ -109,17 +109,17 @@ OPTIONS_MEANT = {
     "CONTENT": "content body text message note", "ID": "id memory", "NEW": "new by with",
     "WORDS": "query words text", "PROMPT": "query prompt text",
 }  # fmt: skip
-LIKE = 0.75  # of difflib; `--content` is not `--tenant`
-BASIC = ("listen", "db_path")  # of the settings: what a first start may need
-WHERE = ("url", "key_file", "db_path", "tenant")
+SIMILAR = 0.75  # difflib ratio of a misspelling; `--content` is not `--tenant`
+BASIC_SETTINGS = ("listen", "db_path")  # shown by --help, as a first start may need them
+TARGET_OPTIONS = ("url", "key_file", "db_path", "tenant")
 
 
 class SettingOption(click.Option):
-    """An option that is a setting of the service, too: only in --help-all."""
+    """An option that is also a setting of the service; only --help-all shows it."""
 
 
 class Documented(click.Command):
-    """A command whose help has an example, its own options first, and then where it works."""
+    """A command whose help has an example, its own options, and then those of the target."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         params = super().get_params(ctx)
@@ -142,11 +142,11 @@ class Documented(click.Command):
             return f"The service has no route for `{ctx.command_path}`: {end}"
         usage = " ".join(self.collect_usage_pieces(ctx)[1:])  # without [OPTIONS]
         arguments = usage.translate(str.maketrans("[].", "   ")).split()
-        for meant, words in OPTIONS_MEANT.items():
+        for meant, words in OPTION_SYNONYMS.items():
             if word in words.split() and meant in options:
                 return sentence + did_you_mean(meant)
             if word in words.split() and meant in arguments:
-                return f"{sentence} {meant} must follow a name: {ctx.command_path} {usage}"
+                return f"{sentence} {meant} is an argument: {ctx.command_path} {usage}"
         if word == "project" and "ID" in arguments:
             return f"{sentence} An id is unique: it needs no project."
         return sentence + did_you_mean(nearest(written, options))
@@ -172,19 +172,19 @@ class Documented(click.Command):
 
 
 class SuggestingGroup(click.Group):
-    """A group that says of an unknown command which one is meant."""
+    """A group that suggests a command for an unknown name."""
 
-    suggested: Mapping[str, str] = {}  # commands by what others call them
+    synonyms: Mapping[str, str] = {}  # from other names to commands
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            hint = did_you_mean(self.suggested.get(args[0]) or nearest(args[0], self.commands))
+            hint = did_you_mean(self.synonyms.get(args[0]) or nearest(args[0], self.commands))
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
 
 class DocumentedGroup(Documented, SuggestingGroup):
-    """A group whose help is laid out as a command's."""
+    """A group whose help has the layout of a command's help."""
 
 
 group = partial(click.group, cls=DocumentedGroup)
@@ -193,25 +193,25 @@ group = partial(click.group, cls=DocumentedGroup)
 def command(
     *params: click.Parameter, of: click.Group | None = None, name: str = "", **attributes: Any
 ) -> Callable[[Callable[..., None]], click.Command]:
-    """A function as a command, of a group if need be, named after it up to an underscore."""
+    """Turn a function into a command named after it up to an underscore; add it to group `of`."""
 
     def declared(run: Callable[..., None]) -> click.Command:
-        made = Documented(
+        command = Documented(
             name or run.__name__.partition("_")[0], callback=run, params=[*params],
             **{"help": run.__doc__, **attributes},
         )  # fmt: skip
         if of is not None:
-            of.add_command(made)
-        return made
+            of.add_command(command)
+        return command
 
     return declared
 
 
 class LazyCommand(click.Command):
-    """A command whose module is imported when it is used, and not when it is listed."""
+    """A command whose module is imported when it runs, not when it is listed."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
-        """That of the command itself, which click invokes and completes then."""
+        """Return the context of the real command, so that click invokes and completes that."""
         return loaded(str(self.name)).make_context(*args, **kwargs)
 
 
@@ -222,7 +222,7 @@ def loaded(name: str) -> click.Command:
 
 
 def is_id(text: str) -> bool:
-    """Whether an argument names a memory: 12, or #12 as in outputs. A file `12` is `./12`."""
+    """Whether an argument is a memory id, 12 or #12; a file named 12 is `./12`."""
     return text.removeprefix("#").isascii() and text.removeprefix("#").isdigit()
 
 
@@ -231,16 +231,16 @@ def did_you_mean(name: str | None) -> str:
 
 
 def nearest(word: str, names: Iterable[str]) -> str | None:
-    """The name that is so nearly the word that it is meant; it begins with the same letter."""
-    start = word.lstrip("-")[:1]
-    likely = [name for name in names if name.lstrip("-").startswith(start)]
-    return next(iter(get_close_matches(word, likely, n=1, cutoff=LIKE)), None)
+    """Return the most similar name with the same first letter, or None."""
+    letter = word.lstrip("-")[:1]
+    candidates = [name for name in names if name.lstrip("-").startswith(letter)]
+    return next(iter(get_close_matches(word, candidates, n=1, cutoff=SIMILAR)), None)
 
 
 def _section(param: click.Parameter) -> str:
-    if isinstance(param, SettingOption) and param.name not in BASIC:
+    if isinstance(param, SettingOption) and param.name not in BASIC_SETTINGS:
         return "Settings"
-    return "Where" if param.name in WHERE else "Options"
+    return "Where" if param.name in TARGET_OPTIONS else "Options"
 
 
 def _help_all(ctx: click.Context, _: click.Parameter, is_set: bool) -> None:
@@ -255,20 +255,20 @@ _HELP_ALL = click.Option(
     help="Show this help and the service's settings.",
 )  # fmt: skip
 
-TIMEOUT = 5  # seconds for the cleanup after SIGTERM, which a blocked write could delay forever
+TIMEOUT = 5  # seconds for cleanup after SIGTERM, which a blocked write could delay forever
 
 log = logging.getLogger(__name__)
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM has come."""
+    """The process received SIGTERM."""
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, SIGTERM acts as Ctrl-C but raises Terminated, and after TIMEOUT ends the process.
+    """Handle SIGTERM like Ctrl-C, but raise Terminated, and exit after TIMEOUT.
 
-    If SIGTERM is ignored, or already handled, nothing changes.
+    If SIGTERM is ignored or has a handler, nothing changes.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
@@ -287,9 +287,9 @@ def terminable() -> Iterator[None]:
 
 
 def log_uncaught() -> None:
-    """Log uncaught exceptions and warnings, without what their messages quote.
+    """Log uncaught exceptions and warnings, without their messages, which may quote data.
 
-    Where no log is set up, as in most commands, it is on standard error.
+    Without a configured log, as in most commands, they are written to standard error.
     """
 
     def raised(
@@ -313,9 +313,9 @@ def log_uncaught() -> None:
 def _terminate(_: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGALRM, lambda *_: os._exit(TERMINATED))
     signal.alarm(TIMEOUT)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # until what this raises has passed
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # while the exception propagates
     if callable(interrupt := signal.getsignal(signal.SIGINT)):
-        interrupt(signal.SIGINT, frame)  # asyncio's cancels what runs, so that it is undone
+        interrupt(signal.SIGINT, frame)  # asyncio's handler cancels the task, which then cleans up
         return
     raise Terminated
 
@@ -331,13 +331,13 @@ NO_PASSWORDS = (
     "An argument contains a database password, and every user of the machine can see arguments: "
     "change the password, and put the URL into MEMORY_DATABASE_URL."
 )
-OPTIONS_OF_PROGRAM = ("--help", "-h", "--version")
+PROGRAM_OPTIONS = ("--help", "-h", "--version")
 
 WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 
 class _Program(SuggestingGroup):
-    suggested = SUGGESTED
+    synonyms = COMMAND_OF_SYNONYM
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log_uncaught()
@@ -346,14 +346,14 @@ class _Program(SuggestingGroup):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if any(map(PASSWORD.search, args)):
             fail(CommandRefused(NO_PASSWORDS), has_hint=False)
-        # A shell that completes asks for commands while none is named.
-        if (args[:1] and args[0] in OPTIONS_OF_PROGRAM) or (ctx.resilient_parsing and not args):
+        # A shell that completes the first word has no command yet.
+        if (args[:1] and args[0] in PROGRAM_OPTIONS) or (ctx.resilient_parsing and not args):
             return super().parse_args(ctx, args)
-        at = 0
+        at = 0  # the index of the command
         while at < len(args) and args[at].startswith("-"):
-            at += 1 if "=" in args[at] or args[at] in OPTIONS_OF_PROGRAM else 2
-        named = [args[at], *args[:at], *args[at + 1 :]] if at < len(args) else ["serve", *args]
-        return super().parse_args(ctx, named)
+            at += 1 if "=" in args[at] or args[at] in PROGRAM_OPTIONS else 2
+        args = [args[at], *args[:at], *args[at + 1 :]] if at < len(args) else ["serve", *args]
+        return super().parse_args(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
         for name, entries in GROUPS.items():
@@ -361,7 +361,7 @@ class _Program(SuggestingGroup):
                 formatter.write_dl([(it, entry.help) for it, entry in entries.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a closed pipe or a signal ends it with the exit code that shells use."""
+        """Run the command; after a closed pipe or a signal exit with the code that shells use."""
         try:
             with terminable():
                 try:
@@ -380,16 +380,16 @@ class _Program(SuggestingGroup):
             sys.exit(INTERRUPTED)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run under our own name, however the program was started."""
+        """Run as NAME, no matter how the program was started."""
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, io.TextIOWrapper) and stream.encoding.lower() != "utf-8":
-                stream.reconfigure(errors="backslashreplace")  # what it cannot encode is escaped
+                stream.reconfigure(errors="backslashreplace")  # escape what the encoding lacks
         try:
             return super().main(*args, **{"prog_name": NAME, **kwargs})
         except OSError as error:  # standard output is full or closed
             fail(error, has_hint=False)
         finally:
-            # Python's last flush would fail with a message and an exit code of its own.
+            # Else Python's final flush fails with its own message and exit code.
             with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open
                 try:
                     sys.stdout.flush()

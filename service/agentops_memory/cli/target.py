@@ -1,6 +1,6 @@
-"""Which memories a command works on: of which project, in a running service or a database file.
+"""The target of a command: the project, and the running service or the database file.
 
-The parameters that commands share, each declared once.
+It also declares the parameters that several commands share.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from .program import SettingOption, is_id
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from agentops_memory_client.contract.service import MemoryService  # which needs pydantic
+    from agentops_memory_client.contract.service import MemoryService  # it needs pydantic
 
 
 T = TypeVar("T")
 
 URL = "MEMORY_URL"
 OPTIONS = ("url", "db_path", "tenant", "key_file")
-OF_FILES = {"tenant", *(variable.field for variable in VARIABLES)}
-MOST_READ = 4096  # bytes of a key file; a key has fewer
+FILE_OPTIONS = {"tenant", *(variable.field for variable in VARIABLES)}
+MOST_READ = 4096  # bytes of a key file; every key is shorter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Where the memories are: at a url, or else in the file of a tenant."""
+    """The location of memories: a service's URL, or else the file of a tenant."""
 
     url: str | None
     db: str | None
@@ -50,7 +50,7 @@ class Target:
 
     @classmethod
     def of(cls, params: Mapping[str, str | None]) -> "Target":
-        """What the options say; a file that they name goes before a url of the environment."""
+        """Read the options; a file that they name takes precedence over MEMORY_URL."""
         url, db, tenant, key_file = (params[name] or None for name in OPTIONS)
         if url and (db or tenant):
             raise click.UsageError("--url selects a service; --db and --tenant work on files.")
@@ -62,22 +62,22 @@ class Target:
 
     @classmethod
     def of_operator(cls, params: dict[str, str | None]) -> "Target | None":
-        """The service that a command for operators names; None for the files here.
+        """Return the service that an operator's command names, or None for local files.
 
-        MEMORY_URL does not count: it is there for agents, and an erasure does not follow it. What
-        the options say of the service is taken out of them.
+        MEMORY_URL is ignored: it is meant for agents, and an erasure must not follow it. The
+        options of the service are removed from `params`.
         """
         url, key_file = params.pop("url"), params.pop("key_file")
         if url is None:
             if key_file:
                 raise click.UsageError("--key-file is the key for a service: add --url.")
             return None
-        if not url:  # an unset variable of a script: the files here are not what it means
+        if not url:  # an unset variable of a script, which does not mean local files
             raise click.UsageError("--url is empty; it must be the address of a service.")
         context = click.get_current_context()
         for option in context.command.params:
             name, source = str(option.name), context.get_parameter_source(str(option.name))
-            if name in OF_FILES and source is ParameterSource.COMMANDLINE:
+            if name in FILE_OPTIONS and source is ParameterSource.COMMANDLINE:
                 raise click.UsageError(f"--url selects a service; {option.opts[0]} works on files.")
         return cls(url=url, db=None, tenant=None, key_file=key_file)
 
@@ -85,8 +85,8 @@ class Target:
     def key(self) -> str | None:
         if self.key_file is None:
             return None
-        unread = os_errors_as(FileRefused, f"{self.key_file} cannot be read")
-        with unread, Path(self.key_file).open("rb") as file:
+        reading = os_errors_as(FileRefused, f"{self.key_file} cannot be read")
+        with reading, Path(self.key_file).open("rb") as file:
             text = file.read(MOST_READ)
         key = text.decode(errors="replace").strip()
         if not key or len(text) == MOST_READ:
@@ -95,13 +95,13 @@ class Target:
 
     @property
     def settings(self) -> Settings:
-        from .place import chosen_settings  # noqa: PLC0415 - nor is it needed for a url
+        from .place import chosen_settings  # noqa: PLC0415 - not needed for a URL
 
         return chosen_settings({"db_path": self.db})
 
     @property
     def scratch(self) -> Path | None:
-        """The folder of temporary files: the database's, as a pod may write to no other."""
+        """The folder of temporary files: the database's, the only writable one in some pods."""
         folder = None if self.url else self.settings.db_path.parent
         return folder if folder and folder.is_dir() else None
 
@@ -110,13 +110,13 @@ def run_on_target(
     params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]], *,
     may_make: bool = False, may_be_missing: bool = False,
 ) -> T:  # fmt: skip
-    """What work answers. A database is made only if it may be; a missing one counts as empty.
+    """Run `work` on the target that `params` name; remove its options from `params`.
 
-    What says where the memories are is taken out of the options.
+    `may_make` permits creating a database; with `may_be_missing` a missing one counts as empty.
     """
-    where = {name: params.pop(name) for name in OPTIONS}
+    options = {name: params.pop(name) for name in OPTIONS}
     with file_errors():
-        target = Target.of(where)
+        target = Target.of(options)
         if target.url is not None:
             return ask(service_at(target), work)
         return ask(_opened(target, may_make=may_make, may_be_missing=may_be_missing), work)
@@ -126,20 +126,20 @@ def ask(
     opened: "AbstractAsyncContextManager[MemoryService]",
     work: Callable[["MemoryService"], Awaitable[T]],
 ) -> T:
-    async def answer() -> T:
+    async def run() -> T:
         async with opened as memories:
             return await work(memories)
 
-    return asyncio.run(answer())
+    return asyncio.run(run())
 
 
 def answered(params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]]) -> T:
-    """What work answers; with --json it is printed, and the command is done."""
-    answer = run_on_target(params, work)
+    """Return the result of `work`; with --json, print it and end the command instead."""
+    result = run_on_target(params, work)
     if has_flag("json"):
-        print_json(answer)
+        print_json(result)
         click.get_current_context().exit()
-    return answer
+    return result
 
 
 @asynccontextmanager
@@ -165,10 +165,10 @@ async def _opened(
             settings = replace(backend.settings, database_url=None, db_path=path)
         else:
             if not backend.has(tenant):
-                other = "" if target.db else f" To use a running service instead, set {URL}."
-                say(f"Creating {backend.name_of(tenant)}.{other}")
+                hint = "" if target.db else f" To use a running service instead, set {URL}."
+                say(f"Creating {backend.name_of(tenant)}.{hint}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
-        # What it asks is answered before an index is loaded, which takes longer than the answer.
+        # No index cache: loading it takes longer than a single command without it.
         settings = replace(settings, index_cache=0)
         async with opened_here(settings, Telemetry.started(None), tenant) as memories:
             yield memories
@@ -176,11 +176,11 @@ async def _opened(
 
 @asynccontextmanager
 async def service_at(target: Target) -> AsyncIterator["MemoryService"]:
-    """A running service, for the owner of the key in the file or in the environment."""
+    """Connect to a running service, with the key in the file or in the environment."""
     from agentops_memory_client import AsyncMemoryClient, MemoryServiceWarning  # noqa: PLC0415
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", MemoryServiceWarning)  # which commands and tools print
+        warnings.simplefilter("ignore", MemoryServiceWarning)  # commands and tools print it
         async with AsyncMemoryClient.from_environment(url=target.url, key=target.key) as memories:
             yield memories
 
@@ -195,15 +195,15 @@ def silent(log: logging.Logger) -> Iterator[None]:
         log.setLevel(level)
 
 
-FILE = ".agentops-memory.toml"  # has `project = "name"`
+FILE = ".agentops-memory.toml"  # contains `project = "name"`
 _REMOTE = re.compile(r'^\s*\[remote "([^"]+)"\]|^\s*url\s*=\s*(\S+)', re.MULTILINE)
 
 
 def project_here() -> str:
-    """What FILE says in this folder or above it; else its repository's name, else its own name.
+    """Return the project in FILE, here or in a parent folder, or the repository's or folder's name.
 
-    A repository has the name of its remote, so that every clone and worktree is one project;
-    without a remote it has the name of its top-level folder.
+    A repository is named after its remote, so that all clones and worktrees are one project;
+    without a remote it is named after its top-level folder.
     """
     here = Path.cwd().resolve()
     for each in (here, *here.parents):
@@ -220,15 +220,15 @@ def project_here() -> str:
                 raise FileRefused(f"{file}: project must be text in quotes.")
             return name
         if (git := each / ".git").exists():
-            return _of_repository(each, git)
+            return _repository_name(each, git)
     return here.name
 
 
-def _of_repository(top: Path, git: Path) -> str:
+def _repository_name(top: Path, git: Path) -> str:
     try:
-        if git.is_file():  # of a worktree or a submodule: it names the folder
+        if git.is_file():  # in a worktree or submodule the file names the folder
             git = top / git.read_text("utf-8").partition("gitdir:")[2].strip()
-        if (common := git / "commondir").is_file():  # that of all worktrees
+        if (common := git / "commondir").is_file():  # the folder that all worktrees share
             git = (git / common.read_text("utf-8").strip()).resolve()
         config = (git / "config").read_text("utf-8")
     except (OSError, ValueError):
@@ -245,8 +245,8 @@ def _of_repository(top: Path, git: Path) -> str:
 
 
 KEY, PROJECT = "MEMORY_API_KEY", "MEMORY_PROJECT"
-COMPLETED = 50  # memories among which a shell completes an id
-SAMPLED = 500  # memories whose types are offered
+COMPLETED = 50  # newest memories whose ids a shell completes
+SAMPLED = 500  # newest memories whose types a shell completes
 
 
 class MemoryId(click.ParamType[int]):
@@ -275,13 +275,13 @@ flag = partial(option, is_flag=True)
 def completing(
     work: Callable[["MemoryService", str | None], Awaitable[list[CompletionItem]]],
 ) -> Callable[..., list[CompletionItem]]:
-    """What a shell offers, from the memories that the options name; nothing if they fail."""
+    """Return a completion callback over the target's memories; it offers nothing on failure."""
 
-    def complete(ctx: click.Context, _: click.Parameter, begun: str) -> list[CompletionItem]:
+    def complete(ctx: click.Context, _: click.Parameter, prefix: str) -> list[CompletionItem]:
         params = {name: ctx.params.get(name) for name in (*OPTIONS, "project")}
         with suppress(Exception):
             items = run_on_target(params, lambda it: work(it, params["project"] or None))
-            return [it for it in items if it.value.startswith(begun)]
+            return [it for it in items if it.value.startswith(prefix)]
         return []
 
     return complete
@@ -304,12 +304,12 @@ async def ids(memories: "MemoryService", project: str | None) -> list[Completion
     return [CompletionItem(str(it.id), help=one_line(it.title)) for it in recent]
 
 
-def ids_or_files(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-    return ids(ctx, param, begun) or [CompletionItem(begun, type="file")]
+def ids_or_files(ctx: click.Context, param: click.Parameter, prefix: str) -> list[CompletionItem]:
+    return ids(ctx, param, prefix) or [CompletionItem(prefix, type="file")]
 
 
 def setting_options(*fields: str) -> list[click.Option]:
-    """The options of these settings, or of all; the command gets the text of each."""
+    """Return the options of the named settings (default: all), which are passed as text."""
     return [
         SettingOption(
             [it.flag, it.field], metavar=it.kind,
@@ -320,7 +320,7 @@ def setting_options(*fields: str) -> list[click.Option]:
 
 
 def parsed_by(parse: Callable[[str], T]) -> Callable[..., T | None]:
-    """The callback of an option whose text is read like that of a setting."""
+    """Return the callback of an option whose text is parsed like a setting."""
 
     def read(context: click.Context, option: click.Parameter, text: str | None) -> T | None:
         try:
@@ -338,7 +338,7 @@ def _required_name(context: click.Context, _: click.Parameter, name: str) -> str
 
 
 def _project_here() -> str | None:
-    """The project of the folder; none while a shell completes where it cannot be read."""
+    """Return the folder's project; None if FILE is unreadable while a shell completes."""
     try:
         return project_here()
     except FileRefused:
@@ -347,14 +347,14 @@ def _project_here() -> str | None:
         raise
 
 
-# How a command prints, and what it may do.
+# Options for the output, and for what a command may change.
 json_option = partial(flag, "--json", expose_value=False, help="Print JSON.")
 DRY_RUN = flag("--dry-run", help="Show what would be done, and change nothing.")
 CAREFUL = (DRY_RUN, flag("--yes", expose_value=False, help="Do not ask."), json_option())
 FORCE = flag("--force", help="Overwrite an existing file.")
 to_option = partial(option, "--to", required=True, callback=_required_name)
 
-# Where the memories are: at a service, or in the file of a tenant.
+# Options for the target: a service, or the file of a tenant.
 URL_OPTION = option(
     "--url", metavar="URL", help=f"Address of a running service; its key is in {KEY}. [{URL}]"
 )
@@ -363,19 +363,19 @@ KEY_FILE = option(
 )
 TENANT = option("--tenant", metavar="NAME", help="The tenant to use. [default: default]")
 TARGET = (URL_OPTION, KEY_FILE, *setting_options("db_path"), TENANT)
-# What a command on memories takes whose answer can be printed as it is.
+# For a command on memories that can print its result as JSON.
 ANSWER = (*TARGET, json_option(help="Print the JSON that the REST API returns."))
-# What a command for operators takes that a running service has a route for, and any other.
+# For an operator's command that a running service has a route for.
 SERVICE = (
     option("--url", metavar="URL", help="A running service to use instead of local files."),
     KEY_FILE,
 )
 tenant_option = partial(option, "--tenant", default="default", show_default=True)
 TENANTS = option(
-    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this one; may be repeated."
+    "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this tenant; may be repeated."
 )
 
-# Which memories.
+# Options that select memories.
 PROJECT_OPTION = option(
     "--project", metavar="NAME", envvar=PROJECT, shell_complete=projects,
     help=f"Only this project. [{PROJECT}, default: all projects]",
@@ -392,7 +392,7 @@ TYPE = option("--type", metavar="TYPE", shell_complete=types, help="Only this ty
 FILTERS = (
     option(
         "--exclude-type", "exclude_types", multiple=True, metavar="TYPE", shell_complete=types,
-        help="Not this type; may be repeated.",
+        help="Exclude this type; may be repeated.",
     ),
     option("--tag", metavar="TAG", help="Only memories with this tag."),
     option(

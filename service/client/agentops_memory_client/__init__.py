@@ -1,6 +1,6 @@
-"""Clients of the service: `MemoryClient` is blocking, `AsyncMemoryClient` async.
+"""Clients of the memory service: `MemoryClient` blocks, `AsyncMemoryClient` is for asyncio.
 
-The package is independent of the server, which shares its `contract`.
+The package does not need the server; the server imports its `contract`.
 """
 
 from importlib import import_module
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from .contract import __version__ as __version__
 from .contract import models
-from .contract.models import *  # noqa: F403 - which are public
+from .contract.models import *  # noqa: F403 - the public exceptions
 from .contract.models import Context, Found, Message, Progress, SessionEnd
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Import a client, and httpx, on first use: a server needs neither."""
+        """Import the client and httpx on first use: the server needs neither of them."""
         if name not in ("AsyncMemoryClient", "MemoryClient"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(".client", __name__), name)

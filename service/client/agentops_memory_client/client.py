@@ -1,7 +1,7 @@
 """`MemoryClient`, whose methods block, and `AsyncMemoryClient`, whose methods are coroutines.
 
-Both run the same coroutines. Over the backend that blocks they never suspend: each finishes in
-one step.
+Both run the same coroutines. With the blocking backend a coroutine never suspends, so that one
+step finishes it.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ import httpx
 
 from .contract import __version__, models, service
 from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
-from .contract.service import Blocking, Call, MemoryService, Method, Questions, T, params
+from .contract.service import Blocking, Call, MemoryService, Method, Operations, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, address, tls_context
 
-IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes some of them
-TIMEOUT = timedelta(seconds=10)  # the service refuses after 5 s, with a reason
+IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes several minutes
+TIMEOUT = timedelta(seconds=10)  # longer than 5 s, after which the service refuses and says why
 RETRIES = 2
 DEFAULT_URL = "http://127.0.0.1:7437"
 
@@ -41,17 +41,17 @@ def _target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-LONGEST = 60  # characters of a name in that of a temporary file, which has a limit of its own
+MAX_PREFIX = 60  # characters of the target's name in a temporary file's name, which is limited
 
 
-def temporary_name(of: str, random: str) -> str:
-    return f".{of}.{random}.part"
+def temporary_name(target: str, random: str) -> str:
+    return f".{target}.{random}.part"
 
 
 @contextmanager
 def temporary(target: Path) -> Iterator[BinaryIO]:
-    """A temporary file beside the target, removed at the end unless it has replaced it."""
-    prefix, suffix = temporary_name(target.name[:LONGEST], "/").split("/")
+    """Create a temporary file next to the target; remove it at the end unless it was renamed."""
+    prefix, suffix = temporary_name(target.name[:MAX_PREFIX], "/").split("/")
     with tempfile.NamedTemporaryFile(
         dir=target.parent, prefix=prefix, suffix=suffix, delete=False
     ) as file:
@@ -62,20 +62,20 @@ def temporary(target: Path) -> Iterator[BinaryIO]:
 
 
 def replace(target: Path, file: BinaryIO) -> None:
-    """The target by the file, which is on disk before."""
+    """Flush the file to disk, then replace the target by it atomically."""
     file.flush()
     os.fsync(file.fileno())
     Path(file.name).replace(target)
 
 
-class Client(Questions, Generic[Transport]):
-    """A client of the service at `url`, which may have a path; Misconfigured if it is invalid.
+class Client(Operations, Generic[Transport]):
+    """A client of the service at `url`, which may have a path. Misconfigured if it is invalid.
 
-    `timeout` is the connect timeout, and the read timeout between two pieces of an answer;
-    `retries` is how often a call is sent again (docs/client.md says when). The `key`, or the
-    password in the url, is sent to the url's host and nowhere else: redirects are not followed, and
-    the proxy variables of the environment are ignored. `verify` is for https: an SSLContext with
-    certificate authorities of your own. `transport` is httpx's.
+    `timeout` limits connecting, and the wait between two pieces of a response. `retries` is how
+    often a failed call is sent again at most (docs/client.md says when). The `key`, or the password
+    in `url`, is sent to the host of `url` and nowhere else: redirects are not followed, and proxy
+    variables of the environment are ignored. For https, `verify` may be an SSLContext with your own
+    certificate authorities. `transport` is a transport of httpx.
     """
 
     _timing: ClassVar[Timing]
@@ -98,13 +98,13 @@ class Client(Questions, Generic[Transport]):
         cls, *, url: str | None = None, key: str | None = None, timeout: timedelta = TIMEOUT,
         retries: int = RETRIES,
     ) -> Self:  # fmt: skip
-        """A client of the service that MEMORY_URL names, with the key in MEMORY_API_KEY.
+        """Return a client of the service at MEMORY_URL, with the key in MEMORY_API_KEY.
 
-        Arguments take precedence; an empty variable counts as unset.
+        Arguments override these variables; an empty variable counts as unset.
         """
-        named = url or os.environ.get("MEMORY_URL") or DEFAULT_URL
-        known = key or os.environ.get("MEMORY_API_KEY") or None
-        return cls(named, key=known, timeout=timeout, retries=retries)
+        url = url or os.environ.get("MEMORY_URL") or DEFAULT_URL
+        key = key or os.environ.get("MEMORY_API_KEY") or None
+        return cls(url, key=key, timeout=timeout, retries=retries)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._exchange.url!r})"
@@ -119,7 +119,7 @@ class Client(Questions, Generic[Transport]):
         read=lambda body, _: models.read_as(str, models.json_object(body).get("status")),
     )  # fmt: skip
     def health(self) -> str:  # type: ignore[empty-body]
-        """`ok` if the service runs; Unavailable while it ends. It needs no key."""
+        """Return `ok` if the service runs; Unavailable while it shuts down. Needs no key."""
 
     async def _export(
         self, project: str | None = None, progress: Progress | None = None
@@ -147,10 +147,10 @@ class Client(Questions, Generic[Transport]):
         self, path: str | os.PathLike[str], project: str | None = None,
         progress: Progress | None = None,
     ) -> int:  # fmt: skip
-        """Write every session and observation of the project, or of all, to a JSON file; its bytes.
+        """Write sessions and observations of a project to a JSON file; return its size in bytes.
 
-        The file is replaced atomically, and is readable by its owner alone: on failure an existing
-        one is unchanged, and no temporary file is left. OSError if it cannot be written.
+        Without a project, export all. The file is replaced atomically, and only its owner may read
+        it. On failure an existing file is unchanged. OSError if the file cannot be written.
         """
         target, run_in_thread, size = _target(path), self._exchange.backend.run_in_thread, 0
         with temporary(target) as file:
@@ -164,11 +164,11 @@ class Client(Questions, Generic[Transport]):
     async def import_from(
         self, path: str | os.PathLike[str], progress: Progress | None = None
     ) -> Imported:
-        """Store what an export holds and the service does not, all of it or nothing.
+        """Import an export file; rows that the service has already are skipped and not counted.
 
-        What exists already is left alone and not counted. A lost answer is
-        Unreachable and not retried: the import may be done, and a second one would
-        count nothing. OSError if the file cannot be read.
+        The file is checked before anything is stored. If the response is lost, the call raises
+        Unreachable without a retry: all or part of the file may be stored, and it is safe to import
+        it again. OSError if the file cannot be read.
         """
         return await self._import(path, progress, Imported, dry_run=False)
 
@@ -176,7 +176,7 @@ class Client(Questions, Generic[Transport]):
     async def plan_import(
         self, path: str | os.PathLike[str], progress: Progress | None = None
     ) -> ImportPlan:
-        """What an import of the file would do; nothing is stored. OSError if it cannot be read."""
+        """Return what an import of the file would do. OSError if the file cannot be read."""
         return await self._import(path, progress, ImportPlan, dry_run=True)
 
     async def _import(
@@ -185,13 +185,13 @@ class Client(Questions, Generic[Transport]):
         with service.regular_file(path, "so its size is not known") as file:
             call = Call(
                 operation="import", method="POST", path=("import",), query=params(dry_run=dry_run),
-                read=models.noun(of), is_idempotent=dry_run, within=IMPORT_TIMEOUT,
+                read=models.noun(of), is_idempotent=dry_run, timeout=IMPORT_TIMEOUT,
             )  # fmt: skip
             return await self._exchange.send(call, Upload(file, progress))
 
 
 def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
-    """The headers of every request. Misconfigured for what cannot be a key."""
+    """Return the headers of every request; Misconfigured if the key is malformed."""
     if key and not _KEY.fullmatch(key):
         raise Misconfigured("The key contains characters that are not valid in a key.")
     return httpx.Headers({
@@ -202,9 +202,9 @@ def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
 
 
 class MemoryClient(Blocking, Client[httpx.BaseTransport]):
-    """A client of a running service that blocks; many threads may share it.
+    """A blocking client of a running service; threads may share it.
 
-    Use it in `with`, or call `close` at the end. `Client` documents its parameters.
+    Use it in `with`, or call `close` at the end. `Client` documents the parameters.
     """
 
     _timing = Timing(sleep=time.sleep)
@@ -217,23 +217,23 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
 
     @property
     def openwop(self) -> OpenWopMemory:
-        """Memory of workflow runs, after OpenWOP."""
+        """Memory of workflow runs, as OpenWOP defines it."""
         return OpenWopMemory(self._exchange)
 
     def export(
         self, project: str | None = None, progress: Progress | None = None
     ) -> Generator[bytes, None, None]:
-        """Every session and observation of the project, or of all, as chunks of a JSON document.
+        """Yield all sessions and observations of the project, or of all, as chunks of JSON.
 
-        Unreachable if the answer is incomplete, UnexpectedAnswer if it is no export;
-        the chunks until then are to be discarded.
+        Unreachable if the response is incomplete, UnexpectedAnswer if it is not an export;
+        discard the chunks received before.
         """
         chunks = self._export(project, progress)
         try:
-            while (chunk := service.finished(anext(chunks, None))) is not None:
+            while (chunk := service.run_now(anext(chunks, None))) is not None:
                 yield chunk
         finally:
-            service.finished(chunks.aclose())
+            service.run_now(chunks.aclose())
 
     def close(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
@@ -247,9 +247,9 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
 
 
 class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
-    """A client of a running service for asyncio; many tasks may share it.
+    """An asyncio client of a running service; tasks may share it.
 
-    Use it in `async with`, or call `aclose` at the end. `Client` documents its parameters.
+    Use it in `async with`, or call `aclose` at the end. `Client` documents the parameters.
     """
 
     _timing = Timing(sleep=asyncio.sleep)
@@ -262,13 +262,13 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
 
     @property
     def openwop(self) -> AsyncOpenWopMemory:
-        """Memory of workflow runs, after OpenWOP."""
+        """Memory of workflow runs, as OpenWOP defines it."""
         return AsyncOpenWopMemory(self._exchange)
 
     def export(
         self, project: str | None = None, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """As `MemoryClient.export`, for `async for`."""
+        """Like `MemoryClient.export`, for `async for`."""
         return self._export(project, progress)
 
     async def aclose(self) -> None:

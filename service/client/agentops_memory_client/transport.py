@@ -1,4 +1,4 @@
-"""Calls over HTTP: their URLs, requests, answers and retries; files up and down."""
+"""Calls over HTTP: URLs, requests, responses, retries, uploads and downloads."""
 
 import asyncio
 import inspect
@@ -33,11 +33,11 @@ else:
 PORTS = range(1, 1 << 16)
 
 SURROGATE = re.compile("[\ud800-\udfff]")
-_DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted they would be relative segments
+_DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted, they would be relative path segments
 
 
 def trace_headers() -> dict[str, str]:
-    """The W3C trace context headers of the current span; none without OpenTelemetry's API."""
+    """Return the W3C trace context headers of the current span; empty without OpenTelemetry."""
     headers: dict[str, str] = {}
     if HAS_TRACING:
         TraceContextTextMapPropagator().inject(headers)
@@ -45,14 +45,14 @@ def trace_headers() -> dict[str, str]:
 
 
 def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
-    """The base URL without its userinfo, and the key: the argument, or the password in the url.
+    """Return the base URL without its userinfo, and the key: the argument, or the URL's password.
 
-    Misconfigured, without quoting the url or the key, for an invalid url, or one with another key.
+    Misconfigured if the URL is invalid or has another key; the message quotes neither of them.
     """
     try:
         base = httpx.URL(url)
     except (httpx.InvalidURL, TypeError, UnicodeError):
-        # The cause is left out: it repeats what may be a key.
+        # The cause is omitted: it quotes the URL, which may contain a key.
         raise Misconfigured("The service URL is not a valid URL.") from None
     if base.scheme not in ("http", "https") or not base.host or "%" in base.host:
         raise Misconfigured("The service URL must begin with http:// or https:// and name a host.")
@@ -70,12 +70,12 @@ def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
 
 
 def tls_context(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
-    """What httpx verifies with; empty for plain http, as loading the authorities takes 17 ms."""
+    """Return `verify` for httpx. For http an empty context: loading the CAs takes 17 ms."""
     return verify if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
-    """The URL of the call; Invalid if it is too long."""
+    """Return the URL of the call; Invalid if it is too long."""
     path = base.raw_path.partition(b"?")[0].rstrip(b"/").decode("ascii")
     path += "".join(f"/{_DOTS.get(step) or quote(_utf8(step), safe='')}" for step in call.path)
     query = urlencode([(name, _utf8(it)) for name, values in call.query.items() for it in values])
@@ -86,53 +86,53 @@ def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
 
 
 def _utf8(text: str) -> str:
-    """The text with U+FFFD for each lone surrogate, as the service stores it."""
+    """Replace each lone surrogate by U+FFFD, as the service does."""
     return SURROGATE.sub("\ufffd", text)
 
 
 MAX_TIMEOUT = timedelta(days=1)
 FIRST_BACKOFF = 0.25  # seconds; the longest pause before the first retry
-MAX_BACKOFF = 5.0  # seconds, unless the service asks for more
+MAX_BACKOFF = 5.0  # seconds, in addition to the service's Retry-After
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """The clock, sleep and randomness of a client; a test has its own."""
+    """The clock, sleep and randomness of a client; tests replace them."""
 
-    sleep: Callable[[float], Awaitable[None] | None]  # for so many seconds
+    sleep: Callable[[float], Awaitable[None] | None]  # takes seconds
     clock: Callable[[], float] = time.monotonic  # seconds
     random: Callable[[], float] = random.random  # from 0 to 1
 
 
 class Attempts:
-    """The attempts of one call, beginning now; its own timeout counts if it is longer.
+    """The attempts of one call, which starts now; a call's own timeout counts if it is longer.
 
-    Together they take at most the timeout times their number.
+    Together they take at most the timeout multiplied by the number of attempts.
     """
 
     def __init__(self, exchange: "Exchange", timeout: timedelta | None) -> None:
         self._retries_left, self._timing = exchange.retries, exchange.timing
         self.timeout = max(exchange.timeout, timeout or exchange.timeout).total_seconds()
         self._deadline = self._timing.clock() + self.timeout * (exchange.retries + 1)
-        self._bound = FIRST_BACKOFF
+        self._backoff = FIRST_BACKOFF
 
     @property
     def seconds_left(self) -> float:
         return self._deadline - self._timing.clock()
 
     def pause(self, retry_after: timedelta | None) -> float | None:
-        """Seconds until the next attempt, at least `retry_after`; None if there is none left.
+        """Return the seconds until the next attempt, at least `retry_after`; None to give up.
 
-        Exponential backoff with full jitter, so that many clients do not return at once.
+        Exponential backoff with full jitter keeps clients from returning at the same time.
         """
         if not self._retries_left:
             return None
         self._retries_left -= 1
-        bound, self._bound = self._bound, min(self._bound * 2, MAX_BACKOFF)
-        least = retry_after.total_seconds() if retry_after else 0.0
-        pause = self._timing.random() * bound + least
+        backoff, self._backoff = self._backoff, min(self._backoff * 2, MAX_BACKOFF)
+        minimum = retry_after.total_seconds() if retry_after else 0.0
+        pause = self._timing.random() * backoff + minimum
         return pause if pause < self.seconds_left else None
 
 
@@ -141,18 +141,18 @@ P = ParamSpec("P")
 PACKAGE = __name__.partition(".")[0]
 
 log = logging.getLogger("agentops_memory.client")
-log.addHandler(logging.NullHandler())  # a program without logging has the warning on stderr once
+log.addHandler(logging.NullHandler())  # else a program without logging gets each warning twice
 
-CHUNK = 64 * 1024  # bytes of a file that are in memory at once
-MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times what the service answers
+CHUNK = 64 * 1024  # bytes of an uploaded file in memory at once
+MAX_ANSWER = 16 * 1024 * 1024  # bytes; eight times the service's largest response
 NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
-START = "Is it running? `agentops-memory serve` starts it."
-_CUT = ("disconnected", "closed connection")  # as httpcore words it
+START_HINT = "Is it running? `agentops-memory serve` starts it."
+_CLOSED = ("disconnected", "closed connection")  # words in messages of httpcore
 _SECONDS = re.compile(r"[0-9]{1,9}")
 
 
 class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """A file as the body of a request, read in chunks, for each attempt from its start."""
+    """A file as the body of a request; each attempt reads it in chunks from the start."""
 
     def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
         self._file = file
@@ -185,13 +185,13 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class BlockingBackend:
-    """httpx on the calling thread: it never suspends, so its coroutines finish in one step."""
+    """httpx on the calling thread; its coroutines never suspend, so one step finishes each."""
 
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
 
     async def send(self, request: httpx.Request, _: float) -> httpx.Response:
-        """As AsyncBackend, but without a limit while a head arrives byte by byte."""
+        """Like AsyncBackend.send, but without a total timeout for the response headers."""
         return self._http.send(request, stream=True)
 
     async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
@@ -206,13 +206,13 @@ class BlockingBackend:
 
 
 class AsyncBackend:
-    """httpx on the running event loop, whose blocking work is done in threads."""
+    """httpx on the running event loop; threads do the blocking work."""
 
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
     async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
-        """The response, its body unread; httpx's ReadTimeout after so many seconds."""
+        """Return the response with its body unread; httpx.ReadTimeout after `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 return await self._http.send(request, stream=True)
@@ -232,13 +232,13 @@ class AsyncBackend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
-    """The service at one address, for the owner of one key.
+    """Sends calls to the service at one address, with one key.
 
-    Misconfigured if the timeout or the retries of its calls are out of range.
+    Misconfigured if `timeout` or `retries` is out of range.
     """
 
     base: httpx.URL
-    headers: httpx.Headers  # whose repr hides the key
+    headers: httpx.Headers  # their repr hides the key
     timeout: timedelta
     retries: int
     timing: Timing
@@ -255,28 +255,28 @@ class Exchange:
         return str(self.base)
 
     async def send(self, call: Call[T], upload: Upload | None = None) -> T:
-        """The answer, as the call reads it; sent again as often as the policy permits."""
+        """Send the call, with retries, and return its result."""
 
         async def attempt(attempts: Attempts) -> tuple[T, str | None]:
             response = await self._opened(call, attempts, upload)
-            answer = call.read(await self._body(response, attempts), response.headers)
-            return answer, response.headers.get(models.WARNING)
+            result = call.read(await self._body(response, attempts), response.headers)
+            return result, response.headers.get(models.WARNING)
 
-        answer, warning = await self._with_retries(call, attempt)
+        result, warning = await self._with_retries(call, attempt)
         if warning:
             log.warning("the service warns", extra={"warning": warning})
             level, frame = 1, inspect.currentframe()
             while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-                level, frame = level + 1, frame.f_back  # to the line that called the client
+                level, frame = level + 1, frame.f_back  # up to the caller of the client
             warnings.warn(warning, models.MemoryServiceWarning, stacklevel=level)
-        return answer
+        return result
 
     async def opened(self, call: Call[object]) -> httpx.Response:
-        """A successful response, its body unread; `chunks` reads and closes it."""
+        """Return a successful response with its body unread; `chunks` reads and closes it."""
         return await self._with_retries(call, lambda attempts: self._opened(call, attempts))
 
     async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        """The body as it arrives; Unreachable if it is incomplete. Closes the response."""
+        """Yield the body as it arrives, then close the response; Unreachable if incomplete."""
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise models.UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
@@ -290,20 +290,20 @@ class Exchange:
     async def _with_retries(
         self, call: Call[object], attempt: Callable[[Attempts], Awaitable[T]]
     ) -> T:
-        attempts = Attempts(self, call.within)
+        attempts = Attempts(self, call.timeout)
         while True:
             try:
                 return await attempt(attempts)
             except MemoryServiceError as failure:
-                # Whether the same call may succeed if sent again, without being executed twice.
+                # Retry only if the call may succeed then, and cannot be executed twice.
                 if isinstance(failure, Unreachable):
-                    may_be_sent = call.is_idempotent or not failure.may_be_done
+                    may_retry = call.is_idempotent or not failure.may_be_done
                 else:
-                    may_be_sent = getattr(failure, "status", 0) in (429, 503)
+                    may_retry = getattr(failure, "status", 0) in (429, 503)
                 pause = attempts.pause(getattr(failure, "retry_after", None))
-                if pause is None or not may_be_sent:
+                if pause is None or not may_retry:
                     raise
-            if waiting := self.timing.sleep(pause):  # a coroutine of asyncio's
+            if waiting := self.timing.sleep(pause):  # a coroutine of asyncio.sleep
                 await waiting
 
     async def _opened(
@@ -314,30 +314,30 @@ class Exchange:
         if upload:
             headers["Content-Length"] = str(upload.size)
         seconds = max(min(attempts.timeout, attempts.seconds_left), 0.001)
-        usual = min(seconds, self.timeout.total_seconds())
+        timeout = min(seconds, self.timeout.total_seconds())
         with translated(self.url):
             request = httpx.Request(
                 call.method, call_url(self.base, call), headers=headers, stream=upload,
                 content=None if call.body is None else json.dumps(call.body).encode("ascii"),
-                extensions={"timeout": httpx.Timeout(usual, read=seconds).as_dict()},
+                extensions={"timeout": httpx.Timeout(timeout, read=seconds).as_dict()},
             )  # fmt: skip
             response = await self.backend.send(request, attempts.seconds_left)
         if response.is_success:
             return response
         body, status = await self._body(response, attempts), response.status_code
         if 300 <= status < 400:
-            sentence = f"{self.url} redirected ({status}), which is not followed."
-            raise _unexpected(status, sentence)
+            message = f"{self.url} redirected ({status}), which is not followed."
+            raise _unexpected(status, message)
         failure: models.Refused | models.UnexpectedAnswer
         try:
             failure = models.problem(status, body)
             failure.request_id = response.headers.get("x-request-id")
         except models.UnexpectedAnswer:
-            sentence = f"{self.url} answered {status}, but not as the service does."
-            failure = _unexpected(status, sentence)
-        later = response.headers.get("retry-after", "")
-        if _SECONDS.fullmatch(later):
-            failure.retry_after = timedelta(seconds=int(later))
+            message = f"{self.url} answered {status}, but not as the service does."
+            failure = _unexpected(status, message)
+        retry_after = response.headers.get("retry-after", "")
+        if _SECONDS.fullmatch(retry_after):
+            failure.retry_after = timedelta(seconds=int(retry_after))
         raise failure
 
     async def _body(self, response: httpx.Response, attempts: Attempts) -> bytes:
@@ -354,29 +354,29 @@ class Exchange:
 
 @contextmanager
 def translated(url: str) -> Iterator[None]:
-    """Inside, an error of httpx becomes Unreachable or UnexpectedAnswer."""
+    """Turn errors of httpx inside into Unreachable or UnexpectedAnswer."""
     try:
         yield
     except NOT_SENT as error:
         reason = str(error) or "no connection in time"
         if isinstance(error, httpx.PoolTimeout):
             reason = "every connection is in use"
-        raise Unreachable(f"{url} cannot be reached ({reason}). {START}") from error
+        raise Unreachable(f"{url} cannot be reached ({reason}). {START_HINT}") from error
     except httpx.TimeoutException as error:
         raise _may_be_done(f"{url} did not answer in time.") from error
     except httpx.HTTPError as error:
-        if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CUT):
+        if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CLOSED):
             raise _may_be_done(f"{url} closed the connection before it answered.") from error
         raise _unexpected(0, f"{url} answered, but not as the service does.") from error
 
 
-def _may_be_done(sentence: str) -> Unreachable:
-    failure = Unreachable(sentence)
+def _may_be_done(message: str) -> Unreachable:
+    failure = Unreachable(message)
     failure.may_be_done = True
     return failure
 
 
-def _unexpected(status: int, sentence: str) -> models.UnexpectedAnswer:
-    failure = models.UnexpectedAnswer(sentence)
+def _unexpected(status: int, message: str) -> models.UnexpectedAnswer:
+    failure = models.UnexpectedAnswer(message)
     failure.status = status
     return failure

@@ -1,1 +1,1 @@
-"""A command, or a family of commands, in each module."""
+"""The commands; each module has one, or several related ones."""

@@ -1,4 +1,4 @@
-"""`backup` and `restore`: all that a service keeps, in one archive, and put back."""
+"""`backup` and `restore`: all data of a service in one archive."""
 
 import shlex
 import shutil
@@ -50,8 +50,8 @@ def backup(to: str, tenants: Sequence[str], force: bool, **params: Any) -> None:
         chosen = settings_of_files(params)
         refuse_own(to, chosen)
         require_local_files(chosen)
-        named = tuple(map(tenant_id, dict.fromkeys(tenants)))
-        scope = Scope(tenants=named, with_keys=keys, without_seal=seal)
+        tenant_ids = tuple(map(tenant_id, dict.fromkeys(tenants)))
+        scope = Scope(tenants=tenant_ids, with_keys=keys, without_seal=seal)
         if to == "-":
             archive = _stream(chosen, scope)
             out.say(f"Saved {_summary(archive.manifest)}.")
@@ -60,11 +60,11 @@ def backup(to: str, tenants: Sequence[str], force: bool, **params: Any) -> None:
                 archive = make_archive(
                     chosen, Path(to), scope, now=now(), is_forced=force, progress=bar
                 )
-            made = {"archive": str(archive.path), "bytes": archive.size}
+            location = {"archive": str(archive.path), "bytes": archive.size}
             summary = (
                 f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
             )
-            out.tell(made | archive.manifest.document(), out.one_line(summary))
+            out.print_result(location | archive.manifest.document(), out.one_line(summary))
         if archive.manifest.damaged:
             remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
             out.say(f"{_damage(archive.manifest)} {remedy} until then.")
@@ -73,12 +73,12 @@ def backup(to: str, tenants: Sequence[str], force: bool, **params: Any) -> None:
 def _stream(settings: Settings, scope: Scope) -> Archived:
     if sys.stdout is None or out.is_terminal(sys.stdout):
         raise click.UsageError("An archive cannot be written to a terminal; name a file.")
-    with out.progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as own:
-        made = make_archive(settings, own / "archive.zip", scope, now=now(), progress=bar)
-        with made.path.open("rb") as source:
+    with out.progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as folder:
+        archive = make_archive(settings, folder / "archive.zip", scope, now=now(), progress=bar)
+        with archive.path.open("rb") as source:
             shutil.copyfileobj(source, sys.stdout.buffer)
             sys.stdout.buffer.flush()
-    return made
+    return archive
 
 
 def _damage(manifest: Manifest) -> str:
@@ -94,17 +94,17 @@ def _summary(manifest: Manifest) -> str:
     return f"{tenants} with {observations}, {sessions} and {entries} of stores"
 
 
-# Options of `restore` by what it brings back.
-OF_ARCHIVES = (
+# Options of `restore` that apply to an archive only, and to a memory only.
+ARCHIVE_OPTIONS = (
     "with_keys", "force", "without_receipts", "dry_run", "keys_file", "redaction_file", "seal_file",
 )  # fmt: skip
-OF_A_MEMORY = ("revision", "url", "key_file", "tenant")
+MEMORY_OPTIONS = ("revision", "url", "key_file", "tenant")
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "CURRENT")
-NOBODY_KNOWS = "The audit file does not reach back to the archive, so it is unknown which of "
+UNKNOWN = "The audit file does not reach back to the archive, so it is unknown which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
-MOST_IDS = 10  # listed of an erasure
-# What takes out again what was erased, by the kind of the erasure.
-AGAIN = {
+MOST_IDS = 10  # most ids that are listed for an erasure
+# How to repeat an erasure, by its kind.
+REPEAT = {
     "observation": "DELETE /observations/ID?hard=true",
     "redaction": "agentops-memory scan --redact",
     "store": "DELETE the memory store, or redact the version, again",
@@ -143,7 +143,7 @@ def restore(target: str, **params: Any) -> None:
     stay unchanged.
     """
     context, is_memory = click.get_current_context(), is_id(target)
-    for name in OF_ARCHIVES if is_memory else OF_A_MEMORY:
+    for name in ARCHIVE_OPTIONS if is_memory else MEMORY_OPTIONS:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             option = next(it.opts[0] for it in context.command.params if it.name == name)
             both = ("an archive", "the id of a memory") if is_memory else ("a memory", "an archive")
@@ -168,13 +168,13 @@ def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
                 _show(plan)
             kept, closing = list[Path](), ["Nothing was changed."]
             if not dry_run:
-                done = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
-                kept = done(at=now(), by=user())
+                carry_out = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
+                kept = carry_out(at=now(), by=user())
                 count = out.counted(sum(not it.is_done for it in plan.replacements), "tenant")
                 closing = [f"Restored {count}."]
                 closing += [f"The replaced file is kept: {file}." for file in kept]
             sentences = "\n".join(map(out.one_line, closing))
-            out.tell({**_document(plan, kept), "dry_run": dry_run}, sentences)
+            out.print_result({**_document(plan, kept), "dry_run": dry_run}, sentences)
         if dry_run:
             return
         file = KeyFile(chosen.keys_file, chosen.audit_file)
@@ -185,11 +185,11 @@ def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
 
 
 def _show(plan: Restore) -> None:
-    # Sentences are printed whole: on a narrow terminal too their end is what matters.
-    by = out.one_line(
+    # Sentences are not cut at the terminal's width, because their end matters.
+    origin = out.one_line(
         f"{rendered(plan.manifest.made_at)}, made by {out.NAME} {plan.manifest.program}"
     )
-    click.echo(f"An archive of {by}; all its files are intact.")
+    click.echo(f"An archive of {origin}; all its files are intact.")
     out.print_table(HEADINGS, [_row(it) for it in plan.replacements])
     for sentence in _notes(plan):
         click.echo(out.one_line(sentence))
@@ -218,7 +218,7 @@ def _notes(plan: Restore) -> Iterator[str]:
     for tenant in plan.left_out:
         yield f"The tenant {tenant} was erased after this archive was made, and stays erased."
     if plan.unsure:
-        yield f"{NOBODY_KNOWS}these tenants were erased since: {', '.join(plan.unsure)}."
+        yield f"{UNKNOWN}these tenants were erased since: {', '.join(plan.unsure)}."
     for tenant in plan.staying:
         yield f"The tenant {tenant} is left unchanged."
     for name in plan.put_back:
@@ -226,12 +226,12 @@ def _notes(plan: Restore) -> Iterator[str]:
     for it in plan.replacements:
         yield from _erased(it)
     if plan.keys:
-        yield from _of_keys(plan.keys, is_known=plan.is_known)
+        yield from _key_notes(plan.keys, is_known=plan.is_known)
 
 
-def _of_keys(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
+def _key_notes(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
     if keys.opening and not is_known:
-        yield f"{NOBODY_KNOWS}its keys were revoked since."
+        yield f"{UNKNOWN}its keys were revoked since."
     for key in keys.opening:
         access = f"gives access to the tenant {key.tenant} again, as {key.role}"
         yield f"The key {key.name} ({key.id}) {access}."
@@ -257,13 +257,13 @@ def _erased(it: Replacement) -> Iterator[str]:
         )
     for erasure in it.erased:
         ids = ", ".join(f"#{id_}" for id_ in erasure.memories[:MOST_IDS])
-        of, again = ids or "entries", AGAIN.get(erasure.kind)
+        erased, again = ids or "entries", REPEAT.get(erasure.kind)
         if again is None:  # a project
-            of = out.one_line(erasure.project)
-            again = f"agentops-memory projects erase {shlex.quote(of)} --tenant {tenant}"
+            erased = out.one_line(erasure.project)
+            again = f"agentops-memory projects erase {shlex.quote(erased)} --tenant {tenant}"
         yield (
             f"Erased after the archive was made, from {tenant}, at "
-            f"{rendered(erasure.erased_at)}, and restored by the archive: {erasure.kind} {of}. "
+            f"{rendered(erasure.erased_at)}, and restored by the archive: {erasure.kind} {erased}. "
             f"To erase again: {again}."
         )
 

@@ -1,6 +1,4 @@
-"""`migrate`, `index`, `copy`, `stats --storage`, `doctor`, `scan`: what is done with whole
-databases, and what is wrong in them.
-"""
+"""Commands on whole databases: `migrate`, `index`, `copy`, `stats --storage`, `doctor`, `scan`."""
 
 import json
 import logging
@@ -69,17 +67,17 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
 
 @command(
-    *o.setting_options(), o.tenant_option(help="Whose index."),
+    *o.setting_options(), o.tenant_option(help="The tenant of the index."),
     o.flag("--check", help="Compare every word, not only the number of rows."),
     o.flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong."),
 )  # fmt: skip
 def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Check each partition of the full-text index, even while others use the file.
 
-    Exits with 1 if one does not match the memories and was not repaired.
+    Exits with 1 if a partition does not match the memories and was not repaired.
     """
 
-    async def checked(engine: Engine, caller: Caller) -> bool:
+    async def check_all(engine: Engine, caller: Caller) -> bool:
         are_good, drifts = [], await engine.maintenance.drifts(caller)
         label = "Rebuilding" if rebuild else "Examining"
         for done, (partition, drift) in enumerate(drifts.items()):
@@ -101,7 +99,7 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
             are_good.append(is_good or is_rebuilt)
         return all(are_good)
 
-    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), checked)
+    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), check_all)
     sys.exit(0 if is_good else 1)
 
 
@@ -132,13 +130,13 @@ def _summary(plan: Plan) -> str:
     if not plan.is_due:
         return f"has format {plan.before}, the newest; there is nothing to do."
     if plan.before == plan.after:
-        what = f"stays at format {plan.after}"
+        change = f"stays at format {plan.after}"
     elif plan.is_original:
-        what = f"is upgraded from the original's format to {plan.after}, after a copy is made"
+        change = f"is upgraded from the original's format to {plan.after}, after a copy is made"
     else:
-        what = f"is upgraded from format {plan.before} to {plan.after}"
+        change = f"is upgraded from format {plan.before} to {plan.after}"
     index = ", and its index is rebuilt" if plan.makes_index else ""
-    return f"{what}{index}. {_room(plan)}"
+    return f"{change}{index}. {_room(plan)}"
 
 
 def _room(plan: Plan) -> str:
@@ -164,7 +162,7 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
 
     Only MEMORY_DATABASE_URL takes the URL. The target must be empty. Each tenant is copied
     completely or not at all: repeat the command if it was interrupted. Stop the services on
-    both sides first; it refuses while one runs, because later saves would not be copied.
+    both sides first: the copy is refused while one runs, because later saves would not be copied.
     """
     if to != POSTGRESQL:
         if any(part in to for part in URL_PARTS):
@@ -173,20 +171,20 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
                 "MEMORY_DATABASE_URL, and use --to postgresql."
             )
         files["db_path"] = to
-    chosen, named = settings(flags=files), [tenant_id(it) for it in tenants]
+    chosen, tenant_ids = settings(flags=files), [tenant_id(it) for it in tenants]
     copied: list[dict[str, Any]] = []
     bar: Progress | None = None
-    quiet = o.silent(logging.getLogger("psycopg"))  # it tells of what failed twice
+    quiet = o.silent(logging.getLogger("psycopg"))  # it would log errors that are also raised
 
-    def advance(done: int, of: int) -> None:
+    def advance(done: int, total: int) -> None:
         if bar:
-            bar(done, of)
+            bar(done, total)
 
     with out.file_errors(), quiet:
-        every = _copied(chosen, to, named, advance)
+        copies = _copied(chosen, to, tenant_ids, advance)
         while True:
             with out.progress_bar("Copying", step=(0, 1)) as bar:
-                tenant = next(every, None)
+                tenant = next(copies, None)
             if tenant is None:
                 break
             projects = tenant.tally.digests.items()
@@ -200,11 +198,11 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
 
 
 def _copied(
-    settings: Settings, to: str, named: Sequence[Any], progress: Callable[[int, int], None]
+    settings: Settings, to: str, tenant_ids: Sequence[Any], progress: Callable[[int, int], None]
 ) -> Iterator["Copied"]:
     if settings.database_url is None:
         raise out.CommandRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
-    # Not at the top: the driver is an extra, and the setting reports its absence.
+    # Imported here: the driver is an extra, and reading the setting reports its absence.
     from ...operations.copying import Files, to_database, to_files  # noqa: PLC0415
 
     backends.require_local_files(settings)
@@ -213,8 +211,8 @@ def _copied(
         path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
     )
     is_in = to == POSTGRESQL
-    copied = partial(to_database, files, url) if is_in else partial(to_files, url, files)
-    return copied(named, at=backends.now(), by=backends.user(), progress=progress)
+    copy_all = partial(to_database, files, url) if is_in else partial(to_files, url, files)
+    return copy_all(tenant_ids, at=backends.now(), by=backends.user(), progress=progress)
 
 
 def _print_copied(it: "Copied") -> None:
@@ -296,7 +294,7 @@ def _kept_for(kind: Kind, retention: Retentions) -> str:
     return f"{time.total_seconds():g}s" if time else "for ever"
 
 
-COLOURS = {Status.FAILED: "red", Status.WARNING: "yellow"}
+COLORS = {Status.FAILED: "red", Status.WARNING: "yellow"}
 WIDEST = len("not fixed")
 
 
@@ -315,28 +313,28 @@ def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -
     """
     usable = settings_or_defaults(os.environ, flags)
     backends.require_one_backend(usable.settings, flags)
-    named = None if tenant is None else tenant_id(tenant)
+    only_tenant = None if tenant is None else tenant_id(tenant)
     context = DoctorContext(
-        usable=usable, environment=os.environ, now=backends.now(), tenant=named,
+        usable=usable, environment=os.environ, now=backends.now(), tenant=only_tenant,
         is_thorough=thorough,
     )  # fmt: skip
     with out.progress_bar("Examining") as bar:
         findings = findings_of(context, bar or noop)
-    done = list(apply_fixes(findings)) if fix else []
-    if done:
+    fixes = list(apply_fixes(findings)) if fix else []
+    if fixes:
         with out.progress_bar("Examining again") as bar:
             findings = findings_of(replace(context, now=backends.now()), bar or noop)
-    out.tell(_document(findings, done), "\n".join(_lines(findings, done)))
+    out.print_result(_document(findings, fixes), "\n".join(_lines(findings, fixes)))
     sys.exit(1 if has_failed(findings) else 0)
 
 
-def _lines(findings: Sequence[Finding], done: Sequence[Finding]) -> Iterator[str]:
-    for finding in done:
+def _lines(findings: Sequence[Finding], fixes: Sequence[Finding]) -> Iterator[str]:
+    for finding in fixes:
         kind = "fixed" if finding.status is Status.OK else "not fixed"
         yield f"{kind:{WIDEST}}  {_sentence(finding)}"
     wrong = [it for it in worst_first(findings) if it.status is not Status.OK]
     for finding in wrong:
-        label = click.style(f"{finding.status:{WIDEST}}", fg=COLOURS.get(finding.status))
+        label = click.style(f"{finding.status:{WIDEST}}", fg=COLORS.get(finding.status))
         yield f"{label}  {_sentence(finding)}"
     codes: dict[str, list[str]] = {}
     failing = {(it.code, it.tenant) for it in wrong}
@@ -360,20 +358,20 @@ def _sentence(finding: Finding) -> str:
     return out.one_line(f"{finding.code}{where}: {finding.sentence} {finding.remedy}")
 
 
-def _document(findings: Sequence[Finding], done: Sequence[Finding]) -> dict[str, object]:
+def _document(findings: Sequence[Finding], fixes: Sequence[Finding]) -> dict[str, object]:
     counts = Counter(finding.status for finding in findings)
     names = "code tenant status sentence remedy is_fixable"
     return {
         "is_well": not has_failed(findings),
         **{status.value: counts[status] for status in Status},
         "findings": [out.parts(it, names) for it in worst_first(findings)],
-        "done": [out.parts(it, names) for it in done],
+        "done": [out.parts(it, names) for it in fixes],
     }
 
 
 @command(
     *o.setting_options(),
-    o.tenant_option(help="Whose memories."),
+    o.tenant_option(help="The tenant to scan."),
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
     o.json_option(help="Print a line of JSON for each place."),
 )
@@ -408,7 +406,7 @@ async def _scanned(
                 advance(done, total)
     if redact and any(finding.kinds for finding in findings):
         out.say("overwriting the removed bytes")
-        if remaining := await backends.finish(backend, engine, caller):
+        if remaining := await backends.finish_scrub(backend, engine, caller):
             out.say(remaining)
     return findings
 
@@ -422,8 +420,8 @@ def _secrets(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
         yield f"{where}: {', '.join(kinds + names)}"
     total = sum(sum(finding.kinds.values()) for finding in findings)
     left = sum(sum(finding.in_names.values()) for finding in findings)
-    done = "taken out" if redact else "found; --redact removes them"
-    yield f"{total} secrets {done}" if total else "no secrets found in texts"
+    done = "removed" if redact else "found; --redact removes them"
+    yield f"{out.counted(total, 'secret')} {done}" if total else "no secrets found in texts"
     if left:
         yield f"{left} in names and paths remain: they cannot be removed"
 

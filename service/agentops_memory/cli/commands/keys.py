@@ -1,4 +1,4 @@
-"""`keys`, `seal` and `tenants`: who is let in, and to whose data."""
+"""`keys`, `seal` and `tenants`: access to a service, and the separate data of its tenants."""
 
 import asyncio
 import sys
@@ -21,7 +21,7 @@ from ...recall.visible import printable
 from ...settings import duration
 from .. import output as out
 from .. import target as o
-from ..place import Backend, backend_of, now, on_tenant, refuse_own, user, written
+from ..place import Backend, backend_of, now, on_tenant, output_file, refuse_own, user
 from ..program import command, group
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
@@ -83,14 +83,14 @@ def create(name: str, role: str, tenant: str, **params: Any) -> None:
     agents += ", coordinator" if key.coordinates else ""
     out.say(
         f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
-        f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown this once."
+        f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown only once."
     )
     if is_first:
         out.say("This is the first key: from now on every request needs a key.")
     if key.tenant != DEFAULT_TENANT and not backend.has(key.tenant):
         storage = backend.name_of(key.tenant)
         out.say(f"Note: the tenant {key.tenant} has no database yet; its name will be {storage}.")
-    out.tell({**_fields(key), "key": token}, token)
+    out.print_result({**_fields(key), "key": token}, token)
 
 
 @command(
@@ -128,10 +128,8 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
     """Give the key with this ID a new secret, and print the new key once."""
     at = now()
     key, token = backend_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
-    end = f"until {rendered(at + keep_old)}" if keep_old else "no more"
-    out.say(
-        f"Key {key.id} ({key.name}) has a new secret, shown this once. The old one works {end}."
-    )
+    end = f"works until {rendered(at + keep_old)}" if keep_old else "no longer works"
+    out.say(f"Key {key.id} ({key.name}) has a new secret, shown only once. The old one {end}.")
     click.echo(token)
 
 
@@ -141,7 +139,7 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
     of=keys, short_help="Delete all keys, and open the service to everyone again.",
 )  # fmt: skip
 def reset(is_confirmed: bool, **files: str | None) -> None:
-    """Forget all keys, including revoked and lost ones, as if none had ever been created.
+    """Delete all keys, including revoked and lost ones, as if none had ever been created.
 
     The service is then open to everyone where that is allowed: on a loopback address, or
     with MEMORY_AUTH=none.
@@ -152,7 +150,7 @@ def reset(is_confirmed: bool, **files: str | None) -> None:
             "add --open."
         )
     count = backend_of(files).keys.reset(at=now(), by=user())
-    click.echo(f"Forgot {out.counted(count, 'key')}; no key is left.")
+    click.echo(f"Deleted {out.counted(count, 'key')}; no key is left.")
 
 
 def _fields(key: Key) -> dict[str, object]:
@@ -202,10 +200,10 @@ def rotate_seal(**files: str | None) -> None:
         key = file.rotate(lambda id_: backend.audit(access.OPERATOR, "seal.rotated", key=id_))
         count = len(file.keys().keys)
     sentence = f"The key {key} encrypts from now on; {path} has {out.counted(count, 'key')}."
-    out.tell({"key": key, "keys": count}, sentence)
+    out.print_result({"key": key, "keys": count}, sentence)
 
 
-OF_TENANTS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
+TENANT_HEADINGS = ("TENANT", "BYTES", "OBSERVATIONS", "SESSIONS", "STORES", "KEYS")
 COUNTS = ("observations", "sessions", "stores")
 
 _NAME = o.argument("name")
@@ -237,7 +235,7 @@ def list_tenants(**files: str | None) -> None:
     keyed = {key.tenant for key in backend.keys.ring().keys.values() if not key.revoked_at}
     tenants = dict.fromkeys([*backend.tenants(), *sorted(keyed)])
     rows = [_tenant(tenant, backend) for tenant in tenants]
-    out.print_records(rows, OF_TENANTS, _tenant_row)
+    out.print_records(rows, TENANT_HEADINGS, _tenant_row)
     unread = [it["tenant"] for it in rows if it["bytes"] and it["observations"] is None]
     for tenant in unread:
         out.say(f"agentops-memory: the database of the tenant {tenant} cannot be read.")
@@ -255,7 +253,7 @@ def export(name: str, to: str, **files: str | None) -> None:
     """
     backend = backend_of(files)
     refuse_own(to, backend.settings)
-    with written(to) as file:
+    with output_file(to) as file:
         on_tenant(backend, tenant_id(name), partial(_export, file))
 
 
@@ -275,7 +273,7 @@ def erase(name: str, dry_run: bool, **files: str | None) -> None:
         out.confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
         plan = _erased(tenant, backend, plan)
     sentence = f"{'It would erase' if dry_run else 'Erased'} the tenant {tenant}: {_counts(plan)}."
-    out.tell({**plan, "dry_run": dry_run}, sentence)
+    out.print_result({**plan, "dry_run": dry_run}, sentence)
 
 
 @command(
@@ -297,7 +295,7 @@ def rewrite(name: str, **files: str | None) -> None:
 def _tenant(tenant: TenantId, backend: Backend) -> dict[str, Any]:
     counts = backend.counted(tenant)
     known = out.parts(counts, "bytes=size observations=memories sessions stores") if counts else {}
-    keys = out.named(backend.keys.ring().working(tenant))
+    keys = out.key_names(backend.keys.ring().working(tenant))
     return {"tenant": tenant, **dict.fromkeys(("bytes", *COUNTS)), **known, "keys": keys}
 
 
@@ -317,7 +315,7 @@ def _erased(tenant: TenantId, backend: Backend, plan: Mapping[str, Any]) -> dict
             f"{names}. {refusal}"
         ) from refusal
     files = backend.erase(tenant, **{name: plan[name] for name in (*COUNTS, "bytes")})
-    return {**plan, "keys": out.named(keys), "files": files}
+    return {**plan, "keys": out.key_names(keys), "files": files}
 
 
 def _counts(plan: Mapping[str, Any]) -> str:
@@ -326,7 +324,7 @@ def _counts(plan: Mapping[str, Any]) -> str:
 
 
 async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:
-    # Not at the top: the other commands would wait for the API.
+    # Imported here: the other commands do not need the API.
     from ...agentops.transfer import Transfer  # noqa: PLC0415
 
     async for piece in Transfer(engine=engine).export(caller, None, now()):

@@ -1,4 +1,4 @@
-"""The commands on memories, for people: save, find, show, change and review."""
+"""The commands on memories: save, find, show, change and review."""
 
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,15 +20,15 @@ from ..place import now
 from ..program import command, is_id
 from ..target import run_on_target
 
-DONE = {
+SAVED = {
     "created": "Saved as new #{0.id}{1}.",
     "updated": "Updated #{0.id}{1} (revision {0.revision_count}).",
     "deduplicated": "Already known as #{0.id}{1} (seen {0.duplicate_count} times).",
 }
-LONGEST_TITLE = 60  # characters that a title has which is taken from its text
+LONGEST_TITLE = 60  # characters of a title taken from the content
 
 FILTERS = ("type", "exclude_types", "tag", "scope", "before")
-MOST_NAMED = 10  # other projects of an answer that has nothing
+MOST_NAMED = 10  # most other projects named after an empty result
 
 _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
 
@@ -39,7 +39,7 @@ _EXPLAIN = o.flag("--explain", help="Explain why each memory was found.")
     o.HERE,
     o.option("--type", default="discovery", show_default=True, shell_complete=o.types,
              help="Type of the memory, such as decision, bugfix or config."),
-    o.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated."),
+    o.option("--tag", "tags", multiple=True, metavar="TAG", help="A tag; may be repeated."),
     o.option("--topic-key", metavar="KEY",
              help="Topic of the memory; a save with the same key updates it."),
     o.option("--scope", metavar="NAME", help="A global memory is visible in every project."),
@@ -67,12 +67,12 @@ def save(title: str, content: str | None, project: str, **params: Any) -> None:
     params["session_id"] = params["session_id"] or f"cli:{project_name(project)}:{now():%Y-%m-%d}"
     saved = run_on_target(params, lambda it: it.save(**params), may_make=True)
     source = click.get_current_context().get_parameter_source("project")
-    is_implied = source is ParameterSource.DEFAULT  # which the user may not expect
+    is_implied = source is ParameterSource.DEFAULT  # so the user may not expect it
     where = f" in the project {project_name(project)}" if is_implied else ""
     if out.has_flag("json"):
         out.print_json(saved)
     else:
-        out.show(out.one_line(DONE[saved.action].format(saved, where)))
+        out.show(out.one_line(SAVED[saved.action].format(saved, where)))
     if saved.redacted:
         out.say(f"Secrets removed: {out.counted(saved.redacted, 'secret')}.")
     if saved.warning:
@@ -80,7 +80,7 @@ def save(title: str, content: str | None, project: str, **params: Any) -> None:
 
 
 def _titled(title: str, content: str | None) -> tuple[str, str]:
-    """The title and the content; a text alone is its own title as far as that may go."""
+    """Return title and content; the title of a text alone is its start or first line."""
     if content == "-" or (content is None and out.is_piped()):
         piped = out.read_piped()
         if piped or content == "-":
@@ -103,7 +103,7 @@ def list_(limit: int, **params: Any) -> None:
     """List the memories of the project, newest first."""
 
     async def listed(memories: MemoryService) -> tuple[list[Observation], list[str]]:
-        # One more tells that there is more.
+        # One more row shows whether there is another page.
         rows = await memories.recent(limit=limit + 1, **params)
         if not rows:
             return rows, await _nothing(memories, "No memory was found", params)
@@ -165,7 +165,7 @@ def search(words: Sequence[str], **params: Any) -> None:
         return hits, await _nothing(memories, "Nothing was found", params, len(every.hits))
 
     hits, notes = run_on_target(params, searched)
-    out.print_found(hits)
+    out.print_hits(hits)
     out.say_each(notes)
 
 
@@ -179,13 +179,13 @@ def context(prompt: Sequence[str], **params: Any) -> None:
     """
 
     async def fetched(memories: MemoryService) -> tuple[Context, list[str]]:
-        answer = await memories.context(query=" ".join(prompt) or None, **params)
-        if answer.observations or answer.summaries:
-            return answer, []
-        return answer, await _nothing(memories, "The context would be empty", params)
+        result = await memories.context(query=" ".join(prompt) or None, **params)
+        if result.observations or result.summaries:
+            return result, []
+        return result, await _nothing(memories, "The context would be empty", params)
 
-    answer, notes = run_on_target(params, fetched)
-    out.print_context(answer)
+    result, notes = run_on_target(params, fetched)
+    out.print_context(result)
     out.say_each(notes)
 
 
@@ -196,7 +196,7 @@ def context(prompt: Sequence[str], **params: Any) -> None:
     *o.ANSWER,
 )
 def timeline(memory: int, before: int, after: int, **params: Any) -> None:
-    """Show what was saved before and after the memory ID in its project."""
+    """Show the memories saved before and after the memory ID in its project."""
     entries = o.answered(params, lambda it: it.timeline(memory, before=before, after=after))
     rows = [
         (">" if it.id == memory else "", f"#{it.id}", out.ago(it.created_at), it.type, it.title)
@@ -207,10 +207,10 @@ def timeline(memory: int, before: int, after: int, **params: Any) -> None:
 
 @command(o.ID, *o.ANSWER)
 def history(memory: int, **params: Any) -> None:
-    """Show the revisions of the memory ID and what each changed, newest first."""
+    """Show the revisions of the memory ID and their changes, newest first."""
     revisions = o.answered(params, lambda memories: memories.history(memory))
     for revision, earlier in pairwise([*revisions, None]):
-        assert revision is not None  # that is the last alone
+        assert revision is not None  # only the last `earlier` is None
         at = out.ago(revision.created_at)
         out.show(f"{revision.revision}  {out.one_line(revision.action)}  {at}", bold=True)
         for line in out.differences(earlier, revision):
@@ -246,7 +246,7 @@ def stats(project: str | None, storage: bool, **params: Any) -> None:
     what the next sweep would remove with the settings of this environment.
     """
     if storage:
-        # Not at the top: it needs what reads a file, which a service's memories do not.
+        # Imported here: it loads the code for files, which the memories of a service do not need.
         from .databases import print_storage  # noqa: PLC0415
 
         print_storage(params)
@@ -263,9 +263,9 @@ def stats(project: str | None, storage: bool, **params: Any) -> None:
 async def _nothing(
     memories: MemoryService, sentence: str, options: Mapping[str, Any], replaced: int = 0
 ) -> list[str]:
-    """That there is nothing, where, and what is left out: nobody takes it for all there is.
+    """Explain an empty result: the project, the filters, and hidden memories.
 
-    `replaced` is how many memories would have been found, had others not replaced them.
+    `replaced` is the number of matches that are hidden because other memories replace them.
     """
     stats = await memories.stats(options["project"])
     count, own = stats.total_observations, project_name(options["project"] or "")
@@ -293,21 +293,21 @@ Work = Callable[[MemoryService, int], Awaitable[Observation | str | None]]
 def _each(name: str, verb: str, work: Work, help: str) -> click.Command:  # noqa: A002 - click's
     @command(o.IDS, *o.ANSWER, name=name, help=help)
     def changed(memories: Sequence[int], **params: Any) -> None:
-        async def done(service: MemoryService) -> list[Observation | None]:
-            for it in memories:  # all of them, or none
+        async def change_all(service: MemoryService) -> list[Observation | None]:
+            for it in memories:  # change all memories, or none
                 try:
                     await service.get(it)
                 except NotFound as error:
                     raise NotFound(f"There is no memory #{it}; nothing was changed.") from error
-            answers = [await work(service, it) for it in memories]
-            return [it if isinstance(it, Observation) else None for it in answers]
+            results = [await work(service, it) for it in memories]
+            return [it if isinstance(it, Observation) else None for it in results]
 
-        answers = run_on_target(params, done)
+        results = run_on_target(params, change_all)
         if out.has_flag("json"):
-            records = [it or {"id": id_} for it, id_ in zip(answers, memories, strict=True)]
+            records = [it or {"id": id_} for it, id_ in zip(results, memories, strict=True)]
             out.print_json(records if records[1:] else records[0])
             return
-        for it, id_ in zip(answers, memories, strict=True):
+        for it, id_ in zip(results, memories, strict=True):
             out.show(out.one_line(f"{verb} #{id_}{f': {it.title}' if it else ''}"))
 
     return changed
@@ -345,7 +345,7 @@ confirm = _each(
 def edit(
     memory: int, content: str | None, tags: Sequence[str], ttl: timedelta | None, **params: Any
 ) -> None:
-    """Change the memory ID: its content, or what the options name.
+    """Change the memory ID: its content, or the fields that the options name.
 
     With neither, your EDITOR opens, with the title on the first line. - reads the content
     from standard input. `history` keeps the text before.
@@ -394,7 +394,7 @@ def supersede(memory: int, new: str, **params: Any) -> None:
 
 
 def restore_memory(memory: int, revision: int | None, params: dict[str, Any]) -> None:
-    """Bring back a deleted memory as it was, or the text that a memory had in a revision."""
+    """Restore a deleted memory, or the text of a revision."""
 
     async def restored(memories: MemoryService) -> Observation:
         if revision is not None:

@@ -1,4 +1,4 @@
-"""`projects` and `agents`: listed, renamed, limited, exported and erased at the terminal."""
+"""`projects` and `agents`: list, rename, merge, limit, export and erase them."""
 
 import asyncio
 import sys
@@ -22,7 +22,7 @@ from ...recall.text import clean
 from ...recall.visible import printable
 from .. import output as out
 from .. import target as o
-from ..place import Backend, backend_of, finish, now, on_tenant, refuse_own, user, written
+from ..place import Backend, backend_of, finish_scrub, now, on_tenant, output_file, refuse_own, user
 from ..program import command, group
 from ..target import Target, service_at
 
@@ -37,9 +37,9 @@ RECEIPT = (
     "id kind project observations revisions sessions erased_at bytes_gone_at copies_not_reached"
 )
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
-LONGEST = timedelta(hours=1)  # until the answer to an erasure; a repeated one continues
+LONGEST = timedelta(hours=1)  # for the response to an erasure; a repeated one continues
 
-_OF_TENANT = (*o.setting_options("db_path"), o.tenant_option(help="Whose projects."))
+_TARGET = (*o.setting_options("db_path"), o.tenant_option(help="The tenant of the projects."))
 _PROJECT = o.argument("project")
 
 
@@ -52,7 +52,7 @@ def projects() -> None:
     """
 
 
-@command(*o.SERVICE, *_OF_TENANT, o.json_option(), of=projects, short_help="List the projects.")
+@command(*o.SERVICE, *_TARGET, o.json_option(), of=projects, short_help="List the projects.")
 def list_(**where: str | None) -> None:
     """List the projects with their live observations and their newest change.
 
@@ -67,7 +67,7 @@ def list_(**where: str | None) -> None:
 
 
 @command(
-    *_OF_TENANT, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
+    *_TARGET, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
     of=projects, short_help="Rename a project.",
 )  # fmt: skip
 def rename(project: str, new: str, dry_run: bool, **where: str | None) -> None:
@@ -75,12 +75,12 @@ def rename(project: str, new: str, dry_run: bool, **where: str | None) -> None:
     old, name = _name(project), _name(new)
     rename = Projects.plan_rename if dry_run else Projects.rename
     plan = _on(Projects, where, lambda projects, caller: rename(projects, caller, old, name))
-    fields = {"project": old, "to": name, **_moved(plan)}
+    fields = {"project": old, "to": name, **_counts_of(plan)}
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run)
 
 
 @command(
-    *_OF_TENANT, _PROJECT, o.argument("into"), *o.CAREFUL,
+    *_TARGET, _PROJECT, o.argument("into"), *o.CAREFUL,
     of=projects, short_help="Merge a project into another.",
 )  # fmt: skip
 def merge(project: str, into: str, dry_run: bool, **where: str | None) -> None:
@@ -93,15 +93,15 @@ def merge(project: str, into: str, dry_run: bool, **where: str | None) -> None:
     source, target = _name(project), _name(into)
     plan = _on(Projects, where, lambda it, caller: it.plan_merge(caller, source, target))
     if not dry_run:
-        _ask(f"merge {source} into {target}", _moved(plan))
+        _confirm(f"merge {source} into {target}", _counts_of(plan))
         plan = _on(Projects, where, lambda it, caller: it.merge(caller, source, target))
-    counts = {**_moved(plan), "same_keys": plan.same_keys}
+    counts = {**_counts_of(plan), "same_keys": plan.same_keys}
     fields = {"project": source, "into": target, **counts}
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run)
 
 
 @command(
-    *o.SERVICE, *_OF_TENANT, _PROJECT, *o.CAREFUL,
+    *o.SERVICE, *_TARGET, _PROJECT, *o.CAREFUL,
     of=projects, short_help="Erase a project permanently.",
 )  # fmt: skip
 def erase(project: str, dry_run: bool, **where: str | None) -> None:
@@ -116,21 +116,21 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
             plan = o.ask(service_at(service), lambda it: _erase_on_service(it, name, dry_run=True))
         else:
             extent = _on(Projects, where, lambda it, caller: it.plan_erasure(caller, name))
-            gone = extent.sessions - extent.shared_sessions
-            kept = {"sessions": gone, "sessions_kept": extent.shared_sessions}
-            plan = {"project": name, **_moved(extent), **kept}
+            erased = extent.sessions - extent.shared_sessions
+            sessions = {"sessions": erased, "sessions_kept": extent.shared_sessions}
+            plan = {"project": name, **_counts_of(extent), **sessions}
         if dry_run:
             _print_done(plan, f"erase {name}", dry_run=True)
             return
-        _ask(f"erase {name} for good", plan)
+        _confirm(f"erase {name} permanently", plan)
     if service:
-        answer = o.ask(service_at(service), lambda it: _erase_on_service(it, name))
-        receipt: dict[str, Any] = {field: answer.get(field) for field in RECEIPT.split()}
+        response = o.ask(service_at(service), lambda it: _erase_on_service(it, name))
+        receipt: dict[str, Any] = {field: response.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
         remaining = None if receipt["bytes_gone_at"] else later
     else:
-        erased, remaining = _on(Projects, where, partial(_erased, backend_of(where), name))
-        receipt = out.parts(erased, RECEIPT)
+        erasure, remaining = _on(Projects, where, partial(_erase, backend_of(where), name))
+        receipt = out.parts(erasure, RECEIPT)
     gone_at = f"Its bytes have left the file at {receipt['bytes_gone_at']}."
     sentence = (
         f"Erased {printable(receipt['project'])}: {receipt['observations']} observations, "
@@ -138,30 +138,30 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
         f"Receipt: {receipt['id']}\n"
         f"{remaining or gone_at} Not reached: {'; '.join(receipt['copies_not_reached'])}."
     )
-    out.tell(receipt, sentence)
+    out.print_result(receipt, sentence)
 
 
-async def _erased(
+async def _erase(
     backend: Backend, project: Project, projects: Projects, caller: Caller
 ) -> tuple[Erasure, str | None]:
-    """Erase a project, and wait until its bytes have left the file; else where they still are."""
+    """Erase a project; wait until its bytes have left the file, or return where they remain."""
     with out.progress_bar("Erasing") as advance:
         total = (await projects.plan_erasure(caller, project)).memories if advance else 0
         report = (lambda erasure: advance(erasure.observations, total)) if advance else noop
         erasure = await projects.erase(caller, project, report)
-    remaining = await finish(backend, projects.engine, caller)
+    remaining = await finish_scrub(backend, projects.engine, caller)
     return await receipt_of(projects.engine, caller, erasure.id), remaining
 
 
 def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], Awaitable[T]]) -> T:
-    """What work answers on the projects, or the agents, of the tenant that the options name."""
+    """Run `work` on the projects, or the agents, of the tenant that the options name."""
     backend, tenant = backend_of(where), tenant_id(str(where["tenant"]))
     audit = backend.audit
     return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
 
 
 async def _projects_of(service: MemoryService) -> list[dict[str, object]]:
-    """The projects of a service, as `projects list` shows them but for when they changed."""
+    """Return the rows of `projects list` from a service, without the times of changes."""
     counts = {it: await service.stats(it) for it in (await service.stats()).projects}
     totals = "observations=total_observations sessions=total_sessions"
     return [
@@ -173,8 +173,8 @@ async def _projects_of(service: MemoryService) -> list[dict[str, object]]:
 async def _erase_on_service(
     service: MemoryService, project: str, *, dry_run: bool = False
 ) -> dict[str, Any]:
-    return await service._ask(Call(  # noqa: SLF001 - no method of the client erases a project
-        operation="delete_project", method="DELETE", path=("projects", project), within=LONGEST,
+    return await service._send(Call(  # noqa: SLF001 - no method of the client erases a project
+        operation="delete_project", method="DELETE", path=("projects", project), timeout=LONGEST,
         query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
     ))  # fmt: skip
 
@@ -183,27 +183,27 @@ def _name(text: str) -> Project:
     return project_name(clean(text))
 
 
-def _ask(what: str, fields: Mapping[str, object]) -> None:
+def _confirm(action: str, fields: Mapping[str, object]) -> None:
     counts = f"{fields['observations']} observations and {fields['sessions']} sessions"
-    out.confirm(f"Really {printable(what)}, with {counts}?")
+    out.confirm(f"Really {printable(action)}, with {counts}?")
 
 
-def _moved(extent: Extent) -> dict[str, object]:
+def _counts_of(extent: Extent) -> dict[str, object]:
     return out.parts(extent, "observations=memories deleted revisions sessions")
 
 
-def _print_done(fields: Mapping[str, object], what: str, *, dry_run: bool) -> None:
+def _print_done(fields: Mapping[str, object], action: str, *, dry_run: bool) -> None:
     counts = ", ".join(f"{name} {count}" for name, count in fields.items() if type(count) is int)
     done = "It would" if dry_run else "Done:"
-    out.tell({**fields, "dry_run": dry_run}, f"{done} {printable(what)}: {counts}.")
+    out.print_result({**fields, "dry_run": dry_run}, f"{done} {printable(action)}: {counts}.")
 
 
-OF_AGENTS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
-SHARED = "default"  # the capacity of an agent that has none of its own
+AGENT_HEADINGS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
+SHARED = "default"  # the capacity in the service's setting
 
-_OF_AGENTS = (
+_AGENT_TARGET = (
     *o.setting_options("db_path", "keys_file", "seal_file"),
-    o.tenant_option(help="Whose agents."),
+    o.tenant_option(help="The tenant of the agents."),
 )  # fmt: skip
 _AGENT = o.argument("agent")
 
@@ -217,12 +217,12 @@ def agents() -> None:
     """
 
 
-@command(*_OF_AGENTS, o.json_option(), of=agents, short_help="List the agents.")
+@command(*_AGENT_TARGET, o.json_option(), of=agents, short_help="List the agents.")
 def list_agents(**where: str | None) -> None:
     """List the agents with their working and episodic entries, and any capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
     names = "agent working episodic bytes=size episodic_capacity=capacity changed_at"
-    out.print_records([out.parts(it, names) for it in listed], OF_AGENTS)
+    out.print_records([out.parts(it, names) for it in listed], AGENT_HEADINGS)
 
 
 def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
@@ -234,7 +234,7 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
 
 
 @command(
-    *_OF_AGENTS, _AGENT,
+    *_AGENT_TARGET, _AGENT,
     o.option("--episodic-capacity", "capacity", metavar="NUMBER|default", required=True,
              callback=_read_capacity,
              help="Maximum number of episodic entries; `default` follows the service's setting."),
@@ -252,7 +252,7 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
 
 
 @command(
-    *_OF_AGENTS, _AGENT,
+    *_AGENT_TARGET, _AGENT,
     o.to_option(metavar="FILE", help="The file to write; - is standard output."),
     of=agents, short_help="Export an agent's own memory as JSON.",
 )  # fmt: skip
@@ -264,12 +264,12 @@ def export(agent: str, to: str, **where: str | None) -> None:
     """
     name = agent_id(agent)
     refuse_own(to, backend_of(where).settings)
-    with written(to) as file:
+    with output_file(to) as file:
         _on_agents(where, partial(_export, name, file))
 
 
 @command(
-    *_OF_AGENTS, _AGENT, *o.CAREFUL,
+    *_AGENT_TARGET, _AGENT, *o.CAREFUL,
     of=agents, short_help="Erase an agent's own memory permanently.",
 )  # fmt: skip
 def erase_agent(agent: str, dry_run: bool, **where: str | None) -> None:
@@ -285,17 +285,17 @@ def erase_agent(agent: str, dry_run: bool, **where: str | None) -> None:
     extent = _on_agents(where, lambda it, caller: it.plan_erasure(caller, name, ids))
     sentence, end = f"It would erase {name}: {_counts(extent, keys)}.", dict[str, object]()
     if not dry_run:
-        out.confirm(f"Really erase {name} for good, with {_counts(extent, keys)}?")
+        out.confirm(f"Really erase {name} permanently, with {_counts(extent, keys)}?")
         keys = backend.keys.revoke_all(tenant, name, at=now(), by=user())
-        extent, remaining, copies = _on_agents(where, partial(_agent_erased, backend, name, keys))
+        extent, remaining, copies = _on_agents(where, partial(_erase_agent, backend, name, keys))
         at = rendered(now())
         end = {"bytes_gone_at": None if remaining else at, "copies_not_reached": copies}
         gone = remaining or f"The bytes have left the file at {at}."
         sentence = f"Erased {name}: {_counts(extent, keys)}.\n{gone} "
         sentence += f"Not reached: {'; '.join(copies)}."
     extents = out.parts(extent, "working episodic bytes=size events")
-    document = {"agent": name, **extents, "keys": out.named(keys), "dry_run": dry_run, **end}
-    out.tell(document, sentence)
+    document = {"agent": name, **extents, "keys": out.key_names(keys), "dry_run": dry_run, **end}
+    out.print_result(document, sentence)
 
 
 async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Caller) -> None:
@@ -310,10 +310,10 @@ async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Call
         )
 
 
-async def _agent_erased(
+async def _erase_agent(
     backend: Backend, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
 ) -> tuple["AgentExtent", str | None, Sequence[str]]:
-    """What was erased, where its bytes still are in the storage, and in which copies."""
+    """Erase an agent; return what was erased, where its bytes remain, and copies that have it."""
     ids = [key.id for key in keys]
 
     def rows(extent: "AgentExtent") -> int:
@@ -323,12 +323,12 @@ async def _agent_erased(
         total = rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
         report = (lambda erased: advance(rows(erased), total)) if advance else noop
         erased = await agents.erase(caller, agent, ids, report)
-    remaining = await finish(backend, agents.engine, caller)
+    remaining = await finish_scrub(backend, agents.engine, caller)
     return erased, remaining, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES)
 
 
 def _on_agents(where: Where, work: Callable[["Agents", Caller], Awaitable[T]]) -> T:
-    from ...openintent.agents import Agents  # noqa: PLC0415 - a protocol that projects need not
+    from ...openintent.agents import Agents  # noqa: PLC0415 - `projects` do not need this protocol
 
     return _on(Agents, where, work)
 

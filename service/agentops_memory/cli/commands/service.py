@@ -1,4 +1,4 @@
-"""The commands of a running service: it runs, is well, shows itself, and speaks to agents."""
+"""`serve`, `health`, `status`, `open`, `mcp`, `demo` and `completion`."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...mcp import server as stdio
     from ...sqlite import connection as sqlite
     from .. import place
-else:  # what one of them needs alone
+else:  # each is needed by few of the commands
     client = Lazy(None, "agentops_memory_client")
     local, server = Lazy(__package__, "...local"), Lazy(__package__, "...server")
     telemetry = Lazy(__package__, "...telemetry")
@@ -48,7 +48,7 @@ else:  # what one of them needs alone
 
 log = logging.getLogger(__name__)
 
-TIMEOUT = 2.0  # seconds
+TIMEOUT = 2.0  # seconds for a response to `health`, `status` and `open`
 
 
 @command(*o.setting_options())
@@ -69,7 +69,7 @@ def serve(**flags: str | None) -> None:
     sqlite.without_memory_statistics()
     loop_factory: Any = None
     with suppress(ImportError):
-        import uvloop  # noqa: PLC0415 - absent where it does not build
+        import uvloop  # noqa: PLC0415 - optional: it does not build everywhere
 
         loop_factory = uvloop.Loop
     with asyncio.Runner(loop_factory=loop_factory) as runner:
@@ -167,9 +167,9 @@ def _url(target: Target, listen: str | None) -> str:
 
 
 def _readiness(url: str) -> Facts | None:
-    """What the service says of itself; nothing if none answers."""
+    """Return the service's readiness report, or None if no service answers."""
     try:
-        # The service is never behind the proxy that the environment names.
+        # No proxy: the service is never behind the one that the environment names.
         direct = urls.build_opener(urls.ProxyHandler({}))
         with direct.open(f"{url}/health/ready", timeout=TIMEOUT) as response:
             body = response.read()
@@ -232,16 +232,16 @@ def mcp(
         name = project_name(clean(project))
         if not name:
             raise Invalid("validation failed: project is required; --project names it.")
-        # Python would wait for a line of the input first; what is not answered is not promised.
+        # Exit at once: Python's own handler would first wait for a line of input.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         form = chosen.log_format or "json"
         telemetry.configure_logging(chosen.log_level.upper(), sys.stderr, form)
-        asyncio.run(_speak(chosen, target, name))
+        asyncio.run(_serve_mcp(chosen, target, name))
 
 
-async def _speak(settings: Settings, target: Target, project: str) -> None:
-    """Speak of memories that any command would open; but logged, traced, and made if need be."""
+async def _serve_mcp(settings: Settings, target: Target, project: str) -> None:
+    """Serve MCP on the target, with logs and traces; create the database if it is missing."""
     traces = telemetry.Telemetry.started(settings.otlp_endpoint, settings.otlp_protocol)
     try:
         opened: AbstractAsyncContextManager[MemoryService]
@@ -302,13 +302,13 @@ def demo(url: str) -> None:
     except (client.Misconfigured, client.Unreachable) as error:
         raise out.CommandRefused(str(error)) from error
     except client.MemoryServiceError as error:
-        sentence = f"The program at that address refused POST /sessions: {error}"
-        raise out.CommandRefused(sentence) from error
+        message = f"The program at that address refused POST /sessions: {error}"
+        raise out.CommandRefused(message) from error
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
     out.print_context(context)
 
 
-VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # in which the shell asks
+VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # set by the shell when it completes
 
 
 @command(o.argument("shell", type=click.Choice(["bash", "zsh", "fish"])))
@@ -321,6 +321,6 @@ def completion(shell: str) -> None:
     fish: agentops-memory completion fish > ~/.config/fish/completions/agentops-memory.fish
     """
     kind = get_completion_class(shell)
-    assert kind is not None  # click has one for each choice
+    assert kind is not None  # click supports each choice
     program = click.get_current_context().find_root().command
     click.echo(kind(program, {}, out.NAME, VARIABLE).source())

@@ -1,4 +1,4 @@
-"""`export` and `import`: all that is stored, as a file of JSON and back."""
+"""`export` and `import`: all sessions and observations, as a JSON file."""
 
 import asyncio
 import codecs
@@ -29,22 +29,22 @@ from ...http.query import entries, members
 from ...memory.redactor import MAX_CONTENT, MAX_TAG, MAX_TITLE
 from ...memory.space import UNKNOWN_PROJECT
 from .. import output as out
-from ..place import refuse_own, written
+from ..place import output_file, refuse_own
 from ..program import command
 from ..target import ANSWER, FORCE, PROJECT_OPTION, TARGET, Target, argument, flag, run_on_target
 
-# An export of engram as a document of ours: what is left out is counted, never silent. It has
-# `version` and `prompts`, ids that are its own, and times as an import reads them, too. Pure:
-# bytes in, bytes out.
-OF_ENGRAM = {"version", "prompts"}  # members that a document of ours does not have
+# The conversion of an Engram export into an export of this service. Rows that are left out are
+# counted. Engram has its own ids, and times in a form that an import reads. The functions do no I/O
+# but read the file.
+ENGRAM_ONLY = {"version", "prompts"}  # an export of this service does not have them
 LISTS = {"sessions", "observations", "prompts"}
-LEFT_OUT = {  # and how each is called
+LEFT_OUT = {  # reasons, and their nouns in messages
     "prompts": "prompt", "personal": "personal observation", "deleted": "deleted observation",
     "cut": "overlong ending",
 }  # fmt: skip
 
-CUT = "... [truncated]"  # as engram marks a text that it has cut at 50,000 bytes
-_IDS = UUID("5b0e4bd8-7f0c-5d5e-9d0a-6a8f2f0f6f5e")  # of observations without a topic key
+CUT = "... [truncated]"  # Engram's mark of a text cut at 50,000 bytes
+_IDS = UUID("5b0e4bd8-7f0c-5d5e-9d0a-6a8f2f0f6f5e")  # UUID namespace of observations
 _KEPT = (
     "session_id", "type", "title", "content", "scope", "topic_key", "revision_count",
     "duplicate_count", "last_seen_at", "created_at", "updated_at",
@@ -52,19 +52,19 @@ _KEPT = (
 
 
 def is_engram(file: BinaryIO) -> bool:
-    """Whether the document is an export of engram, by its shape."""
+    """Whether the document has the shape of an Engram export."""
     names: set[str] = set()
     for name, _, value in members(file):
         if name == "observations" and isinstance(value, dict):
             return "uid" not in value and (
-                bool(names & OF_ENGRAM) or any(it in OF_ENGRAM for it, _, _ in members(file))
+                bool(names & ENGRAM_ONLY) or any(it in ENGRAM_ONLY for it, _, _ in members(file))
             )
-        names |= {name} & (OF_ENGRAM | LISTS)
-    return bool(names & OF_ENGRAM) and bool(names & LISTS)
+        names |= {name} & (ENGRAM_ONLY | LISTS)
+    return bool(names & ENGRAM_ONLY) and bool(names & LISTS)
 
 
 def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
-    """The document as one of ours, piece by piece; counts what is left out."""
+    """Convert an Engram export, piece by piece; count what is left out in `left_out`."""
     projects: dict[object, object] = {}
     yield b'{"sessions":['
     comma = b""
@@ -82,10 +82,10 @@ def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
             left_out[reason] += 1
             continue
         if isinstance(row, dict):
-            longest = (("title", MAX_TITLE), ("content", MAX_CONTENT))
-            cut = (_fitting(row.get(name), most) != row.get(name) for name, most in longest)
+            limits = (("title", MAX_TITLE), ("content", MAX_CONTENT))
+            cut = (_shortened(row.get(name), most) != row.get(name) for name, most in limits)
             left_out["cut"] += any(cut)
-            row = _observation(row, projects)  # noqa: PLW2901 - as it is imported
+            row = _observation(row, projects)  # noqa: PLW2901 - the converted row
         yield comma + json.dumps(row).encode()
         comma = b","
     yield b"]}"
@@ -93,16 +93,16 @@ def converted(file: BinaryIO, left_out: Counter[str]) -> Iterator[bytes]:
 
 def _observation(row: Mapping[str, Any], projects: Mapping[object, object]) -> dict[str, Any]:
     project = row.get("project") or projects.get(_hashable(row.get("session_id")))
-    tool, first = row.get("tool_name"), row.get("content")
-    if isinstance(first, str):
-        first = first.strip().partition("\n")[0][:MAX_TITLE]
+    tool, first_line = row.get("tool_name"), row.get("content")
+    if isinstance(first_line, str):
+        first_line = first_line.strip().partition("\n")[0][:MAX_TITLE]
     identity = [row.get(name) for name in ("session_id", "id", "created_at")]
     uid = str(uuid5(_IDS, json.dumps(identity, default=str)))
     has_uid = row.get("id") is not None and not row.get("topic_key")
     return {name: row.get(name) for name in _KEPT} | {
         "uid": uid if has_uid else None,
-        "title": _fitting(row.get("title"), MAX_TITLE) or first,
-        "content": _fitting(row.get("content"), MAX_CONTENT),
+        "title": _shortened(row.get("title"), MAX_TITLE) or first_line,
+        "content": _shortened(row.get("content"), MAX_CONTENT),
         "project": project or UNKNOWN_PROJECT,
         "tags": [tool[:MAX_TAG]] if isinstance(tool, str) and tool.strip() else None,
     }
@@ -112,7 +112,7 @@ def _why_left_out(name: str, row: object) -> str | None:
     if name == "prompts":
         return "prompts"
     if not isinstance(row, dict):
-        return None  # for the import to refuse
+        return None  # the import refuses it
     if row.get("deleted_at"):
         return "deleted"
     scope = row.get("scope")
@@ -120,7 +120,7 @@ def _why_left_out(name: str, row: object) -> str | None:
     return "personal" if is_personal else None
 
 
-def _fitting(text: object, most: int) -> object:
+def _shortened(text: object, most: int) -> object:
     if not isinstance(text, str) or len(text) <= most:
         return text
     return text[: most - len(CUT)] + CUT
@@ -130,17 +130,17 @@ def _hashable(id_: object) -> object:
     return id_ if isinstance(id_, str) else None
 
 
-# Completed as a path; an error in one is that of any file, not a usage error.
+# Shells complete it as a path. click does not check it: a bad file is no usage error.
 FILE = click.Path(allow_dash=True, readable=False)
-PIECE = 64 * 1024  # bytes, as many as a pipe holds
-SIGNALS = 1.0  # seconds, after which they are handled at the latest
-# By the reason of a conflict and what is kept of it.
+PIECE = 64 * 1024  # bytes, the capacity of a pipe
+SIGNAL_DELAY = 1.0  # seconds until a signal is handled, at most
+# Messages by the reason of a conflict and the observation that is kept.
 CONFLICTS = {
     ("changed", "stored"): "{other} has different content, and is kept",
     ("topic_key", "stored"): "{other} has the same topic key, is not older, and is kept",
     ("topic_key", "imported"): "it replaces {other}, which has the same topic key and is older",
 }
-IN_CONFLICT = "{other} is in conflict with it"  # as only another version can tell
+IN_CONFLICT = "{other} is in conflict with it"  # for a reason that only another version knows
 
 
 @command(
@@ -158,17 +158,17 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
         out.say(f"Only the project {out.one_line(project)} is exported.")
 
     async def work(memories: MemoryService) -> None:
-        bar = out.progress_bar("Exporting", beside_output=file == "-")
-        with written(file) as target, bar as progress:
+        bar = out.progress_bar("Exporting", is_output_shown=file == "-")
+        with output_file(file) as target, bar as progress:
             pieces = memories.export(project, progress=progress)
-            async with aclosing(_to_the_end(pieces)) as whole:
+            async with aclosing(_checked(pieces)) as checked:
                 if out.is_terminal(target):
-                    await _show(whole)
+                    await _show(checked)
                 else:
-                    async for piece in whole:
+                    async for piece in checked:
                         await asyncio.to_thread(target.write, piece)
             if progress:
-                progress(1, 1)  # nobody knows how long it is before
+                progress(1, 1)  # the total is unknown before the end
 
     run_on_target(where, work)
 
@@ -182,7 +182,7 @@ def import_(file: str, dry_run: bool, **where: str | None) -> None:
     """Store everything in the export FILE that is not stored yet.
 
     FILE is an export of this service or of engram; - reads standard input. Existing rows are
-    skipped, so you can repeat an import; this also completes an interrupted one.
+    skipped, so you can repeat an import, also to complete one that was interrupted.
     """
     with out.file_errors(), _document(file, Target.of(where)) as path:
 
@@ -195,26 +195,26 @@ def import_(file: str, dry_run: bool, **where: str | None) -> None:
         _print_done(done)
 
 
-async def _to_the_end(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """The pieces; a failure after the first of them leaves an export that is not whole."""
-    is_begun = False
+async def _checked(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+    """Yield the pieces; a failure after the first one is reported as an incomplete export."""
+    has_begun = False
     try:
         async with aclosing(pieces):
             async for piece in pieces:
-                is_begun = True
+                has_begun = True
                 yield piece
     except MemoryServiceError as error:
-        if not is_begun:
+        if not has_begun:
             raise
         raise out.CommandRefused(f"The export is incomplete: {error}", "NotWhole") from error
 
 
 async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Print JSON; control characters can only be in its strings, and are escaped."""
+    """Print JSON; escape control characters, which only strings can contain."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     async for piece in pieces:
-        letters = decoder.decode(piece)
-        printable = (it if it.isprintable() else json.dumps(it)[1:-1] for it in letters)
+        text = decoder.decode(piece)
+        printable = (it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
         click.echo("".join(printable), nl=False)
     click.echo()
 
@@ -233,7 +233,7 @@ def _require_writable(file: str, target: Target, *, force: bool) -> None:
 
 @contextmanager
 def _document(file: str, target: Target) -> Iterator[Path]:
-    """The file with a document of ours: the one that was named, or one that is made of it."""
+    """Yield the path of an export of this service: the named file, or a converted copy."""
     with _opened(file, target) as (source, path):
         try:
             is_of_engram = is_engram(source)
@@ -254,7 +254,7 @@ def _document(file: str, target: Target) -> Iterator[Path]:
 
 @contextmanager
 def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
-    """The file and its path; a copy, if it can be read only once."""
+    """Yield the file and its path, or those of a copy if it can be read only once."""
     with ExitStack() as stack:
         if file != "-":
             with os_errors_as(out.FileRefused, f"{file} cannot be read"):
@@ -271,14 +271,14 @@ def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
 
 
 def _arriving(source: BinaryIO) -> Iterator[bytes]:
-    """The pieces of a pipe, whose end can be long in coming.
+    """Yield the pieces of a pipe, which may stay open for a long time.
 
-    A signal that comes just before a read blocks is handled after it: so none blocks for long.
+    Python handles a signal that arrives just before a read only after it, so no read blocks long.
     """
     read1 = cast(BufferedReader, source).read1
     while True:
-        with suppress(UnsupportedOperation):  # it is in memory
-            while not select.select([source], [], [], SIGNALS)[0]:
+        with suppress(UnsupportedOperation):  # a stream in memory cannot be selected
+            while not select.select([source], [], [], SIGNAL_DELAY)[0]:
                 pass
         if not (piece := read1(PIECE)):
             return
@@ -287,13 +287,13 @@ def _arriving(source: BinaryIO) -> Iterator[bytes]:
 
 @contextmanager
 def _temporary(target: Target, pieces: Iterable[bytes]) -> Iterator[BinaryIO]:
-    """A file of the pieces, gone at the end: a pod may have no folder but the database's."""
+    """Write the pieces to a temporary file, in the only folder that some pods can write to."""
     with ExitStack() as stack:
         with os_errors_as(out.FileRefused, "A copy of the document cannot be made"):
-            made = stack.enter_context(
+            temporary = stack.enter_context(
                 tempfile.NamedTemporaryFile(dir=target.scratch, prefix=".import-")
             )
-            file = cast(BinaryIO, made)
+            file = cast(BinaryIO, temporary)
             file.writelines(pieces)
             file.flush()
         yield file
@@ -323,7 +323,7 @@ def _print_done(done: m.Imported | m.ImportPlan) -> None:
 
 
 def _sentence(conflict: m.ImportConflict) -> str:
-    other = f"#{conflict.id}" if conflict.id else "an earlier one of the document"
+    other = f"#{conflict.id}" if conflict.id else "an earlier observation of the document"
     outcome = CONFLICTS.get((conflict.reason, conflict.kept), IN_CONFLICT).format(other=other)
     name = f"{conflict.title} ({conflict.project})"
     return out.one_line(f"observations[{conflict.place}] {name}: {outcome}")

@@ -1,6 +1,6 @@
-"""The service as Python sees it: its operations, answers and refusals.
+"""The operations, results and errors of the service, in Python.
 
-A leaf: the client, the MCP server and the command line share it, and it imports nothing of them.
+The client, the MCP server and the command line share this package, which imports none of them.
 """
 
-__version__ = "0.1.0"  # of the distribution: read by its build, and sent as the user agent
+__version__ = "0.1.0"  # read by the build of the distribution, and sent as user agent

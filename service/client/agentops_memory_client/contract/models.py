@@ -1,10 +1,10 @@
-"""The results of calls, as frozen dataclasses, with the names of AgentOps REST; how its JSON is
-read; and why a call failed.
+"""The results of calls, as frozen dataclasses; the readers of responses; the exceptions of calls.
 
-The fields stand in the order of the JSON; `redacted`, `omitted` and `warning` are headers there.
-What a newer service adds is ignored. There is one class for each kind of failure that a caller
-handles; the text of each is a sentence that is safe to show. An extra that is missing is named with
-the command that installs it: no package index has it by name yet.
+Fields have the names and the order of the JSON of AgentOps REST, where `redacted`, `omitted` and
+`warning` are headers. Fields that a newer service adds are ignored. There is one exception class
+for each kind of failure that callers handle differently; its message is a sentence that is safe to
+show. A message about a missing extra has a command that installs its requirements, since the
+distributions are in no package index yet.
 """
 
 import shlex
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class MemoryServiceError(Exception):
-    """Any failure of a call to the service."""
+    """Base of all failures of a call to the service."""
 
 
 class MemoryServiceWarning(UserWarning):
@@ -40,26 +40,26 @@ class Misconfigured(MemoryServiceError, ValueError):
 
 
 class Unreachable(MemoryServiceError):
-    """No answer, or none in time; the same request may succeed later."""
+    """The service did not respond, or not in time; the same request may succeed later."""
 
     may_be_done = False  # whether the service may have received and executed the request
 
 
 class UnexpectedAnswer(MemoryServiceError):
-    """The answer is not one that the service gives."""
+    """The response does not come from the service, or is malformed."""
 
-    status = 0  # of HTTP, if there was one
+    status = 0  # the HTTP status, or 0 if unknown
     retry_after: timedelta | None = None
 
 
 class Refused(MemoryServiceError):
     """The service refused the call."""
 
-    status = 0  # as AgentOps REST says it
-    code: str | None = None  # as OpenWOP says it, which has several for a status
-    details: Mapping[str, Any] = MappingProxyType({})  # as OpenWOP names them, for some codes
-    request_id: str | None = None  # if the service named the request
-    retry_after: timedelta | None = None  # if the service said when to ask again
+    status = 0  # the HTTP status
+    code: str | None = None  # OpenWOP's error code; a status may have several codes
+    details: Mapping[str, Any] = MappingProxyType({})  # OpenWOP's details of some codes
+    request_id: str | None = None  # the X-Request-Id of the response, if it has one
+    retry_after: timedelta | None = None  # the Retry-After of the response, if it has one
 
     def __init_subclass__(cls, status: int = 0) -> None:
         cls.status = status or cls.status
@@ -70,15 +70,15 @@ class Invalid(Refused, status=400):
 
 
 class Unauthenticated(Refused, status=401):
-    """No valid key was sent."""
+    """The request has no valid key."""
 
 
 class Denied(Refused, status=403):
-    """The key does not allow this."""
+    """The key does not permit this operation."""
 
 
 class NotFound(Refused, status=404):
-    """It does not exist, or this key has no access to it."""
+    """The object does not exist, or this key has no access to it."""
 
 
 class Conflict(Refused, status=409):
@@ -98,7 +98,7 @@ class Failed(Refused, status=500):
 
 
 class Unavailable(Refused, status=503):
-    """The service cannot do this now; the same request may succeed later."""
+    """The service cannot execute the request now; it may succeed later."""
 
 
 class OverQuota(Refused, status=507):
@@ -108,9 +108,9 @@ class OverQuota(Refused, status=507):
 BY_STATUS: Mapping[int, type[Refused]] = {kind.status: kind for kind in Refused.__subclasses__()}
 
 
-def refused(status: int, sentence: str) -> Refused:
-    """The refusal for a status; an unknown one counts as 400 or 500."""
-    refusal = BY_STATUS.get(status, Failed if status >= 500 else Invalid)(sentence)
+def refused(status: int, message: str) -> Refused:
+    """Return the exception for an HTTP status; an unknown status counts as 400 or 500."""
+    refusal = BY_STATUS.get(status, Failed if status >= 500 else Invalid)(message)
     refusal.status = status
     return refusal
 
@@ -119,13 +119,13 @@ CLIENT, SERVER = "agentops-memory-client", "agentops-memory"
 
 
 def install_command(name: str, extra: str) -> str:
-    """The shell command that installs what an extra of a distribution requires."""
-    # Not at the top: it takes 20 ms, and only what is missing needs it.
+    """Return the shell command that installs the requirements of an extra."""
+    # Imported here: it takes 20 ms, and is needed only if an extra is missing.
     from importlib.metadata import PackageNotFoundError, requires  # noqa: PLC0415
 
     try:
         lines = [line.partition(";") for line in requires(name) or ()]
-    except PackageNotFoundError:  # the client's sources, on the path of an editable server
+    except PackageNotFoundError:  # an editable server imports the client from its sources
         return f"install the extra `{extra}` of {name}"
     needed = [line.strip() for line, _, marker in lines if f"'{extra}'" in marker]
     return f"pip install {' '.join(map(shlex.quote, needed))}"
@@ -140,12 +140,12 @@ JUST_NOW = "just now"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
-    """`1 session`, `2 sessions`."""
+    """Return a count with its noun: `1 session`, `2 sessions`."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def age_words(seconds: float) -> str:
-    """The age in its largest whole unit, rounded down; `just now` below a minute."""
+    """Return an age in its largest unit, rounded down; `just now` below a minute."""
     for length, unit in UNITS:
         if seconds >= length:
             count = int(seconds // length)
@@ -154,13 +154,13 @@ def age_words(seconds: float) -> str:
 
 
 def age_suffix(seconds: float) -> str:
-    """What follows a title, such as ` (3 weeks old)`."""
+    """Return an age to append to a title, such as ` (3 weeks old)`."""
     words = age_words(seconds)
     return f" ({words})" if words == JUST_NOW else f" ({words} old)"
 
 
 Action = Literal["created", "updated", "deduplicated"]
-Explanation = Mapping[str, Any]  # as docs/api.md describes it
+Explanation = Mapping[str, Any]  # docs/api.md describes its members
 
 Progress = Callable[[int, int | None], None]
 """Called after each chunk of a transfer: bytes done, and bytes in total if known."""
@@ -168,7 +168,7 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 class Noun:
-    """Each is a frozen dataclass, made by keywords."""
+    """Base of results: a subclass becomes a frozen dataclass with keyword arguments."""
 
     def __init_subclass__(cls) -> None:
         dataclass(frozen=True, kw_only=True)(cls)
@@ -182,7 +182,7 @@ class Message(Noun):
 
 
 class Session(Noun):
-    """A stored session; it has a summary once it has ended with messages."""
+    """A stored session; it gets a summary when it ends with messages."""
 
     id: str
     project: str
@@ -235,7 +235,7 @@ class Saved(Noun):
 
 
 class Observation(Noun):
-    """A memory in full. Only live memories supersede it; lists leave out expired ones."""
+    """A memory in full. Only live memories supersede it; lists omit expired ones."""
 
     id: int
     session_id: str
@@ -264,7 +264,7 @@ class Observation(Noun):
 
 
 class ReviewItem(Noun):
-    """A memory that needs a review, why and since when; near duplicates come in pairs."""
+    """A memory that needs a review, with the reason and its time; `other` is a near duplicate."""
 
     reason: str  # review_due, expires_soon or similar
     at: datetime
@@ -277,7 +277,7 @@ class ReviewList(Noun):
     """Memories that need a review, newest reason first."""
 
     items: tuple[ReviewItem, ...]
-    next: str | None = None  # pass it as `before` to get the rest
+    next: str | None = None  # pass it as `before` to get the next page; None on the last
 
 
 class Revision(Noun):
@@ -293,7 +293,7 @@ class Revision(Noun):
 
 
 class Hit(Noun):
-    """A memory that was found; a lower rank is better."""
+    """A memory that matches a query; a lower rank is better."""
 
     id: int
     type: str
@@ -320,13 +320,13 @@ class Found(Noun):
 
 
 class Line(Noun):
-    """A memory in a context, its content cut; its age is in seconds."""
+    """A memory in a context, with a shortened content."""
 
     type: str
     title: str
     content: str
-    age: int | None = None
-    superseded: int | None = None  # how many it supersedes
+    age: int | None = None  # seconds since its last change, repetition or confirmation
+    superseded: int | None = None  # number of memories that it supersedes
     explain: Explanation | None = None
 
 
@@ -358,36 +358,36 @@ class Stats(Noun):
 
 
 class Imported(Noun):
-    """What an import added."""
+    """The number of rows that an import added."""
 
     imported_sessions: int
     imported_observations: int
-    refused_supersessions: int | None = None  # observations stored without their `supersedes`
+    refused_supersessions: int | None = None  # number of observations stored without `supersedes`
     redacted: int = 0  # secrets removed before it was stored
 
 
 class ImportConflict(Noun):
-    """An observation that differs from the stored one, and which of the two is kept."""
+    """An imported observation that differs from the stored one, and which of them is kept."""
 
-    place: int  # in the document's observations, from 0
-    id: int  # of the stored one
-    reason: Literal["topic_key", "changed"]  # it has the same key, or was changed since the export
-    kept: Literal["stored", "imported"]  # the other becomes a revision, or is left out
+    place: int  # index in the document's observations
+    id: int  # of the stored observation
+    reason: Literal["topic_key", "changed"]  # same topic key, or changed since the export
+    kept: Literal["stored", "imported"]  # the other becomes a revision, or is dropped
     project: str
     title: str
 
 
 class ImportPlan(Noun):
-    """What an import would do."""
+    """The numbers of rows that an import would add, skip or find in conflict."""
 
     new_sessions: int
     same_sessions: int
     conflicting_sessions: int
     new_observations: int
-    restored_observations: int  # deleted ones that would come back
+    restored_observations: int  # deleted ones that would be live again
     same_observations: int
     conflicting_observations: int
-    conflicts: tuple[ImportConflict, ...] = ()  # the first hundred
+    conflicts: tuple[ImportConflict, ...] = ()  # the first 100
 
 
 T = TypeVar("T")
@@ -396,12 +396,12 @@ REDACTED = "x-redacted"
 WARNING = "x-memory-warning"
 OMITTED = "x-results-omitted"
 ERASURE = "x-erasure-id"
-Headers = Mapping[str, str]  # of any case that the mapping finds in lower case
+Headers = Mapping[str, str]  # lookups by lower-case names must work
 Reader = Callable[[bytes, Headers], T]
 
 
 def noun(kind: type[T]) -> Reader[T]:
-    """The reader of a noun, whose headers may count secrets and have a warning; or of a list."""
+    """Return a reader of a dataclass, whose `redacted` and `warning` are headers; or of a list."""
 
     def read(body: bytes, headers: Headers) -> T:
         document = _parsed(body)
@@ -413,13 +413,13 @@ def noun(kind: type[T]) -> Reader[T]:
 
 
 def found(body: bytes, headers: Headers) -> Found:
-    """A search; a list, or an object beside an explanation."""
+    """Read a search response: a list of hits, or an object with an explanation."""
     document = _parsed(body)
-    answer = document if isinstance(document, dict) else {"results": document}
+    response = document if isinstance(document, dict) else {"results": document}
     return Found(
-        hits=tuple(read_as(list[Hit], answer.get("results"))),
+        hits=tuple(read_as(list[Hit], response.get("results"))),
         omitted=_count(headers, OMITTED),
-        explanation=_explanation(answer),
+        explanation=_explanation(response),
     )
 
 
@@ -435,30 +435,30 @@ def context(body: bytes, headers: Headers) -> Context:
 
 
 def erasure(body: bytes, headers: Headers) -> str | None:
-    """The receipt of a deletion, if there is one; the answer is empty, or says `deleted`."""
+    """Read the response of a deletion; return the id of the erasure receipt, if any."""
     if body and json_object(body).get("status") != "deleted":
         raise UnexpectedAnswer("The service did not confirm the deletion.")
     return headers.get(ERASURE)
 
 
 def appended(body: bytes, headers: Headers) -> Appended:
-    """What became of messages; the answer has headers alone."""
+    """Read the response to appended messages, which has no body."""
     if body:
         raise UnexpectedAnswer("The service returned an unexpected body for messages.")
     return Appended(redacted=_count(headers, REDACTED), warning=headers.get(WARNING))
 
 
 def problem(status: int, body: bytes) -> Refused:
-    """Why something was refused; in either form `error` is the sentence, or the code beside one."""
+    """Return the exception for an error response; with `message`, `error` is OpenWOP's code."""
     document = json_object(body)
     error = read_as(str, document.get("error"))
     if "message" not in document:
         return refused(status, error)
-    sentence, details = read_as(str, document["message"]), document.get("details")
+    message, details = read_as(str, document["message"]), document.get("details")
     details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
-    named = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
-    refusal = refused(status, f"{sentence} {named}." if named else sentence)
+    listed = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
+    refusal = refused(status, f"{message} {listed}." if listed else message)
     refusal.code, refusal.details = error, details
     return refusal
 
@@ -469,26 +469,26 @@ def _explanation(document: Mapping[str, Any]) -> Explanation | None:
 
 
 def read_as(kind: type[T], value: object) -> T:
-    """A noun. UnexpectedAnswer, whose cause is left out: it quotes the value."""
-    with suppress(ValueError):  # what pydantic raises is one
+    """Validate a value as `kind`; UnexpectedAnswer without a cause, which would quote the value."""
+    with suppress(ValueError):  # pydantic's ValidationError is a ValueError
         return adapter_of(kind).validate_python(value)
     raise UnexpectedAnswer("The service returned an unexpected answer.")
 
 
 def adapter_of(kind: type[T]) -> "TypeAdapter[T]":
-    """What checks and reads the kind, made once."""
+    """Return the cached validator of a type."""
     return _adapter(cast(Hashable, kind))
 
 
 @cache
 def _adapter(kind: Hashable) -> "TypeAdapter[Any]":
-    from pydantic import TypeAdapter  # noqa: PLC0415 - not at the top: it takes 0.1 s
+    from pydantic import TypeAdapter  # noqa: PLC0415 - importing it takes 0.1 s
 
     return TypeAdapter(cast(Any, kind))
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """The members of an answer. UnexpectedAnswer for what is no object."""
+    """Parse a JSON object; UnexpectedAnswer if the body is anything else."""
     document = _parsed(body)
     if not isinstance(document, dict):
         raise UnexpectedAnswer("The service returned something other than a JSON object.")

@@ -1,7 +1,7 @@
-"""What agents and people call: a running service, or a database in this process.
+"""The operations of a memory service, which runs elsewhere or in this process.
 
-A class of methods, as `_Run`, has two public ones: `Run(Blocking, _Run)`, whose methods wait for
-the answer, and `AsyncRun(Awaited, _Run)`, whose methods are coroutines. Type checkers know both.
+A private class such as `_Run` declares methods for two public ones: `Run(Blocking, _Run)`, whose
+methods block, and `AsyncRun(Awaited, _Run)`, whose methods are coroutines. Both are typed.
 """
 
 import functools
@@ -25,29 +25,29 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
-Query = Mapping[str, Sequence[str]]  # the values of each parameter, in their order
+Query = Mapping[str, Sequence[str]]  # parameter names and their values, in order
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T_co]):
-    """One question. To make it sends nothing."""
+    """A request to the service, and how its response is read. Creating a Call sends nothing."""
 
-    operation: str  # its name in the description of the service
+    operation: str  # the operation's name in the service's OpenAPI document
     method: str
-    path: tuple[str, ...]  # its steps, as they are meant and not as they are sent
+    path: tuple[str, ...]  # the segments, not yet percent-encoded
     read: Callable[[bytes, Headers], T_co]
     query: Query = field(default_factory=dict)
-    body: Mapping[str, Any] | None = field(default=None, repr=False)  # it may hold a secret
+    body: Mapping[str, Any] | None = field(default=None, repr=False)  # may contain a secret
     headers: Mapping[str, str] = field(default_factory=dict)
-    is_idempotent: bool = True  # whether to send it twice is to ask it once
-    within: timedelta | None = None  # the time that its answer may take, if it may take longer
+    is_idempotent: bool = True  # whether sending it twice has the effect of sending it once
+    timeout: timedelta | None = None  # used instead of the client's timeout if it is longer
 
 
-def once(key: str | None) -> Mapping[str, str]:
-    """The headers that let a write be done once, however often it is sent.
+def key_header(key: str | None) -> Mapping[str, str]:
+    """Return the headers that make the service execute a write once, even if it is sent again.
 
-    Without a key a new one is made. Invalid for what cannot be one.
+    Without a key a random one is used. Invalid if the key is malformed.
     """
     if key is not None and not _VISIBLE.fullmatch(key):
         raise Invalid("An idempotency key must have 1 to 255 visible ASCII characters.")
@@ -55,7 +55,7 @@ def once(key: str | None) -> Mapping[str, str]:
 
 
 class Unset(Enum):
-    """The value of what a change does not name."""
+    """The value of a field that an update leaves unchanged; None would remove the field."""
 
     UNSET = "unset"
 
@@ -67,7 +67,7 @@ UNSET = Unset.UNSET
 
 
 def params(**parameters: object) -> Query:
-    """The parameters of a query that are set: neither None nor False. A list is repeated."""
+    """Return query parameters without those that are None or False; a list repeats its name."""
     return {
         name: list(map(str, it)) if isinstance(it, list) else ["true" if it is True else str(it)]
         for name, it in parameters.items()
@@ -75,13 +75,13 @@ def params(**parameters: object) -> Query:
     }
 
 
-def also(**fields: object) -> T:  # type: ignore[type-var]
-    """Fields that a method sends; None for an argument that is not sent under its name."""
+def send_as(**fields: object) -> T:  # type: ignore[type-var]
+    """Return fields to send in addition to a method's arguments; None omits an argument."""
     return fields  # type: ignore[return-value]
 
 
 def transcript(messages: Sequence[object]) -> list[dict[str, str]]:
-    """The messages of a transcript. Invalid for what is no Message."""
+    """Return the messages as JSON objects; Invalid if one is not a Message."""
     for it in messages:
         if not isinstance(it, Message):
             raise Invalid('Each message must be a Message: Message(role="user", content="Hi.").')
@@ -89,7 +89,7 @@ def transcript(messages: Sequence[object]) -> list[dict[str, str]]:
 
 
 def plain(value: object) -> object:
-    """The value as JSON has it; a text is no list, and left for the service to refuse."""
+    """Convert a value for JSON; a string in place of a list is left for the service to refuse."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, timedelta):
@@ -100,7 +100,7 @@ def plain(value: object) -> object:
 
 
 def regular_file(path: str | os.PathLike[str], why: str) -> BinaryIO:
-    """The file, opened to be read. OSError if it cannot be; or why not, for no regular file."""
+    """Open the file for reading; OSError, which says `why`, if it is not a regular file."""
     path = Path(path)
     file = path.open("rb")
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
@@ -114,65 +114,63 @@ Described = TypeVar("Described", bound=Callable[..., Any])
 
 
 class Method(Generic[P, T]):
-    """A method of a class that is `Blocking`, and of one that is `Awaited`."""
+    """A method that blocks in a `Blocking` class, and is a coroutine in an `Awaited` class."""
 
     def __init__(self, work: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
         def wait(self: object, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            return finished(work(self, *args, **kwargs))
+            return run_now(work(self, *args, **kwargs))
 
         self.awaited = work
         self.blocking = with_signature(work, wait)
 
     @overload
-    def __get__(
-        self, asks: None, kind: "type[Blocking]", /
-    ) -> Callable[Concatenate[Any, P], T]: ...
+    def __get__(self, obj: None, kind: "type[Blocking]", /) -> Callable[Concatenate[Any, P], T]: ...
     @overload
     def __get__(
-        self, asks: None, kind: "type[Awaited]", /
+        self, obj: None, kind: "type[Awaited]", /
     ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]: ...
     @overload
-    def __get__(self, asks: None, kind: type, /) -> Self: ...
+    def __get__(self, obj: None, kind: type, /) -> Self: ...
     @overload
-    def __get__(self, asks: "Blocking", kind: type, /) -> Callable[P, T]: ...
+    def __get__(self, obj: "Blocking", kind: type, /) -> Callable[P, T]: ...
     @overload
-    def __get__(self, asks: "Awaited", kind: type, /) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, asks: object, kind: type, /) -> Any:
-        return self  # the class of an instance has a function instead
+    def __get__(self, obj: "Awaited", kind: type, /) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, obj: object, kind: type, /) -> Any:
+        return self  # public classes have the function instead, see __init_subclass__
 
 
-class Asks:
-    """Something that asks the service."""
+class Sender:
+    """A class whose methods send requests to the service."""
 
-    _way = ""  # of a public class: which function of each method is its own
-    _exchange: Any  # with the service, of those that ask it over HTTP
+    _variant = ""  # in a public class: the attribute of Method to use, blocking or awaited
+    _exchange: Any  # sends requests over HTTP; absent in a class that calls the service in process
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        for name, it in inspect.getmembers_static(cls) if cls._way else ():
+        for name, it in inspect.getmembers_static(cls) if cls._variant else ():
             if isinstance(it, Method):
-                setattr(cls, name, getattr(it, cls._way))
+                setattr(cls, name, getattr(it, cls._variant))
 
-    async def _ask(self, call: Call[T], /) -> T:
-        """What is answered to a call; it is sent again as often as the retry policy permits."""
-        answer: T = await self._exchange.send(call)
-        return answer
-
-
-class Blocking(Asks):
-    """Its methods wait for their answer: what they ask never suspends."""
-
-    _way = "blocking"
+    async def _send(self, call: Call[T], /) -> T:
+        """Send the call, with retries, and return its result."""
+        result: T = await self._exchange.send(call)
+        return result
 
 
-class Awaited(Asks):
+class Blocking(Sender):
+    """Its methods return results: the backend blocks, so their coroutines never suspend."""
+
+    _variant = "blocking"
+
+
+class Awaited(Sender):
     """Its methods are coroutines."""
 
-    _way = "awaited"
+    _variant = "awaited"
 
 
-def finished(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine over a backend that blocks: it never suspends."""
+def run_now(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that never suspends, as its backend blocks."""
     try:
         work.send(None)
     except StopIteration as returned:
@@ -181,73 +179,73 @@ def finished(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("The backend of a blocking client has suspended.")
 
 
-def with_signature(question: Callable[..., object], method: Described) -> Described:
-    """The method, as `help` and `inspect` see the question."""
-    signature = inspect.signature(question)
-    functools.update_wrapper(method, question, ("__name__", "__qualname__", "__doc__"), ())
+def with_signature(declaration: Callable[..., object], method: Described) -> Described:
+    """Give the method the name, docstring and signature of its declaration; return it."""
+    signature = inspect.signature(declaration)
+    functools.update_wrapper(method, declaration, ("__name__", "__qualname__", "__doc__"), ())
     method.__dict__["__signature__"] = signature
     annotations = {it.name: it.annotation for it in [*signature.parameters.values()][1:]}
     method.__annotations__ = annotations | {"return": signature.return_annotation}
     return method
 
 
-# The signature of a method that `sends` is what it does, in the protocol's words.
+# A method below `@sends` needs no body: its signature declares the request and the result.
 # mypy: disable-error-code="empty-body"
 # ruff: noqa: A002, ARG002
 
 
-MAX_PROMPT = 500  # code points; the service reads no more of a query
+MAX_PROMPT = 500  # code points of a query that the service reads
 
 
 def sends(
     operation: str, verb: str, path: str, *, query: Sequence[str] = (),
     read: Reader[Any] | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
-    """Declare a method by its signature: it sends its arguments, and reads what it returns.
+    """Declare a method by its signature: it sends its arguments, and returns the annotated type.
 
-    They are sent in the path, in the query of a GET or DELETE or where it is named, else as JSON;
-    None is absent, unless it is sent in the place of UNSET. The body of the method, if it has one,
-    returns what is sent `also`, or in the place of an argument.
+    Arguments go into the path, into the query (of GET and DELETE, or if `query` names them), else
+    into a JSON body. None is not sent, unless the default is UNSET. The method's body may return
+    `send_as(...)`, the fields to send instead of or in addition to its arguments.
     """
 
-    def declare(question: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
-        signature = inspect.signature(question)
+    def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
+        signature = inspect.signature(declaration)
         unset = {name for name, it in signature.parameters.items() if it.default is UNSET}
-        beside = {"self", "idempotency_key", *query}
-        sent = [it for it in signature.parameters if it not in beside and f"{{{it}}}" not in path]
-        has_body = verb in ("POST", "PATCH") and bool(sent)
-        answer = read or m.noun(signature.return_annotation)
+        not_in_body = {"self", "idempotency_key", *query, *re.findall(r"\{(\w+)\}", path)}
+        has_body = verb in ("POST", "PATCH") and not not_in_body.issuperset(signature.parameters)
+        reader = read or m.noun(signature.return_annotation)
 
-        async def send(self: Asks, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        async def send(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> T:
             bound = signature.bind(self, *args, **kwargs)
             bound.apply_defaults()
-            more: Any = question(self, *args, **kwargs) or {}
+            more: Any = declaration(self, *args, **kwargs) or {}
             fields: dict[str, Any] = bound.arguments | more
             steps = [fields.pop(it[1:-1]) if it[0] == "{" else it for it in path.split("/")]
             if "{observation}" in path:  # the only number in a path
                 steps[1] = str(steps[1])
             del fields["self"]
-            keyed = once(fields.pop("idempotency_key")) if "idempotency_key" in fields else {}
+            has_key = "idempotency_key" in fields
+            headers = key_header(fields.pop("idempotency_key")) if has_key else {}
             named = {
                 name: plain(it)
                 for name, it in fields.items()
                 if it is not UNSET and (it is not None or name in unset)
             }
             in_query = query if has_body else [*named]
-            return await self._ask(Call(
-                operation=operation, method=verb, path=tuple(steps), headers=keyed, read=answer,
+            return await self._send(Call(
+                operation=operation, method=verb, path=tuple(steps), headers=headers, read=reader,
                 query=params(**{name: it for name, it in named.items() if name in in_query}),
                 body={name: it for name, it in named.items() if name not in in_query}
                 if has_body else None,
             ))  # fmt: skip
 
-        return Method(with_signature(question, send))
+        return Method(with_signature(declaration, send))
 
     return declare
 
 
-class Questions(Asks):
-    """The questions that fit into one answer. All refuse with a `MemoryServiceError`."""
+class Operations(Sender):
+    """The operations with one JSON response. Each raises a MemoryServiceError if it fails."""
 
     @sends("add_observation", "POST", "observations", query=("similar",))
     def save(  # noqa: PLR0913 - the fields of a memory, each by its name
@@ -257,24 +255,24 @@ class Questions(Asks):
         pinned: bool | None = None, supersedes: Sequence[int | str] = (),
         review_at: datetime | None = None, similar: int = 0, idempotency_key: str | None = None,
     ) -> m.Saved:  # fmt: skip
-        """Save a memory; a duplicate is counted, and one with the same topic key is updated.
+        """Save a memory. A duplicate is only counted; the same topic key updates the memory.
 
-        It expires at `expires_at`, or after `ttl` (whole seconds). A pinned memory comes
-        first in contexts. `supersedes` takes ids or stable ids. The result lists up to
-        `similar` near duplicates, at most ten.
+        The memory expires at `expires_at`, or after `ttl` (whole seconds). Pinned memories
+        come first in contexts. `supersedes` takes ids or stable ids. The result lists up
+        to `similar` near duplicates (at most ten).
 
-        The session is created if it does not exist. Limits: a title has 500 characters,
-        a content 50,000, and there are at most 20 tags of 100. The default scope is
-        `project`; a `global` memory is recalled in every project.
+        A session that does not exist is created. Limits: a title of 500 characters, a
+        content of 50,000, and 20 tags of 100 characters each. The default scope is
+        `project`; memories of scope `global` are recalled in every project.
 
-        Invalid names every fault; NotFound for what cannot be superseded; Conflict if the
-        idempotency key was used for another request, for one pin too many, or for a cycle.
+        Invalid names every fault; NotFound if a superseded memory does not exist; Conflict if
+        the idempotency key was used for another request, for too many pins, or for a cycle.
         """
-        return also(supersedes=supersedes or None, similar=similar or None)
+        return send_as(supersedes=supersedes or None, similar=similar or None)
 
     @sends("get_observation", "GET", "observations/{observation}")
     def get(self, observation: int) -> m.Observation:
-        """A memory in full. NotFound if there is none with this id, or it is deleted."""
+        """Return a memory in full. NotFound if it does not exist or is deleted."""
 
     @sends("recent_observations", "GET", "observations/recent")
     def recent(
@@ -282,28 +280,28 @@ class Questions(Asks):
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 20, before: int | None = None,
     ) -> list[m.Observation]:  # fmt: skip
-        """Memories of the project, or of all, newest first; with `before`, only older ones.
+        """Return memories of the project, or of all, newest first.
 
-        At most 1,000 memories and 2 MiB. At most 20 types can be excluded.
+        With `before`, an id, only older ones. At most 1,000 and 2 MiB. Excludes up to 20 types.
         """
         excluded = exclude_types or None
-        return also(exclude_type=excluded, exclude_types=None, before_id=before, before=None)
+        return send_as(exclude_type=excluded, exclude_types=None, before_id=before, before=None)
 
     @sends("observation_history", "GET", "observations/{observation}/history")
     def history(self, observation: int) -> list[m.Revision]:
-        """The revisions of a memory, newest first, at most 100; also those of a deleted one.
+        """Return the newest 100 revisions of a memory, newest first, even if it is deleted.
 
-        NotFound if there is none with this id.
+        NotFound if the memory does not exist.
         """
 
     @sends("restore_observation", "POST", "observations/{observation}/restore")
     def restore(
         self, observation: int, revision: int, *, idempotency_key: str | None = None
     ) -> m.Observation:
-        """Restore the text of a revision as a new revision; this also undeletes a memory.
+        """Restore a revision's text as a new revision; a deleted memory becomes live again.
 
-        NotFound if there is no such memory or revision; Conflict if another
-        memory has taken its topic key.
+        NotFound if the memory or revision does not exist; Conflict if
+        another memory has taken the topic key.
         """
 
     @sends("update_observation", "PATCH", "observations/{observation}")
@@ -315,36 +313,36 @@ class Questions(Asks):
         review_at: datetime | Unset | None = UNSET, revision: int | None = None,
         idempotency_key: str | None = None,
     ) -> m.Observation:  # fmt: skip
-        """Change the fields that are passed, and return the memory as it is now.
+        """Change the fields that are passed, and return the changed memory.
 
-        A field that is None stays; `()` removes all tags. None for `expires_at` or `review_at`
-        removes the date. The text before becomes a revision. The limits are those of a save.
-        NotFound if there is none with this id; Conflict if `revision` is not its current one.
+        None leaves a field unchanged, but removes `expires_at` or `review_at`; `()` removes all
+        tags. The old text is kept as a revision. The limits of `save` apply. NotFound if the
+        memory does not exist; Conflict if `revision` is passed and is not the current one.
         """
 
     @sends("confirm_observation", "POST", "observations/{observation}/confirm")
     def confirm(self, observation: int, *, idempotency_key: str | None = None) -> m.Observation:
-        """Confirm that a memory is still true. NotFound if there is none with this id."""
+        """Confirm that a memory is still true. NotFound if it does not exist."""
 
     @sends("review", "GET", "review")
     def review(
         self, project: str | None = None, *, reason: str | None = None, limit: int = 20,
         before: str | None = None,
     ) -> m.ReviewList:  # fmt: skip
-        """Memories of the project, or of all, that need a review, newest reason first.
+        """List memories of the project, or of all, that need a review, newest reason first.
 
-        A reason is `review_due`, `expires_soon` or `similar`. Pass `next` of one list as
-        `before` to get the following one. Invalid for any other reason or cursor.
+        A reason is `review_due`, `expires_soon` or `similar`. To get the next page, pass the
+        list's `next` as `before`. Invalid for any other reason or cursor.
         """
 
     @sends("delete_observation", "DELETE", "observations/{observation}", read=m.erasure)
     def delete(
         self, observation: int, *, hard: bool = False, idempotency_key: str | None = None
     ) -> str | None:
-        """Delete a memory, which can be restored; deleting it again changes nothing.
+        """Delete a memory, which can be restored. Deleting it again changes nothing.
 
-        With `hard` it is erased permanently with its history, and the result is the
-        id of the receipt; None if there was nothing to erase.
+        With `hard`, erase it permanently with its history and return the id of the
+        erasure receipt, or None if there was nothing to erase.
         """
 
     @sends("search", "GET", "search", read=m.found)
@@ -353,17 +351,17 @@ class Questions(Asks):
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 10, superseded: bool = False, explain: bool = False,
     ) -> m.Found:  # fmt: skip
-        """The memories of the project, or of all, that match a query, best match first.
+        """Find memories of the project, or of all, that match the query, best match first.
 
-        At most 20 types can be excluded. `superseded` includes superseded memories. Only
-        the first 500 characters of the query count. At most 1,000 memories and 2 MiB;
-        the rest are counted as `omitted`.
+        Only the first 500 characters of the query count. Excludes up to 20 types.
+        `superseded` includes superseded memories; `explain` adds why each matched.
+        At most 1,000 hits and 2 MiB; hits beyond 2 MiB are counted as `omitted`.
         """
         excluded = exclude_types or None
-        return also(q=query[:MAX_PROMPT], query=None, exclude_type=excluded, exclude_types=None)
+        return send_as(q=query[:MAX_PROMPT], query=None, exclude_type=excluded, exclude_types=None)
 
     @sends("fetch_context", "GET", "context", read=m.context)
-    def context(  # noqa: PLR0913 - what an agent may say of its turn, each by its name
+    def context(  # noqa: PLR0913 - each option of a context by its name
         self, *, project: str | None = None, query: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
         limit: int = 5, explain: bool = False, max_tokens: int | None = None,
@@ -371,17 +369,17 @@ class Questions(Asks):
         namespaces: Sequence[str] = (), episodic: bool = False, agent: str | None = None,
         ages: bool = False,
     ) -> m.Context:  # fmt: skip
-        """The context for an agent's turn: session summaries, then memories, best match first.
+        """Return the context for an agent's turn: session summaries, then the best memories.
 
-        Without a query, or if nothing matches it, the newest memories. At most 20 types can
-        be excluded. Only the first 500 characters of the query count. What does not fit
-        into `max_tokens` (of four bytes) or `max_chars` (code points) is left out; each
+        Without a query or a match, the newest memories are returned. Only the first 500
+        characters of the query count. Excludes up to 20 types. Lines that do not fit into
+        `max_tokens` (four bytes each) or `max_chars` (code points) are left out; each
         content is cut at `content_chars` (default 300). `stores` adds up to eight memory
         stores by id: NotFound if one does not exist. `namespaces` adds semantic namespaces
-        of agents' memory, and `episodic` the agent's own entries; `agent` is required
-        unless the key has exactly one. `ages` adds the age of each memory.
+        of agents' memory, and `episodic` the agent's own entries; `agent` names the agent,
+        and is required unless the key has exactly one. `ages` adds the age of each memory.
         """
-        return also(
+        return send_as(
             query=None if query is None else query[:MAX_PROMPT],
             exclude_type=exclude_types or None, exclude_types=None,
             stores=",".join(stores) or None, namespaces=",".join(namespaces) or None,
@@ -391,32 +389,32 @@ class Questions(Asks):
     def timeline(
         self, observation: int, *, before: int = 3, after: int = 3
     ) -> list[m.TimelineEntry]:
-        """A memory and those saved before and after it in its project, oldest first.
+        """Return a memory and its neighbors in the project by time, oldest first.
 
-        NotFound if there is none with this id.
+        NotFound if the memory does not exist.
         """
-        return also(observation_id=observation, observation=None)
+        return send_as(observation_id=observation, observation=None)
 
     @sends("stats", "GET", "stats")
     def stats(self, project: str | None = None) -> m.Stats:
-        """How much is stored, in the project or in all."""
+        """Count the sessions and observations of the project, or of all."""
 
     @sends("recent_sessions", "GET", "sessions/recent")
     def sessions(
         self, project: str | None = None, *, limit: int = 5, before: str | None = None
     ) -> list[m.Session]:
-        """Sessions, newest first; with `before`, those older than that one. At most 1,000."""
-        return also(before_id=before, before=None)
+        """Return sessions, newest first, at most 1,000; with `before`, an id, only older ones."""
+        return send_as(before_id=before, before=None)
 
     @sends("create_session", "POST", "sessions")
     def start_session(
         self, session_id: str, project: str, *, idempotency_key: str | None = None
     ) -> m.Session:
-        """Open a session; an existing one is returned unchanged.
+        """Start a session, or return the existing one unchanged.
 
-        The id may be any text of 1 to 500 characters.
+        The id is any text of 1 to 500 characters.
         """
-        return also(id=session_id, session_id=None)
+        return send_as(id=session_id, session_id=None)
 
     @sends("append_messages", "POST", "sessions/{session_id}/messages", query=("project",),
            read=m.appended)  # fmt: skip
@@ -424,46 +422,46 @@ class Questions(Asks):
         self, session_id: str, messages: Sequence[m.Message], *, project: str | None = None,
         idempotency_key: str | None = None,
     ) -> m.Appended:  # fmt: skip
-        """Add messages to a session's transcript; ending it without messages summarizes them.
+        """Append messages to a session's transcript, which `end_session` summarizes.
 
-        Messages added after the end continue its summary. An unknown id creates a
+        Messages appended after the end extend the summary. An unknown id creates a
         session in the project. TooLarge if the messages exceed 1 MiB.
         """
-        return also(messages=transcript(messages))
+        return send_as(messages=transcript(messages))
 
     @sends("end_session", "POST", "sessions/{session_id}/end", query=("project",))
     def end_session(
         self, session_id: str, messages: Sequence[m.Message] = (), *, project: str | None = None,
         idempotency_key: str | None = None,
     ) -> m.SessionEnd:  # fmt: skip
-        """End a session, and summarize its messages; the latest messages replace earlier ones.
+        """End a session and summarize its messages: the passed ones, or else the appended ones.
 
-        Without messages, those added before are summarized. An unknown id creates a session in the
+        Messages passed here replace all earlier ones. An unknown id creates a session in the
         project. TooLarge if the messages exceed the limit of the service (default 256 MiB).
         """
-        return also(messages=transcript(messages) or None)
+        return send_as(messages=transcript(messages) or None)
 
 
-class MemoryService(Awaited, Questions, ABC):
-    """The memories of one caller. Every method refuses with a MemoryServiceError."""
+class MemoryService(Awaited, Operations, ABC):
+    """The memories that one caller may use. Methods raise a MemoryServiceError if they fail."""
 
     @abstractmethod
     def export(
         self, project: str | None = None, *, progress: m.Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
-        """Every session and observation of the project, or of all, as chunks of JSON."""
+        """Yield all sessions and observations of the project, or of all, as chunks of JSON."""
 
     @abstractmethod
     async def import_from(
         self, path: str | os.PathLike[str], *, progress: m.Progress | None = None
     ) -> m.Imported:
-        """Store the rows of an export that the service does not have yet.
+        """Import an export file; rows that the service has already are skipped.
 
-        OSError for a file that cannot be read.
+        OSError if the file cannot be read.
         """
 
     @abstractmethod
     async def plan_import(
         self, path: str | os.PathLike[str], *, progress: m.Progress | None = None
     ) -> m.ImportPlan:
-        """What an import of the file would do; nothing is stored. OSError as for an import."""
+        """Return what an import of the file would do. OSError if the file cannot be read."""

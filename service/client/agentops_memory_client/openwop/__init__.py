@@ -1,10 +1,10 @@
-"""OpenWOP in Python: memory of workflow runs, for hosts that mount the service.
+"""The OpenWOP client: memory of workflow runs, for hosts that mount the service.
 
-`MemoryClient.openwop` is an `OpenWopMemory`, `AsyncMemoryClient.openwop` an
-`AsyncOpenWopMemory`. A node of a workflow gets a `MemoryAdapter`.
+`MemoryClient.openwop` is an `OpenWopMemory`, and `AsyncMemoryClient.openwop` an
+`AsyncOpenWopMemory`. Hosts give a `MemoryAdapter` to the nodes of a workflow.
 """
 
-# The signature of a method that `sends` is what it does, in the protocol's words.
+# A method below `@sends` needs no body: its signature declares the request and the result.
 # mypy: disable-error-code="empty-body"
 # ruff: noqa: A002, ARG002, F405
 
@@ -14,11 +14,11 @@ from datetime import datetime, timedelta
 from types import NoneType
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
-from ..contract.models import Conflict, Invalid, MemoryServiceError, UnexpectedAnswer, read_as
-from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, T, also, finished, plain
+from ..contract.models import Conflict, Invalid, MemoryServiceError, T, UnexpectedAnswer, read_as
+from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, plain, run_now, send_as
 from ..transport import Exchange
 from . import models
-from .models import *  # noqa: F403 - what is answered, which is public
+from .models import *  # noqa: F403 - the public results
 from .models import Json, Part, call_of, sends
 
 __all__ = [
@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 __all__ += models.__all__
 
-AT_LENGTH = timedelta(minutes=2)  # for what reads a whole ref, or looks through all of them
+LONG_TIMEOUT = timedelta(minutes=2)  # of requests that read a whole ref, or all refs
 SECRETS_LOST = "run_secrets_lost"
 
 CommitmentState = Literal["armed", "fired", "cancelled"]
@@ -38,14 +38,14 @@ RunEnd = Literal["completed", "failed", "cancelled"]
 
 
 def register_secret(run_id: str, secret_id: str, value: str) -> Call[bool]:
-    """A value to be registered; without an idempotency key, since not even its digest is kept."""
+    """Return the Call that registers a secret; without a key, whose record would keep a digest."""
     fields = {"run_id": run_id, "secret_id": secret_id, "value": value}
     call = call_of(bool, "POST", "runs/{run_id}/secrets", fields, answer="registered")
     return replace(call, headers={})
 
 
-def _of_run(answer: Json, sent: Mapping[str, Any]) -> None:
-    """Nothing of a run's state, of which all but the id is known."""
+def _check_run(answer: Json, sent: Mapping[str, Any]) -> None:
+    """Check the run's id; the caller knows the rest of the run's state."""
     if answer.get("runId") != sent["run_id"]:
         raise UnexpectedAnswer("The service returned another run.")
 
@@ -58,8 +58,8 @@ def _ranked(answer: Json, _: object) -> list[Json]:
     return [{"entry": it, "rank": rank} for it, rank in zip(entries, ranks, strict=True)]
 
 
-def _done(answer: Json, _: object) -> Json:
-    """What a pass did, which its event tells."""
+def _pass_outcome(answer: Json, _: object) -> Json:
+    """Merge the payload of the pass's event into the response."""
     payload = read_as(Json, read_as(Json, answer.get("event")).get("payload"))
     return answer | payload | read_as(Json, payload.get("distillation", {}))
 
@@ -71,20 +71,20 @@ def _merge(merge: object) -> Json:
 
 
 class MemoryAdapter(Protocol):
-    """Memory as a node reads it; a ref that is unknown, malformed or another's has no entries."""
+    """Read access for nodes; a ref that is unknown, malformed or another tenant's is empty."""
 
     def list(
         self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
         token_budget: int | None = None,
     ) -> Sequence[MemoryEntry]:  # fmt: skip
-        """Entries of the ref, newest first: with this tag, and within so many code points."""
+        """Return entries of the ref, newest first, of `token_budget` code points at most."""
 
     def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None:
-        """The entry of the ref; None if there is none."""
+        """Return the entry, or None if it does not exist."""
 
 
 class AsyncMemoryAdapter(Protocol):
-    """The same, for nodes that await."""
+    """Like `MemoryAdapter`, for asyncio."""
 
     async def list(
         self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
@@ -100,23 +100,23 @@ class _Entries(Part):
         self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
         token_budget: int | None = None, before: str | None = None,
     ) -> tuple[MemoryEntry, ...]:  # fmt: skip
-        """Entries that no other supersedes, newest first; with `before`, those older than that one.
+        """Return entries that are not superseded, newest first; with `before`, an id, older ones.
 
-        At most 500, or 100 by default, and as many as 2 MiB hold. A `token_budget` bounds
-        the code points of all contents; what alone exceeds it is left out.
+        At most 500 (default 100), and 2 MiB. `token_budget` is the maximum of code points of
+        all contents together; an entry that does not fit is skipped.
         """
 
     @sends("GET", "memory/{memory_id}", answer="entry", absent=None)
     def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None:
-        """The entry, also one that another supersedes; None if there is none."""
+        """Return the entry, even if it is superseded, or None if it does not exist."""
 
 
 class Entries(Blocking, _Entries, MemoryAdapter):
-    """Entries of memory refs, as a run's snapshot has them; a `MemoryAdapter`."""
+    """Entries of memory refs, as of the run's snapshot; implements `MemoryAdapter`."""
 
 
 class AsyncEntries(Awaited, _Entries, AsyncMemoryAdapter):
-    """Entries of memory refs, as a run's snapshot has them; an `AsyncMemoryAdapter`."""
+    """Entries of memory refs, as of the run's snapshot; implements `AsyncMemoryAdapter`."""
 
 
 class _Run(Part):
@@ -130,36 +130,36 @@ class _Run(Part):
         self.id = run_id
         self.agent_id, self.workflow_id, self.memory_refs = agent_id, workflow_id, memory_refs
         self.memory = self._entries(exchange, run_id)
-        self._secrets: dict[tuple[str, str], None] = {}  # of an id, and one of its values
+        self._secrets: dict[tuple[str, str], None] = {}  # an ordered set of (id, value)
         self._is_over = False
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
-    @sends("POST", "runs", answer=_of_run)
+    @sends("POST", "runs", answer=_check_run)
     def open(self) -> None:
-        """Open the run, or continue with it. For a run that may be left open, without `with`."""
-        return also(  # type: ignore[return-value]
+        """Open the run, or resume it. Call this instead of `with` if the run may stay open."""
+        return send_as(  # type: ignore[return-value]
             agent_id=self.agent_id, workflow_id=self.workflow_id, memory_refs=self.memory_refs
         )
 
     @Method
     async def end(self, status: RunEnd = "completed") -> None:
-        """End the run, which takes no write afterwards. Conflict if it ended otherwise."""
+        """End the run, which refuses later writes. Conflict if it ended with another status."""
         fields = {"run_id": self.id, "status": status}
-        await self._ask(call_of(NoneType, "POST", "runs/{run_id}/end", fields, answer=_of_run))
+        await self._send(call_of(NoneType, "POST", "runs/{run_id}/end", fields, answer=_check_run))
         self._is_over = True
         self._secrets.clear()
 
     @Method
     async def secret(self, secret_id: str, value: str) -> bool:
-        """Let a value be stored as `[REDACTED:<secret_id>]` until the run ends.
+        """Register a value to be stored as `[REDACTED:<secret_id>]` until the run ends.
 
-        False for one under 8 characters, which stays. To be said before anything that could hold
-        it is put, and again by a process that resumes the run. TooMany if the tenant's runs hold
-        as many bytes of values as they may.
+        Return False for a value under 8 characters, which is not redacted. Register a value before
+        you put content that may contain it, and again in a process that resumes the run. TooMany if
+        the values of the tenant's runs exceed their limit of bytes.
         """
-        self._secrets[secret_id, value] = None  # known, also if the answer is lost
+        self._secrets[secret_id, value] = None  # kept even if the response is lost
         try:
             return await self._exchange.send(register_secret(self.id, secret_id, value))
         except Invalid:
@@ -173,34 +173,34 @@ class _Run(Part):
         supersedes: Sequence[str] = (), id: str | None = None, node_id: str | None = None,
         agent_id: str | None = None, idempotency_key: str | None = None,
     ) -> MemoryEntry:  # fmt: skip
-        """Put an entry as `OpenWopMemory.put`; the run's agent writes it unless another is named.
+        """Put an entry as `OpenWopMemory.put` does, and record it in the run's log.
 
-        The run's log records it. A service that has lost the run's secrets gets them again.
+        `agent_id` defaults to the run's. Secrets that the service has lost are registered again.
         """
-        return also(agent_id=agent_id or self.agent_id)
+        return send_as(agent_id=agent_id or self.agent_id)
 
     @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
     def delete(
         self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
     ) -> bool:
-        """Delete an entry, for all but runs that are open; False if there is none.
+        """Delete an entry; return False if it does not exist. Runs already open still see it.
 
-        What a run deletes its log tells of, and its own snapshot still has.
+        A deletion by a run is recorded in the run's log.
         """
 
-    async def _ask(self, call: Call[T], /) -> T:
-        """The answer, also to a write that is refused as the service has lost the secrets."""
+    async def _send(self, call: Call[T], /) -> T:
+        """Send the call; if the service has lost the secrets, register them and send it again."""
         try:
-            return await super()._ask(call)
+            return await super()._send(call)
         except Conflict as refusal:
             if refusal.code != SECRETS_LOST or not self._secrets:
                 raise
         for secret_id, value in tuple(self._secrets):
             await self._exchange.send(register_secret(self.id, secret_id, value))
-        return await super()._ask(call)
+        return await super()._send(call)
 
     async def _leave(self, exception: BaseException | None) -> None:
-        """End the run, unless that was done; a failure to do so never hides the exception."""
+        """End the run if it is open; a failure to end it never hides the exception."""
         if self._is_over:
             return
         try:
@@ -214,9 +214,9 @@ class _Run(Part):
 class Run(Blocking, _Run):
     """A run of a workflow; `memory` is its snapshot: memory as it was when the run started.
 
-    `with` opens it and ends it `completed`, or `failed` on an exception. One whose host was killed
-    continues when it is opened again with the same id and fields; Conflict if it has ended, or has
-    others. Secrets are kept in this object until its end, and appear nowhere.
+    `with` opens the run and ends it as `completed`, or as `failed` on an exception. After a crash
+    of the host, open it again with the same id and fields to resume it; Conflict if it has ended or
+    has other fields. Its secrets stay in this object until it ends, and appear nowhere.
     """
 
     memory: Entries
@@ -227,11 +227,11 @@ class Run(Blocking, _Run):
         return self
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        finished(self._leave(exception))
+        run_now(self._leave(exception))
 
 
 class AsyncRun(Awaited, _Run):
-    """As `Run`, for `async with`."""
+    """Like `Run`, for `async with`."""
 
     memory: AsyncEntries
     _entries = AsyncEntries
@@ -247,36 +247,36 @@ class AsyncRun(Awaited, _Run):
 
 
 class _Commitments(Part):
-    """Commitments of a tenant; `OpenWopMemory.events` reports those that fire."""
+    """The commitments of a tenant; `OpenWopMemory.events` reports when one fires."""
 
     @sends("POST", "commitments")
     def create(
         self, memory_ref: str, memory_id: str, *, due_at: datetime | None = None,
         tag: str | None = None, idempotency_key: str | None = None,
     ) -> Commitment:  # fmt: skip
-        """Arm an entry: it fires once, at `due_at`, or when another entry of the ref has the tag.
+        """Commit to an entry: it fires once, at `due_at` or when a new entry of the ref has `tag`.
 
-        An equal one that is armed is answered again. Invalid for a time that is past; NotFound if
-        there is no entry; Refused (`too_many_commitments`) if the ref has as many as it may.
+        An equal commitment that is armed is returned instead. Invalid for a time in the past;
+        NotFound if the entry does not exist; Refused (`too_many_commitments`) at the ref's limit.
         """
         if (due_at is None) is (tag is None):
             raise Invalid("A commitment needs either due_at or a tag, and not both.")
-        return also(condition="predicate" if due_at is None else "time")
+        return send_as(condition="predicate" if due_at is None else "time")
 
     @sends("GET", "commitments")
     def list(
         self, memory_ref: str | None = None, *, state: CommitmentState | None = None,
         limit: int | None = None, after: str | None = None,
     ) -> CommitmentPage:  # fmt: skip
-        """Commitments of the ref, or of all, oldest first: at most 1,000, or 100 by default."""
+        """Return commitments of the ref, or of all, oldest first; at most 1,000 (default 100)."""
 
     @sends("GET", "commitments/{commitment_id}")
     def get(self, commitment_id: str) -> Commitment:
-        """The commitment. NotFound if there is none."""
+        """Return the commitment. NotFound if it does not exist."""
 
     @sends("DELETE", "commitments/{commitment_id}")
     def cancel(self, commitment_id: str, *, idempotency_key: str | None = None) -> Commitment:
-        """Let it not fire; one that has fired stays `fired`. NotFound if there is none."""
+        """Cancel a commitment unless it has fired. NotFound if it does not exist."""
 
 
 class Commitments(Blocking, _Commitments):
@@ -288,7 +288,7 @@ class AsyncCommitments(Awaited, _Commitments):
 
 
 class _Proposals(Part):
-    """Proposals of a tenant, and the artifacts of those that were applied."""
+    """The proposals of a tenant, and the artifacts that were installed by applying them."""
 
     @sends("POST", "proposals")
     def create(
@@ -296,56 +296,56 @@ class _Proposals(Part):
         synthesizer_model: str | None = None, title: str | None = None,
         rationale: str | None = None, idempotency_key: str | None = None,
     ) -> Proposal:  # fmt: skip
-        """Propose an artifact, an object of JSON of at most 262,144 bytes; it installs nothing."""
-        made_of = {"sourceRunIds": plain(source_run_ids)}
+        """Propose an artifact, a JSON object of at most 262,144 bytes; nothing is installed."""
+        provenance = {"sourceRunIds": plain(source_run_ids)}
         if synthesizer_model is not None:
-            made_of["synthesizerModel"] = synthesizer_model
-        return also(provenance=made_of, source_run_ids=None, synthesizer_model=None)
+            provenance["synthesizerModel"] = synthesizer_model
+        return send_as(provenance=provenance, source_run_ids=None, synthesizer_model=None)
 
     @sends("GET", "proposals")
     def list(
         self, *, state: ProposalState | None = None, kind: ArtifactKind | None = None,
         limit: int | None = None, after: str | None = None,
     ) -> ProposalPage:  # fmt: skip
-        """Proposals, oldest first: at most 1,000, or 100 by default."""
+        """Return proposals, oldest first; at most 1,000 (default 100)."""
 
     @sends("GET", "proposals/{proposal_id}")
     def get(self, proposal_id: str) -> Proposal:
-        """The proposal. NotFound if there is none."""
+        """Return the proposal. NotFound if it does not exist."""
 
     @sends("PATCH", "proposals/{proposal_id}")
     def revise(
         self, proposal_id: str, *, title: str | None = None, rationale: str | None = None,
         artifact: dict[str, Any] | None = None, idempotency_key: str | None = None,
     ) -> Proposal:  # fmt: skip
-        """Change the fields that are set; Conflict if it is applied, rejected or archived."""
+        """Change the passed fields. Conflict if it is applied, rejected or archived."""
 
     @sends("POST", "proposals/{proposal_id}/apply", answer="installedArtifactRef")
     def apply(self, proposal_id: str, *, idempotency_key: str | None = None) -> str:
-        """Install the artifact; the ref under which its bytes are. Denied without the role admin.
+        """Install the artifact, and return its ref for `artifact`. Denied without the role admin.
 
-        Invalid (`artifact_invalid`) if it lacks what its kind needs; Conflict if it is rejected or
-        archived.
+        Invalid (`artifact_invalid`) if the artifact lacks a field that its kind requires; Conflict
+        if the proposal is rejected or archived.
         """
 
     @sends("POST", "proposals/{proposal_id}/reject")
     def reject(self, proposal_id: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Refuse the proposal for good. Conflict if it is applied or archived."""
+        """Reject the proposal permanently. Conflict if it is applied or archived."""
 
     @sends("DELETE", "proposals/{proposal_id}")
     def archive(self, proposal_id: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Put the proposal away; of an applied one the artifact is withdrawn."""
+        """Archive the proposal; if it is applied, uninstall its artifact."""
 
     @sends("GET", "artifacts")
     def artifacts(
         self, *, kind: ArtifactKind | None = None, limit: int | None = None,
         after: str | None = None,
     ) -> ArtifactPage:  # fmt: skip
-        """What is installed, of proposals that are applied: at most 1,000, or 100 by default."""
+        """Return the installed artifacts; at most 1,000 (default 100)."""
 
     @sends("GET", "artifacts/{installed_artifact_ref}")
     def artifact(self, installed_artifact_ref: str) -> bytes:
-        """The bytes of an installed artifact, as they were stored. NotFound if there is none."""
+        """Return the stored bytes of an installed artifact. NotFound if it does not exist."""
 
 
 class Proposals(Blocking, _Proposals):
@@ -366,7 +366,7 @@ class _Memory(_Entries, Generic[SomeRun]):
         self, run_id: str, *, agent_id: str | None = None, workflow_id: str | None = None,
         memory_refs: Sequence[str] = (),
     ) -> SomeRun:  # fmt: skip
-        """A run of a workflow, for a `with` block; nothing is sent yet. At most 32 refs."""
+        """Return a run to use in `with`; nothing is sent before. At most 32 refs."""
         return self._run(self._exchange, run_id, agent_id, workflow_id, memory_refs)
 
     @sends("POST", "memory", answer="entry")
@@ -375,11 +375,11 @@ class _Memory(_Entries, Generic[SomeRun]):
         expires_at: datetime | None = None, ttl_seconds: int | None = None,
         supersedes: Sequence[str] = (), id: str | None = None, idempotency_key: str | None = None,
     ) -> MemoryEntry:  # fmt: skip
-        """Put an entry, which never changes, and answer it as it is stored: without secrets.
+        """Put an entry, which never changes; return it as it is stored, without secrets.
 
-        Content: at most 65,536 bytes; tags: 50 of 256 characters. The same one again under an
-        `id` of yours is the first. Invalid names every fault; Denied for another tenant's ref;
-        Conflict for another entry's id (`memory_id_conflict`), or if what it supersedes is gone.
+        Limits: 65,536 bytes of content, and 50 tags of 256 characters. With an `id` of your choice
+        an equal entry is stored once. Invalid names every fault; Denied for another tenant's ref;
+        Conflict (`memory_id_conflict`) for another entry's id, or if a superseded entry is gone.
         """
 
     delete = _Run.delete
@@ -389,84 +389,85 @@ class _Memory(_Entries, Generic[SomeRun]):
         self, memory_ref: str, query: str, *, tag: str | None = None, limit: int | None = None,
         token_budget: int | None = None,
     ) -> tuple[RankedEntry, ...]:  # fmt: skip
-        """Entries by their words (the first 500 characters), best first: 100, or 10 by default."""
-        return also(q=query[:MAX_PROMPT], query=None)
+        """Find entries by words (500 characters at most), best first; at most 100 (default 10)."""
+        return send_as(q=query[:MAX_PROMPT], query=None)
 
     @sends("GET", "provenance/{memory_id}", absent=None)
     def provenance(self, memory_ref: str, memory_id: str) -> Provenance | None:
-        """Who wrote the entry, of what it was made, and what replaces it; None if there is none."""
+        """Return the writer, sources and superseders of an entry, or None if it does not exist."""
 
     @sends("GET", "refs")
     def refs(self, *, limit: int | None = None, after: str | None = None) -> RefPage:
-        """Refs that hold entries, in code point order: at most 1,000, or 100 by default."""
+        """Return refs that have entries, in code point order; at most 1,000 (default 100)."""
 
     @sends("GET", "events")
     def events(
         self, after: str | None = None, *, limit: int | None = None, type: str | None = None,
     ) -> EventPage:  # fmt: skip
-        """What happened in all runs after a page's `next`: at most 1,000, or 100 by default."""
+        """Return events of all runs after a page's `next`; at most 1,000 (default 100)."""
 
-    @sends("POST", "compact", answer=_done, within=AT_LENGTH)
+    @sends("POST", "compact", answer=_pass_outcome, timeout=LONG_TIMEOUT)
     def compact(
         self, memory_ref: str, *, content: str | None = None, keep_sources: bool = False,
         idempotency_key: str | None = None,
     ) -> Compaction:  # fmt: skip
-        """Let an archive, an extract or `content`, take the place of the oldest 500 entries.
+        """Supersede the oldest entries (at most 500) by one archive of `content` or an extract.
 
-        What is pinned stays. Conflict if there are not two entries (`nothing_to_compact`).
+        Pinned entries stay, and with `keep_sources` all stay listed. Conflict
+        (`nothing_to_compact`) for fewer than two.
         """
 
-    @sends("POST", "distill", answer=_done, within=AT_LENGTH)
+    @sends("POST", "distill", answer=_pass_outcome, timeout=LONG_TIMEOUT)
     def distill(
         self, memory_ref: str, *, token_budget: int | None = None, content: str | None = None,
         recursive: bool = False, expires_at: datetime | None = None,
         idempotency_key: str | None = None,
     ) -> Distillation:  # fmt: skip
-        """Put an archive of the entries beside them; with `recursive`, also of archives.
+        """Write an archive of the entries, which stay; `recursive` includes other archives.
 
-        It is an extract, or `content`. The budget, of 100,000 tokens of four bytes unless told, is
-        for what is read and written. Conflict for `nothing_to_distill`; Invalid for a budget that
-        is too small (`token_budget_exceeded`), whose `details` have the `minimumRequired`.
+        The archive has `content` or an extract. The budget (default 100,000 tokens of four bytes)
+        covers sources and archive. Conflict if there is nothing to distill; Invalid if the budget
+        is too small (`token_budget_exceeded`), with `minimumRequired` in `details`.
         """
 
-    @sends("POST", "consolidate", answer=_done, within=AT_LENGTH)
+    @sends("POST", "consolidate", answer=_pass_outcome, timeout=LONG_TIMEOUT)
     def consolidate(
         self, memory_ref: str, *, merges: Sequence[Merge] = (), idempotency_key: str | None = None
     ) -> Consolidation:
-        """Let entries be replaced that others say as well, or that are stale by their `key:`.
+        """Supersede repeated entries, and older ones with the same `key:` and `subject:` tags.
 
-        First each of the merges takes the place of its entries: Conflict if one of these is gone.
+        Before that, each merge replaces its entries; Conflict if one of them is gone.
         """
-        return also(merges=[_merge(it) for it in merges])
+        return send_as(merges=[_merge(it) for it in merges])
 
-    @sends("POST", "passes/{run_id}/undo", within=AT_LENGTH)
+    @sends("POST", "passes/{run_id}/undo", timeout=LONG_TIMEOUT)
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
-        """Take back what a pass did. NotFound if there is none; Conflict if it cannot be undone."""
+        """Undo a pass. NotFound if it does not exist; Conflict if it cannot be undone."""
 
     @sends("GET", "index", answer=lambda answer, _: answer | {"document": answer})
     def index(self, memory_ref: str) -> MemoryIndex:
-        """The archives of the ref, newest first: at most 200, without their content."""
+        """Return the archives of the ref, newest first, at most 200, without their content."""
 
-    @sends("POST", "forget", within=AT_LENGTH)
+    @sends("POST", "forget", timeout=LONG_TIMEOUT)
     def forget(
         self, subject: str, *, dry_run: bool = False, idempotency_key: str | None = None
     ) -> Forgotten:
-        """Erase what is of a subject in all refs, and whatever was derived of it.
+        """Erase a subject in all refs: its entries, and archives and merges made from them.
 
-        That is what is tagged `subject:<subject>`, and the ref of this name. With `dry_run` it is
-        counted, and nothing changes. Denied without the role admin.
+        These are entries tagged `subject:<subject>`, and the ref of this name. With `dry_run` they
+        are counted, and nothing changes. Denied without the role admin.
         """
 
     @sends("GET", "erasures/{erasure_id}")
     def erasure(self, erasure_id: str) -> Erasure:
-        """The receipt of a forgetting, which tells nothing of what it was. NotFound if none."""
+        """Return the receipt of a `forget`, without the subject. NotFound if it does not exist."""
 
 
 class OpenWopMemory(Entries, _Memory[Run]):
-    """Memory refs of a tenant, as a host uses them; what is read is as it is now.
+    """The memory refs of a tenant, for a host; reads see the current state.
 
-    A `MemoryAdapter`. Every method refuses with a MemoryServiceError, whose `code` is
-    the protocol's and whose text holds nothing of an entry.
+    Implements `MemoryAdapter`. Methods raise a MemoryServiceError if they fail; its `code` is
+    OpenWOP's, and its message quotes no entry.
     """
 
     _run = Run
@@ -477,7 +478,7 @@ class OpenWopMemory(Entries, _Memory[Run]):
 
 
 class AsyncOpenWopMemory(AsyncEntries, _Memory[AsyncRun]):
-    """As `OpenWopMemory`, and an `AsyncMemoryAdapter`."""
+    """Like `OpenWopMemory`, for asyncio; implements `AsyncMemoryAdapter`."""
 
     _run = AsyncRun
 

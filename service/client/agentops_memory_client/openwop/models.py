@@ -1,7 +1,6 @@
-"""What is answered of memory refs, runs, passes, commitments and proposals, as frozen nouns; and
-how methods are declared: a signature, and what is sent for it.
+"""The results of OpenWOP calls as frozen dataclasses, and the declaration of the client's methods.
 
-Names and meanings are OpenWOP's.
+Fields have the names and meanings of OpenWOP, in snake case.
 """
 
 import inspect
@@ -15,7 +14,7 @@ from pydantic.alias_generators import to_camel
 
 from ..contract import models as contract
 from ..contract.models import Headers, Invalid, NotFound, json_object, read_as
-from ..contract.service import Asks, Call, Method, P, T, once, params, plain, with_signature
+from ..contract.service import Call, Method, P, Sender, T, key_header, params, plain, with_signature
 from ..transport import SURROGATE, Exchange
 
 __all__ = [
@@ -26,8 +25,8 @@ __all__ = [
     "Undone", "WrittenBy", "memory_degradation",
 ]  # fmt: skip
 
-BACKEND = "long-term"  # a value of memoryBackends; the dimension has another name
-# What a shape can ask for, of the eight dimensions.
+LONG_TERM = "long-term"  # the value of memoryBackends for the dimension long-term-durability
+# The dimensions that each field of an agent's memoryShape requires.
 REQUIRED: Mapping[str, tuple[str, ...]] = {
     "scratchpad": ("read", "write"),
     "conversation": ("read", "write"),
@@ -36,7 +35,7 @@ REQUIRED: Mapping[str, tuple[str, ...]] = {
 
 
 class Noun(contract.Noun):
-    """It is read by the protocol's names of fields."""
+    """Base of results whose JSON has camel-case names."""
 
     __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
 
@@ -53,7 +52,7 @@ class MemoryEntry(Noun):
 
 class RankedEntry(Noun):
     entry: MemoryEntry
-    rank: float  # the lower, the better
+    rank: float  # lower is better
 
 
 class WrittenBy(Noun):
@@ -63,12 +62,12 @@ class WrittenBy(Noun):
 
 
 class Provenance(Noun):
-    """Where an entry comes from: who wrote it, of what it was made, and what replaces it."""
+    """The origin of an entry: its writer, its sources, and the entries that supersede it."""
 
     memory_ref: str
     memory_id: str
     written_by: WrittenBy
-    method: str  # put, or how it was derived
+    method: str  # put, or the kind of pass that derived the entry
     derived_from: tuple[str, ...] = ()
     superseded_by: tuple[str, ...] = ()
     seen: int
@@ -83,11 +82,11 @@ class RefExtent(Noun):
 
 class RefPage(Noun):
     refs: tuple[RefExtent, ...]
-    next: str | None = None  # what `after` takes, if there are more; so in every page
+    next: str | None = None  # pass it as `after` to get the next page; None on the last
 
 
 class RunEvent(Noun):
-    """What happened in a run, without the content of memory; sequences have no gaps."""
+    """An event of a run, without content of memory; a run's sequence numbers have no gaps."""
 
     event_id: str
     run_id: str
@@ -100,15 +99,15 @@ class RunEvent(Noun):
 
 class EventPage(Noun):
     events: tuple[RunEvent, ...]
-    next: str  # also at the end
+    next: str  # never None: pass it as `after` later to get newer events
 
 
 class Compaction(Noun):
-    """What a compaction did."""
+    """The outcome of a compaction."""
 
-    run_id: str  # of the pass, which `undo` takes
+    run_id: str  # the id of the pass, for `undo`
     memory_ref: str
-    output_id: str  # of the archive that says what its sources said
+    output_id: str  # the id of the archive that replaces its sources
     source_ids: tuple[str, ...] | None = None  # None if there are more than are named
     source_count: int
     trigger: str
@@ -116,7 +115,7 @@ class Compaction(Noun):
 
 
 class Distillation(Compaction):
-    """What a distillation did, whose sources stay; not `created`: the archive was there."""
+    """The outcome of a distillation; `created` is False if the archive existed already."""
 
     token_budget: int
     tokens_used: int
@@ -125,7 +124,7 @@ class Distillation(Compaction):
 
 
 class Merge(Noun):
-    """A text that is to take the place of entries: 2 to 100, by their ids."""
+    """A text that replaces 2 to 100 entries, named by their ids."""
 
     ids: Sequence[str]
     content: str
@@ -133,7 +132,7 @@ class Merge(Noun):
 
 
 class Consolidation(Noun):
-    """What a consolidation did: how many entries a list showed before it, and shows now."""
+    """The outcome of a consolidation, with the number of listed entries before and after it."""
 
     run_id: str
     memory_ref: str
@@ -144,7 +143,7 @@ class Consolidation(Noun):
 
 
 class Undone(Noun):
-    """What the undoing of a pass did: entries that are back, and such as are gone."""
+    """The numbers of entries that undoing a pass restored and removed."""
 
     run_id: str
     restored: int
@@ -152,7 +151,7 @@ class Undone(Noun):
 
 
 class IndexedArchive(Noun):
-    """An archive, without its text, and the time of what it was made of."""
+    """An archive without its text; its sources were created from `since` to `until`."""
 
     memory_ref: str
     memory_id: str
@@ -164,7 +163,7 @@ class IndexedArchive(Noun):
 
 
 class MemoryIndex(Noun):
-    """The live archives of a ref, newest first; `document` is what `MEMORY-INDEX.json` holds."""
+    """The live archives of a ref, newest first; `document` is the `MEMORY-INDEX.json`."""
 
     version: int
     archive_checksum: str | None = None
@@ -175,9 +174,9 @@ class MemoryIndex(Noun):
 
 
 class Forgotten(Noun):
-    """What was erased of a subject, or would be, and how many entries of others are back."""
+    """What was, or would be, erased of a subject; `restored` counts entries listed again."""
 
-    subject: str = field(repr=False)  # a forgotten subject appears in no log
+    subject: str = field(repr=False)  # hidden, so that no log shows a forgotten subject
     entries: int
     archives: int
     restored: int
@@ -187,7 +186,7 @@ class Forgotten(Noun):
 
 
 class Erasure(Noun):
-    """The receipt of a forgetting: how much, when its bytes were gone, and what it cannot reach."""
+    """The receipt of a `forget`; `not_reached` names places with copies, such as backups."""
 
     erasure_id: str
     entries: int
@@ -197,12 +196,12 @@ class Erasure(Noun):
 
 
 class Commitment(Noun):
-    """A condition of an entry, whose content is the intention; it fires once."""
+    """An intention, the content of an entry, and the condition under which it fires once."""
 
     id: str
     memory_ref: str
     memory_id: str
-    condition: str  # time, or predicate
+    condition: str  # time or predicate
     due_at: AwareDatetime | None = None
     tag: str | None = None
     state: str
@@ -230,7 +229,7 @@ class ProposalActivation(Noun):
 
 
 class Proposal(Noun):
-    """An artifact as it is proposed: without secrets, and inert until it is `applied`."""
+    """A proposed artifact, without secrets; it has no effect until the proposal is applied."""
 
     id: str
     kind: str
@@ -239,9 +238,9 @@ class Proposal(Noun):
     rationale: str | None = None
     artifact: Mapping[str, Any] = field(hash=False)
     provenance: ProposalProvenance
-    duplicate_of: str | None = None  # what has an equal artifact
+    duplicate_of: str | None = None  # the id of a proposal with an equal artifact
     owner: ProposalOwner
-    activation: ProposalActivation | None = None  # while it is applied
+    activation: ProposalActivation | None = None  # set while the proposal is applied
     created_at: AwareDatetime
     updated_at: AwareDatetime
 
@@ -252,7 +251,7 @@ class ProposalPage(Noun):
 
 
 class InstalledArtifact(Noun):
-    installed_artifact_ref: str  # under which its bytes are
+    installed_artifact_ref: str  # for `artifact`, which returns the bytes
     kind: str
     proposal_id: str
 
@@ -265,10 +264,10 @@ class ArtifactPage(Noun):
 def memory_degradation(
     shape: Mapping[str, Any], advertisement: Mapping[str, Any]
 ) -> dict[str, bool | list[str]]:
-    """What of an agent's `memoryShape` a host lacks, as fields of its inventory (RFC 0080).
+    """Return what a host lacks of an agent's `memoryShape`, as inventory fields (RFC 0080).
 
-    `advertisement` is the host's discovery document, or the `capabilities` of it. Empty if all is
-    satisfied; else `memoryDegraded`, and `degradedMemoryDimensions` in the order of publication.
+    `advertisement` is the host's discovery document, or its `capabilities`. The result is empty if
+    nothing is missing, else has `memoryDegraded` and `degradedMemoryDimensions` in RFC order.
     """
     memory = _family(advertisement, "memory")
     backends = _family(advertisement, "agents").get("memoryBackends")
@@ -276,52 +275,52 @@ def memory_degradation(
     has = {
         "read": reads,
         "write": reads and memory.get("writable") is not False,
-        "long-term-durability": isinstance(backends, list | tuple) and BACKEND in backends,
+        "long-term-durability": isinstance(backends, list | tuple) and LONG_TERM in backends,
     }
-    required = {it for name, asks in REQUIRED.items() if shape.get(name) is True for it in asks}
+    required = {it for name, dims in REQUIRED.items() if shape.get(name) is True for it in dims}
     lacking = [name for name, is_available in has.items() if name in required and not is_available]
     return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
 
 
 def _family(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """A family of capabilities, at the root or, as older hosts have it, below `capabilities`."""
+    """Return a capability family from the root or, for older hosts, from `capabilities`."""
     wrapper = host.get("capabilities")
-    places = (host, wrapper if isinstance(wrapper, Mapping) else {})
-    return next((it[name] for it in places if isinstance(it.get(name), Mapping)), {})
+    parents = (host, wrapper if isinstance(wrapper, Mapping) else {})
+    return next((it[name] for it in parents if isinstance(it.get(name), Mapping)), {})
 
 
 Json = dict[str, Any]
-# The member of an answer that is returned, or what makes it of the answer and what was sent.
+# The member of a response to return, or a function of the response and the request's fields.
 Answer = str | Callable[[Json, Mapping[str, Any]], object]
 
-NO_ENTRY = "memory entry not found"  # the one sentence for whatever is not there
-LONGEST = 256  # code points of a ref, or of an entry's id
+NO_ENTRY = "memory entry not found"  # the service's message for any missing entry
+MAX_NAME = 256  # code points of a ref or of an entry's id
 
-_REFUSAL: Any = object()
+_RAISE: Any = object()
 
 
-class Part(Asks):
-    """A part of the client of OpenWOP."""
+class Part(Sender):
+    """Base of the parts of the OpenWOP client."""
 
     _exchange: Exchange
-    _run_id: str | None  # of a part of a run: whatever it sends names the run
+    _run_id: str | None  # sent with every request; None outside a run
 
     def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
         self._exchange, self._run_id = exchange, run_id
 
 
 def sends(
-    verb: str, path: str, *, answer: Answer = "", absent: Any = _REFUSAL,
-    within: timedelta | None = None,
+    verb: str, path: str, *, answer: Answer = "", absent: Any = _RAISE,
+    timeout: timedelta | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
-    """Declare a method by its signature: it sends its arguments, and reads what it returns.
+    """Declare a method by its signature: it sends its arguments, and returns the annotated type.
 
-    Its body, if it has one, returns what is sent `also`, or in the place of an argument.
-    `absent` is returned for an entry that is not there, and for what can be no name of one.
+    The method's body may return `send_as` of other fields. `absent` is returned if the entry
+    does not exist, or if no entry can have the name.
     """
 
-    def declare(question: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
-        signature = inspect.signature(question)
+    def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
+        signature = inspect.signature(declaration)
         returned = signature.return_annotation
         kind: type[T] = get_args(returned)[0] if absent is None else returned
 
@@ -329,30 +328,30 @@ def sends(
             fields = signature.bind(self, *args, **kwargs).arguments
             del fields["self"]
             names = [fields[it] for it in ("memory_ref", "memory_id") if it in fields]
-            if absent is not _REFUSAL and not all(map(_is_name, names)):
+            if absent is not _RAISE and not all(map(_is_name, names)):
                 return absent  # type: ignore[no-any-return]
             fields.setdefault("run_id", self._run_id)
-            fields |= cast("Json | None", question(self, *args, **kwargs)) or {}
-            call = call_of(kind, verb, path, fields, answer=answer, within=within)
+            fields |= cast("Json | None", declaration(self, *args, **kwargs)) or {}
+            call = call_of(kind, verb, path, fields, answer=answer, timeout=timeout)
             try:
-                return await self._ask(call)
-            except NotFound as refusal:
-                if absent is _REFUSAL or str(refusal) != NO_ENTRY:
+                return await self._send(call)
+            except NotFound as error:
+                if absent is _RAISE or str(error) != NO_ENTRY:
                     raise
                 return absent  # type: ignore[no-any-return]
 
-        return Method(with_signature(question, send))
+        return Method(with_signature(declaration, send))
 
     return declare
 
 
 def call_of(
     kind: type[T], verb: str, path: str, fields: Mapping[str, Any], *, answer: Answer = "",
-    within: timedelta | None = None,
+    timeout: timedelta | None = None,
 ) -> Call[T]:  # fmt: skip
-    """The call that sends the fields: in the path, in the query of a GET or DELETE, else as JSON.
+    """Return a Call with the fields in the path, in the query of a GET or DELETE, else as JSON.
 
-    Invalid for a text in a query that would be sent as another.
+    Invalid if a text in the query contains a lone surrogate, which would be replaced.
     """
     steps = [fields[it[1:-1]] if it.startswith("{") else it for it in path.split("/")]
     named = {
@@ -376,11 +375,11 @@ def call_of(
     return Call(
         operation=f"{verb} {path}", method=verb, path=("v1", "host", "agentops-memory", *steps),
         query={} if has_body else params(**named), body=named if has_body else None,
-        headers={} if verb == "GET" else once(fields.get("idempotency_key")), within=within,
-        read=read,
+        headers={} if verb == "GET" else key_header(fields.get("idempotency_key")),
+        timeout=timeout, read=read,
     )  # fmt: skip
 
 
 def _is_name(text: str) -> bool:
-    """Whether a text can name something in a request: others are sent as another, or as none."""
-    return 0 < len(text) <= LONGEST and "\0" not in text and not SURROGATE.search(text)
+    """Whether a ref or an entry can have this name, and a URL can carry it unchanged."""
+    return 0 < len(text) <= MAX_NAME and "\0" not in text and not SURROGATE.search(text)

@@ -1,6 +1,6 @@
-"""What an agent loop needs beside its model: working memory, memories in the prompt, tool hooks.
+"""Parts of an agent loop: working memory, memories for the prompt, and tool hooks.
 
-It asks the service through the client alone.
+They reach the service only through the client.
 """
 
 from .hooks import HooksRefused, InjectRule, Pattern, SaveRule, ToolHooks

@@ -1,4 +1,4 @@
-"""Tool hooks: memories saved after tool calls, and memories searched for before them."""
+"""Tool hooks: rules that save memories after tool calls, and search for memories before them."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -17,33 +17,33 @@ from ..contract.models import CLIENT, Noun, install_command
 from .working_memory import ToolCall, require, utf8
 
 LONGEST_PATTERN = 10_000  # code points
-LONGEST_QUOTED = 80  # of a text in a message
+LONGEST_QUOTED = 80  # characters of a text quoted in a message
 MOST_RESULTS = 1_000  # memories that one search returns
 FROM_ARGUMENTS = "from_tool_args"
-SAVE, INJECT = "memorySaveRules", "contextInjectTools"  # as manifests have them
+SAVE, INJECT = "memorySaveRules", "contextInjectTools"  # the lists of rules in a manifest
 
 Fields = Mapping[object, Any]
 HOOKS = "toolHooks"
 MERGE, TEXT, NULL = (f"tag:yaml.org,2002:{it}" for it in ("merge", "str", "null"))
-OWN = (HOOKS, SAVE, INJECT)
-NAMES = "The name of a field must be text; write it with quotes, if it is meant as text."
-# Of pydantic's kinds of faults; of others its own sentence is plain enough.
-SENTENCES = {
+HOOK_FIELDS = (HOOKS, SAVE, INJECT)
+NAME_IS_TEXT = "The name of a field must be text; write it with quotes, if it is meant as text."
+# Messages by pydantic's error type; for other types its own message is plain enough.
+MESSAGES = {
     "missing": "It is missing.", "tuple_type": "It must be a list.",
     "string_type": "It must be text; write it with quotes, if it is meant as text.",
     **dict.fromkeys(("dict_type", "dataclass_type"), "It must be a mapping of fields."),
 }  # fmt: skip
 
-_CLOSE = 0.8  # of difflib's ratio: two names that are meant to be one
+_SIMILAR = 0.8  # difflib ratio from which a name counts as a misspelling of another
 _TITLE_SUBJECT = 80  # code points of a command or path in a title
-_CONTENT = 1_000  # code points of an output
-_SUBJECTS = ("command", "path")
-_QUESTIONS = ("command", "query", "path")
-_LACKING = re.compile(r"invalid perl operator: \(\?<?[=!]|invalid escape sequence: \\[1-9]")
+_CONTENT = 1_000  # code points of an output in a content
+_SUBJECTS = ("command", "path")  # names of arguments, the preferred one first
+_QUERIES = ("command", "query", "path")
+_UNSUPPORTED = re.compile(r"invalid perl operator: \(\?<?[=!]|invalid escape sequence: \\[1-9]")
 
 
 class HooksRefused(ValueError):
-    """The hooks cannot be read. `faults` names all that is wrong, each with its place."""
+    """The hooks are invalid. `faults` names every fault with its path."""
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -54,14 +54,14 @@ class HooksRefused(ValueError):
 
 
 class WrongPattern(ValueError):
-    """RE2 does not take the pattern; the message says why."""
+    """RE2 refuses the pattern; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A regular expression in the syntax of RE2; WrongPattern for what is none.
+    """A regular expression in RE2 syntax; WrongPattern if it is invalid.
 
-    ImportError, with what to install, where google-re2 is not.
+    ImportError, with an install command, if google-re2 is not installed.
     """
 
     text: str
@@ -75,7 +75,7 @@ class Pattern:
         object.__setattr__(self, "_searched", _compiled(self.text))
 
     def is_in(self, text: str) -> bool:
-        """Whether it matches anywhere in the text; half of a character counts as U+FFFD."""
+        """Whether it matches anywhere in the text; a lone surrogate counts as U+FFFD."""
         return self._searched.search(utf8(text)) is not None
 
 
@@ -88,7 +88,7 @@ def _compiled(text: str) -> Any:
             f"The patterns of tool hooks need google-re2: {install_command(CLIENT, 'runtime')}"
         ) from error
     options = re2.Options()
-    options.log_errors = False  # what it would print is in the exception
+    options.log_errors = False  # the exception has the message
     options.never_capture = True
     try:
         return re2.compile(utf8(text), options)
@@ -96,24 +96,24 @@ def _compiled(text: str) -> Any:
         reason = error.args[0].decode(errors="replace")
         message = f"RE2 does not take the pattern {quoted(text)} and says {quoted(reason)}."
         lacks = " It has no lookahead, lookbehind or backreference."
-        raise WrongPattern(message + lacks * bool(_LACKING.match(reason))) from error
+        raise WrongPattern(message + lacks * bool(_UNSUPPORTED.match(reason))) from error
 
 
 def quoted(text: str) -> str:
-    """The text as a message quotes it: on one line that is not too long."""
+    """Quote a text for a message: shortened, and on one line."""
     cut = text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
     return f'"{printable(cut)}"'
 
 
 def printable(text: str) -> str:
-    return "".join(sign if sign.isprintable() else "\ufffd" for sign in text)
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
 
 
 def close_to(name: str, known: tuple[str, ...]) -> str | None:
-    """The name that was meant, if it is written a little differently."""
+    """Return the known name of which `name` is a misspelling, or None."""
     plain = {it.replace("_", "").lower(): it for it in known}
     written = name.replace("_", "").replace("-", "").lower()
-    return next((plain[it] for it in get_close_matches(written, plain, 1, _CLOSE)), None)
+    return next((plain[it] for it in get_close_matches(written, plain, 1, _SIMILAR)), None)
 
 
 def _visible(text: str) -> str:
@@ -134,8 +134,8 @@ def _pattern(value: object) -> Pattern:
     return Pattern(value) if isinstance(value, str) else value
 
 
-# The limits are the service's, in code points.
-Tool = Annotated[str, Field(strict=True, max_length=100), AfterValidator(_visible)]  # as a tag
+# Limits in code points, as in the service.
+Tool = Annotated[str, Field(strict=True, max_length=100), AfterValidator(_visible)]  # also a tag
 Word = Annotated[str, Field(strict=True, max_length=50), AfterValidator(_visible)]
 Searched = Annotated[Pattern, PlainValidator(_pattern)]
 OF_RULES = ConfigDict(
@@ -145,7 +145,7 @@ OF_RULES = ConfigDict(
 
 
 class Capture(Noun):
-    """What a call leaves behind: the memory to save."""
+    """The memory to save after a tool call."""
 
     type: str
     scope: str
@@ -155,7 +155,7 @@ class Capture(Noun):
 
 
 class Question(Noun):
-    """What is searched for before a call."""
+    """The search to run before a tool call."""
 
     query: str
     limit: int
@@ -163,9 +163,9 @@ class Question(Noun):
 
 @checked(frozen=True, slots=True, kw_only=True, config=OF_RULES)
 class SaveRule:
-    """What a tool says is saved if it matches, and if each argument that is named does.
+    """Saves the output of a tool if it matches, and each argument in `match_args` does.
 
-    ValueError for a field that the service would not take.
+    ValueError for a field that the service would refuse.
     """
 
     tool: Tool
@@ -175,7 +175,7 @@ class SaveRule:
     scope: Word = "project"
 
     def capture(self, call: ToolCall, output: str) -> Capture | None:
-        """The memory of a call that matches and has said something; None for any other."""
+        """Return the memory of a call that matches, or None if it does not or has no output."""
         if not output.strip() or not (self.match_output is None or self.match_output.is_in(output)):
             return None
         for name, pattern in self.match_args.items():
@@ -188,7 +188,7 @@ class SaveRule:
             type=self.type,
             scope=self.scope,
             title=f"{title} — {subject[:_TITLE_SUBJECT]}" if subject else title,
-            # Never blank: the service would not take it.
+            # Never blank, which the service would refuse.
             content=start if start.strip() else output.lstrip()[:_CONTENT],
             tags=("auto-capture", "hook", self.tool),
         )
@@ -196,9 +196,9 @@ class SaveRule:
 
 @checked(frozen=True, slots=True, kw_only=True, config=OF_RULES)
 class InjectRule:
-    """Before a tool runs memories are searched for: with its arguments, or with words of one's own.
+    """Searches for memories before a tool runs: with its arguments, or with a fixed query.
 
-    ValueError for a field that the service would not take.
+    ValueError for a field that the service would refuse.
     """
 
     tool: Tool
@@ -206,8 +206,8 @@ class InjectRule:
     limit: Annotated[int, Field(strict=True, ge=1, le=MOST_RESULTS)] = 3
 
     def question(self, call: ToolCall) -> Question | None:
-        """What to search for; None for a call without an argument to search with."""
-        query = _argument(call, _QUESTIONS) if self.query == FROM_ARGUMENTS else self.query
+        """Return the search, or None if the call has no argument to search with."""
+        query = _argument(call, _QUERIES) if self.query == FROM_ARGUMENTS else self.query
         return Question(query=query, limit=self.limit) if query else None
 
 
@@ -218,18 +218,18 @@ def _argument(call: ToolCall, names: tuple[str, ...]) -> str | None:
 
 @checked(frozen=True, slots=True, kw_only=True, config=OF_RULES)
 class ToolHooks:
-    """Rules for tools. Of each list the first rule with the tool's name decides, and no other."""
+    """Rules for tools. In each list only the first rule for a tool applies."""
 
     save_rules: Annotated[tuple[SaveRule, ...], Field(validation_alias=SAVE)] = ()
     inject_rules: Annotated[tuple[InjectRule, ...], Field(validation_alias=INJECT)] = ()
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
-        """The hooks of an agent's manifest, or of its `toolHooks` alone; none if it has none.
+        """Read the hooks of an agent's manifest, or of a document with the hooks alone.
 
-        It has `spec.toolHooks`, or `toolHooks` or the two lists at the top. Of several documents
-        one may have rules. HooksRefused names every fault. ImportError, with what to install, where
-        PyYAML or google-re2 is not.
+        They are in `spec.toolHooks`, or in `toolHooks` or two lists at the top level; no hooks is
+        valid. At most one document of the text may have rules. HooksRefused names every fault.
+        ImportError, with an install command, if PyYAML or google-re2 is not installed.
         """
         require("The text of hooks", text, str)
         faults = list[str]()
@@ -239,17 +239,17 @@ class ToolHooks:
         path, hooks = places[0] if places else ("", {})
         rules = {name: _present(hooks[name]) for name in (SAVE, INJECT) if name in hooks}
         try:
-            made = TypeAdapter(cls).validate_python(rules, by_alias=True, by_name=False)
+            tool_hooks = TypeAdapter(cls).validate_python(rules, by_alias=True, by_name=False)
         except ValidationError as error:
-            every = error.errors(include_url=False, include_input=False)
-            faults += [f"{path}{_fault(it)}" for it in every]
+            errors = error.errors(include_url=False, include_input=False)
+            faults += [f"{path}{_fault(it)}" for it in errors]
         if faults:
             raise HooksRefused(*faults)
-        return made
+        return tool_hooks
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """The hooks in a file of YAML in UTF-8. HooksRefused names the file, too."""
+        """Read the hooks in a YAML file in UTF-8. HooksRefused names the file, too."""
         try:
             return cls.from_yaml(Path(path).read_bytes().decode())
         except UnicodeDecodeError as error:
@@ -258,30 +258,30 @@ class ToolHooks:
             raise HooksRefused(*(f"{path}: {fault}" for fault in refused.faults)) from None
 
     def capture(self, call: ToolCall, output: str) -> Capture | None:
-        """The memory to save of a call that has said this, if its rule has it saved.
+        """Return the memory to save after a call, or None if no rule saves it.
 
-        TypeError for an output that is no text, with a rule or without.
+        TypeError if the output is not text, even without a rule.
         """
         require("The output of a tool", output, str)
         rule = next((it for it in self.save_rules if it.tool == call.name), None)
         return rule.capture(call, output) if rule else None
 
     def question(self, call: ToolCall) -> Question | None:
-        """What to search for before the call, if its rule asks for something."""
+        """Return the search to run before the call, or None if no rule has one."""
         rule = next((it for it in self.inject_rules if it.tool == call.name), None)
         return rule.question(call) if rule else None
 
 
-# The rules in an agent's manifest: where they stand, and every fault in them with its path.
+# Reading the rules in an agent's manifest: where they are, and each fault with its path.
 
 
 def _loader(yaml: Any, text: str) -> Any:
     class Loader(yaml.SafeLoader):  # type: ignore[misc]
         def flatten_mapping(self, node: yaml.MappingNode) -> None:
-            """Merge what `<<` names: own fields go first, then those of the earlier mapping.
+            """Merge what `<<` names: own fields win, then those of earlier mappings.
 
-            Each key once, so that no few lines fill the memory; one that the text has twice is an
-            error. PyYAML's own differs from version to version.
+            Each key is kept once, so that a short text cannot expand without bound; a repeated key
+            is an error. PyYAML's own method differs between versions.
             """
             pairs: dict[object, tuple[yaml.Node, yaml.Node]] = {}
             merged = list[yaml.Node]()
@@ -308,7 +308,7 @@ def _loader(yaml: Any, text: str) -> Any:
 
 def _documents(text: str) -> list[object]:
     try:
-        import yaml  # noqa: PLC0415 - nobody else needs PyYAML
+        import yaml  # noqa: PLC0415 - only hooks in YAML need it
     except ModuleNotFoundError as error:
         raise ImportError(
             f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
@@ -324,7 +324,7 @@ def _documents(text: str) -> list[object]:
         reason = ", ".join(filter(None, (error.context, error.problem)))
     except (yaml.YAMLError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
             ValueError) as error:  # fmt: skip
-        # Of a character that no text has; and of a date, a number or an escape that is none.
+        # A character that YAML forbids; or an invalid date, number or escape.
         position, reason = "the text", str(error)
     else:
         return documents
@@ -332,7 +332,7 @@ def _documents(text: str) -> list[object]:
 
 
 def _own(loader: Any, node: Any) -> Any:
-    """A document, or its `spec`, without what other fields have, which the platform reads."""
+    """Return a document, or its `spec`, without values of the platform's fields."""
     if node.id != "mapping":
         return node
     loader.flatten_mapping(node)
@@ -340,7 +340,7 @@ def _own(loader: Any, node: Any) -> Any:
     for key, value in node.value:
         if key.value == "spec":
             fields.append((key, _own(loader, value)))
-        elif key.value in OWN:
+        elif key.value in HOOK_FIELDS:
             fields.append((key, value))
         elif key.tag == TEXT and value.tag != NULL:
             fields.append((key, value if value.tag == TEXT else type(key)(TEXT, "")))
@@ -352,15 +352,15 @@ def _name(key: Any) -> object:
 
 
 def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
-    """Where a document has hooks, or could have; the rest is the platform's."""
+    """Yield the places of hooks in a document, with their fields; note faults."""
     fields = _fields(root, "the document", faults)
     spec = _fields(fields.get("spec"), "spec", faults)
     _refuse_lookalikes(fields, "", (HOOKS, SAVE, INJECT), faults)
     _refuse_lookalikes(spec, "spec.", (HOOKS,), faults)
     faults += [f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec]
     places = [it for it in (("spec.", spec), ("", fields)) if HOOKS in it[1]]
-    for parent, those in places:
-        hooks = _fields(those[HOOKS], f"{parent}{HOOKS}", faults)
+    for parent, siblings in places:
+        hooks = _fields(siblings[HOOKS], f"{parent}{HOOKS}", faults)
         _refuse_lookalikes(hooks, f"{parent}{HOOKS}.", (SAVE, INJECT), faults)
         yield f"{parent}{HOOKS}.", hooks
     is_bare = fields.get("kind") == "Agent" and not places
@@ -369,7 +369,7 @@ def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
 
 
 def _fields(value: object, path: str, faults: list[str]) -> Fields:
-    """The fields but for those that are null, which is the same as absent."""
+    """Return the fields that are not null; null is the same as absent."""
     if isinstance(value, Mapping):
         return {name: it for name, it in value.items() if it is not None}
     if value is not None:
@@ -387,7 +387,7 @@ def _refuse_lookalikes(
 
 
 def _present(rules: object) -> object:
-    """The rules of a list; what is null or, as on the platform, empty counts as absent."""
+    """Return the rules without fields that are null or, as on the platform, empty."""
     if not isinstance(rules, list):
         return rules
     return [
@@ -400,8 +400,8 @@ def _present(rules: object) -> object:
 
 def _fault(fault: Any) -> str:
     loc, kind, sentence = fault["loc"], fault["type"], f"{fault['msg']}."
-    if loc[-1] == "[key]" or kind == "invalid_key":  # True is 1 there, so it is not named
-        loc, kind, sentence = loc[: -2 if loc[-1] == "[key]" else -1], "", NAMES
+    if loc[-1] == "[key]" or kind == "invalid_key":  # pydantic shows True as 1, so it is not named
+        loc, kind, sentence = loc[: -2 if loc[-1] == "[key]" else -1], "", NAME_IS_TEXT
     elif kind == "value_error":
         sentence = str(fault["ctx"]["error"])
     elif kind == "unexpected_keyword_argument":
@@ -411,4 +411,4 @@ def _fault(fault: Any) -> str:
         hint = f"Did you mean {meant}?" if meant else f"The fields are {', '.join(known)}."
         sentence = f"There is no such field. {hint}"
     steps = (f"[{it}]" if isinstance(it, int) else f".{quoted(it)[1:-1]}" for it in loc)
-    return f"{''.join(steps)[1:]}: {SENTENCES.get(kind, sentence)}"
+    return f"{''.join(steps)[1:]}: {MESSAGES.get(kind, sentence)}"

@@ -1,8 +1,8 @@
-"""The memory of a running agent: what it recalls, and what the service records of it.
+"""The memory of a running agent: it recalls memories, and records the conversation.
 
-Its writes wait in a backlog until the service has accepted or refused them. Spans around its
-requests, which those of the service join, contain no text of the conversation; those of the service
-do, without secrets.
+Its writes wait in a backlog until the service has accepted or refused them. The spans of its
+requests contain no text of the conversation; the service's spans, which join them, contain text
+with secrets removed.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ if HAS_TRACING:
     from opentelemetry import trace
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-TITLE = 100  # code points of a title in an event
+TITLE = 100  # code points of a title in a span event
 
 Attributes = Mapping[str, str | int | float]
 Span: TypeAlias = "trace.Span | None"  # None without OpenTelemetry's API
@@ -41,9 +41,9 @@ Span: TypeAlias = "trace.Span | None"  # None without OpenTelemetry's API
 def traced(
     name: str, attributes: Attributes, *, under: Mapping[str, str] | None = None
 ) -> Iterator[Span]:
-    """A span in the current trace, or in that of the trace context headers `under`.
+    """Open a span in the current trace, or below the trace context headers `under`.
 
-    An exception is recorded on it and propagates.
+    An exception is recorded on the span, and propagates.
     """
     if not HAS_TRACING:
         yield None
@@ -62,7 +62,7 @@ def traced(
 
 
 def failed(running: Span, failure: Exception) -> None:
-    """Set the span's status, with the exception's type: its message may quote the conversation."""
+    """Record the exception's type only, as its message may quote the conversation."""
     if running is None:
         return
     kind = type(failure)
@@ -72,34 +72,34 @@ def failed(running: Span, failure: Exception) -> None:
 
 
 FIRST_PAUSE = timedelta(seconds=1)
-LONGEST_PAUSE = timedelta(seconds=30)  # how late writes arrive after a long outage
-PERMANENT = (400, 409, 413)  # statuses of writes that would be refused again
-MOST_UNSENT = 1_000  # writes that are kept while the service is away
+LONGEST_PAUSE = timedelta(seconds=30)  # longest delay of writes after an outage ends
+PERMANENT = (400, 409, 413)  # HTTP statuses after which a retry is refused, too
+MOST_UNSENT = 1_000  # writes kept while the service is unreachable
 
 backlog_log = logging.getLogger("agentops_memory.runtime.backlog")
 
-_OF_A_RUN = ("start_session", "end_session")
+_RUN_OPERATIONS = ("start_session", "end_session")
 
 
 class Lost(Noun):
-    """A write that the service will never have, and why."""
+    """A write that was given up, with the reason."""
 
     write: Unsent
     reason: str
 
 
 class Report(Noun):
-    """What became of the writes of a session."""
+    """The outcome of a session's writes."""
 
-    ended: SessionEnd | None  # None while the service has not taken the end
-    unsent: tuple[Unsent, ...]  # kept in the working memory, and so in its checkpoint
+    ended: SessionEnd | None  # None until the service has accepted the end
+    unsent: tuple[Unsent, ...]  # also in the working memory and its checkpoint
     lost: tuple[Lost, ...]  # the newest thousand
 
 
 class Backlog:
-    """The unsent writes of a working memory, which are kept there and sent while it is open.
+    """Sends the unsent writes of a working memory, where they are kept, while it is open.
 
-    They are sent one after the other; a temporary failure is retried with backoff.
+    They are sent one at a time; temporary failures are retried with backoff.
     """
 
     _wake: asyncio.Event  # set when there is a reason to send
@@ -116,44 +116,43 @@ class Backlog:
 
     @property
     def is_open(self) -> bool:
-        """Whether writes are sent."""
+        """Whether writes are being sent."""
         return self._task is not None
 
     @property
     def report(self) -> Report:
-        """What the service has accepted by now, and what it has not."""
         unsent = tuple(self._working.unsent)
         return Report(ended=self._ended, unsent=unsent, lost=tuple(self._lost))
 
     def open(self, start: Unsent) -> None:
-        """Send the start of this run, then what an earlier one left except its start and end.
+        """Send the start of this run, then the unsent writes of an earlier run (not start and end).
 
-        RuntimeError without a running event loop; nothing has changed then.
+        RuntimeError without a running event loop; nothing changes then.
         """
         loop = asyncio.get_running_loop()
-        left = [write for write in self._working.unsent if write.operation not in _OF_A_RUN]
-        self._working.unsent[:] = [start, *left]
+        older = [write for write in self._working.unsent if write.operation not in _RUN_OPERATIONS]
+        self._working.unsent[:] = [start, *older]
         self._queue, self._failures, self._ended = deque(self._working.unsent), 0, None
         self._wake, self._idle = asyncio.Event(), asyncio.Event()
         self._task = loop.create_task(self._send_all())
 
     async def close(self) -> None:
-        """Stop sending; a request in progress may have been executed. The next run has the rest."""
+        """Stop sending; a request in progress may be executed. The next run sends the rest."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
-            await asyncio.wait([task])  # which raises only a cancellation of the caller
+            await asyncio.wait([task])  # raises only if the caller is cancelled
 
     def keep(self, writes: Iterable[Unsent]) -> None:
         """Keep the writes until they are settled; beyond MOST_UNSENT the oldest are lost."""
         unsent = self._working.unsent
         unsent.extend(writes)
         while len(unsent) > MOST_UNSENT:
-            oldest = unsent[1]  # the first one may be on its way
+            oldest = unsent[1]  # the first may be in progress
             self._settle(oldest, f"More than {MOST_UNSENT} writes waited for the service.")
 
     def send(self, writes: Iterable[Unsent]) -> None:
-        """Send those of them that are still kept, and end a backoff in progress."""
+        """Queue the writes that are still kept, and end a backoff in progress."""
         kept = set(map(id, self._working.unsent))
         due = [write for write in writes if id(write) in kept]
         if self.is_open and due:
@@ -161,7 +160,7 @@ class Backlog:
             self._wake.set()
 
     async def drain(self, within: timedelta) -> None:
-        """Wait until all is sent, or an attempt has failed, or the time is over."""
+        """Wait until the queue is empty or an attempt fails, at most `within`."""
         if not self.is_open or not self._queue:
             return
         self._idle.clear()
@@ -184,7 +183,7 @@ class Backlog:
     async def _is_settled(self, write: Unsent) -> bool:
         try:
             outcome: object = await self._sent(write)
-        except Exception as failure:  # noqa: BLE001 - the loop must not end unseen
+        except Exception as failure:  # noqa: BLE001 - the task must not end unnoticed
             if not _is_permanent(failure):
                 self._failures += 1
                 if self._failures == 1:
@@ -208,7 +207,7 @@ class Backlog:
             return await method(**fields, idempotency_key=write.key)
 
     def _settle(self, write: Unsent, outcome: object) -> None:
-        """Forget a write: the service has answered it, or never will, as the outcome says."""
+        """Remove a write, with its result, or with an error or the reason why it is lost."""
         for writes in (self._queue, self._working.unsent):
             with suppress(ValueError):
                 writes.remove(write)
@@ -221,19 +220,19 @@ class Backlog:
 
 
 def reason(failure: Exception) -> str:
-    """The message of a MemoryServiceError; of any other exception its type alone."""
+    """Return the message of a MemoryServiceError, or the type of any other exception."""
     return str(failure) if isinstance(failure, MemoryServiceError) else type(failure).__name__
 
 
 def _is_permanent(failure: Exception) -> bool:
-    """Whether a retry would fail: refused for its content, or no valid request."""
+    """Whether a retry would fail, too: the write or its arguments are refused."""
     if isinstance(failure, Refused):
         return failure.status in PERMANENT
-    # A program may turn warnings into exceptions; the write is stored, and each retry would warn.
+    # Programs can turn warnings into exceptions: the write is stored, and a retry would warn again.
     return isinstance(failure, (TypeError, MemoryServiceWarning))
 
 
-MOST_MEMORIES = 50  # in a turn
+MOST_MEMORIES = 50  # most memories of one turn
 
 # Unicode's Default_Ignorable_Code_Point, for a character class.
 _INVISIBLE = (
@@ -253,11 +252,11 @@ T = TypeVar("T")
 
 
 def injected(context: Context) -> str:
-    """The summaries of sessions and the memories, a block each; an empty block is left out.
+    """Render session summaries and memories as one block each; leave out an empty block.
 
-    The format of the platform's runtime, byte for byte, except for an age behind a title, where the
-    session shows ages, and for stored text that imitates the blocks, also in full-width letters or
-    with invisible characters: its tags begin with `&lt;`, and its lines that look like items are
+    The format is that of the platform's runtime, byte for byte, with two exceptions: titles may
+    have an age, and stored text cannot imitate the blocks, even with full-width letters or
+    invisible characters: `<` of its tags becomes `&lt;`, and lines that look like items are
     indented.
     """
     memories = [
@@ -274,8 +273,8 @@ def _block(tag: str, items: Iterable[str]) -> str:
 
 
 MAX_PROJECT = 200  # code points
-BATCH = 32  # messages in a write; of 5,000 bytes each, they fit into a request
-TIMEOUT = timedelta(seconds=2)  # for memories: an agent rather answers without them
+BATCH = 32  # messages per write; at 5,000 bytes each they fit into a request
+TIMEOUT = timedelta(seconds=2)  # for memories; later an agent answers without them
 END_TIMEOUT = timedelta(seconds=10)
 
 NO_HOOKS = ToolHooks()
@@ -286,18 +285,18 @@ log = logging.getLogger("agentops_memory.runtime.session")
 class MemorySession:
     """The memory of one agent, in a project of the service behind `client`.
 
-    It is open inside its `async with`, or from `open` to `end`, and has the id of its working
-    memory, so that a restored one continues the same session. New messages are sent to the service
-    at the end of each turn. With `checkpoint` the working memory is written to that path before, so
-    that after a crash nothing is recorded twice.
+    It is open inside its `async with`, or from `open` to `end`. Its id is that of the working
+    memory, so that a restored working memory continues the same session. At the end of each turn
+    new messages are sent to the service. With `checkpoint`, a path, the working memory is written
+    there first, so that nothing is recorded twice after a crash.
 
-    The service never blocks the agent. `patience` is the timeout for the memories of a turn, which
-    are left out then, with a warning. Writes are sent in the background and retried; `report` lists
-    those not accepted. `limit` is the number of memories in a turn, 0 to 50; 0 disables recall.
-    With `ages` each tells how old it is.
+    The service never blocks the agent. `patience` is the timeout for the memories of a turn; after
+    it the turn has none, and a warning is logged. Writes are sent in the background and retried;
+    `report` lists those not accepted. `limit` is the maximum of memories in a turn, 0 to 50; 0
+    disables recall. `ages` adds the age of each memory.
     """
 
-    def __init__(  # noqa: PLR0913 - what may be chosen of a session, each by its name
+    def __init__(  # noqa: PLR0913 - each option of a session by its name
         self, client: AsyncMemoryClient, working: WorkingMemory | None = None, *, project: str,
         hooks: ToolHooks = NO_HOOKS, limit: int = 5, patience: timedelta = TIMEOUT,
         ages: bool = False, checkpoint: str | os.PathLike[str] | None = None,
@@ -330,41 +329,41 @@ class MemorySession:
             await self.end()
 
     def open(self) -> None:
-        """Begin to send writes, first those left by an earlier run; does not wait for them.
+        """Start sending in the background, first the unsent writes of an earlier run.
 
-        RuntimeError if it is open, or another session with its working memory is.
+        RuntimeError if this session, or another with its working memory, is open.
         """
         if self._backlog.is_open:
             raise RuntimeError("The session is already open.")
         if self.working.is_recorded:
             raise RuntimeError("Another session is open with this working memory.")
         self._backlog.open(self._write_of_this_run("start_session"))
-        if not self.working.sequence:  # another memory of the same session has its own keys
+        if not self.working.sequence:  # keys differ from other working memories of the session
             self.working.sequence = secrets.randbits(48)
         self.working.is_recorded = True
 
     async def end(self, within: timedelta = END_TIMEOUT) -> Report:
-        """Send what is left and end the session, waiting at most `within` for the service.
+        """Send the rest and end the session; wait for the service at most `within`.
 
         Writes not accepted by then are in the report, and in the working memory for
-        the next run. An ended session may be opened again, and continues.
+        the next run. An ended session can be opened again, and continues.
         """
         working_memory.require("within", within, timedelta)
         if self._backlog.is_open:
             try:
                 await self._end(within)
             finally:
-                # Its thread ends, once it has written what it is writing.
+                # The thread finishes the checkpoint that it is writing.
                 self._checkpoint_writer.shutdown(wait=False)
                 self._checkpoint_writer = _single_thread()
         return self.report
 
     @asynccontextmanager
     async def turn(self, prompt: str | None = None) -> AsyncIterator[str]:
-        """A turn of the agent; yields the memories as text for the model.
+        """Run a turn of the agent; yield the memories as text for the model.
 
-        It begins with the prompt as the user's message; without one it continues the turn in
-        progress. At its end the new messages are recorded. RuntimeError if the session is not open.
+        The prompt is added as the user's message; without a prompt the turn in progress continues.
+        At the end new messages are recorded. RuntimeError if the session is not open.
         """
         self._require_open()
         if prompt is not None:
@@ -380,9 +379,9 @@ class MemorySession:
         await self._tell(self._batches())
 
     async def context(self, prompt: str) -> str:
-        """The memories for a prompt, as text for the model; empty if the service does not answer.
+        """Return the memories for a prompt, as text for the model; empty if the service fails.
 
-        Unsent writes are sent before, for at most half of the timeout.
+        Unsent writes are sent first, for at most half of the timeout.
         """
         if not self._limit:
             return ""
@@ -402,7 +401,7 @@ class MemorySession:
             return injected(memories)
 
     async def tell(self) -> None:
-        """Record new messages: they are in the checkpoint before they are sent.
+        """Record new messages: write the checkpoint, then send them in the background.
 
         RuntimeError if the session is not open.
         """
@@ -410,14 +409,14 @@ class MemorySession:
         await self._tell(self._batches())
 
     async def run_tool(self, call: ToolCall, run: Callable[[], Awaitable[str]]) -> str:
-        """The output of `await run()`, with the hooks before and after it."""
+        """Await `run()` and return its output, with the hooks before and after it."""
         self.before_tool(call)
         output = await run()
         self.after_tool(call, output)
         return output
 
     def before_tool(self, call: ToolCall) -> None:
-        """Search as the inject rules say, in the background; the results are in the trace alone."""
+        """Search as the inject rules say, in the background; only the trace has the results."""
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
@@ -426,7 +425,7 @@ class MemorySession:
         task.add_done_callback(self._lookups.discard)
 
     def after_tool(self, call: ToolCall, output: str) -> None:
-        """Save a memory of the call as the save rules say, in the background."""
+        """Save the call's output as the save rules say, in the background."""
         capture = self._hooks.capture(call, output)
         if capture is None:
             return
@@ -436,7 +435,7 @@ class MemorySession:
         self._backlog.send([write])
 
     async def checkpoint(self) -> None:
-        """Write the working memory to its checkpoint, on another thread.
+        """Write the working memory to the checkpoint file, on another thread.
 
         CheckpointError or OSError on failure; the previous checkpoint is unchanged then.
         ValueError if the session has no path.
@@ -451,7 +450,7 @@ class MemorySession:
 
     @property
     def report(self) -> Report:
-        """What the service has accepted by now, and what it has not."""
+        """The outcome of the writes so far."""
         return self._backlog.report
 
     def _require_open(self) -> None:
@@ -495,7 +494,7 @@ class MemorySession:
                 span.add_event("search.result", event)
 
     async def _answer(self, span: Span, request: Awaitable[T]) -> T | None:
-        """The service's answer; None after a failure or a timeout, with a warning in the log."""
+        """Return the response, or log a warning and return None after a failure or a timeout."""
         try:
             async with asyncio.timeout(self._timeout.total_seconds()):
                 return await request
@@ -525,7 +524,7 @@ class MemorySession:
         return writes
 
     def _write_of_this_run(self, operation: working_memory.Operation) -> Unsent:
-        """A write whose key is new in every run, so that the next run repeats it."""
+        """Return a write with a new key, so that the next run executes it again."""
         return Unsent(
             operation=operation, fields=self._fields(), key=str(uuid.uuid4()), trace=trace_headers()
         )
@@ -543,7 +542,7 @@ class MemorySession:
 
 @contextmanager
 def _log_checkpoint_error(failure: BaseException | None) -> Iterator[None]:
-    """Inside, a checkpoint that cannot be written is logged rather than raised, after a failure."""
+    """After a failure, log a checkpoint that cannot be written rather than raise."""
     try:
         yield
     except (OSError, CheckpointError) as fault:
@@ -553,5 +552,5 @@ def _log_checkpoint_error(failure: BaseException | None) -> Iterator[None]:
 
 
 def _single_thread() -> ThreadPoolExecutor:
-    """A thread that writes checkpoints in order, started by the first."""
+    """Return an executor that writes checkpoints in order; the first one starts its thread."""
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="agentops-memory-checkpoint")

@@ -1,6 +1,6 @@
-"""The working memory of an agent: its conversation and state, which survive a crash.
+"""The working memory of an agent: its conversation and state, and their checkpoint files.
 
-Checkpoint files are replaced atomically.
+A checkpoint file is replaced atomically, so that the state survives a crash.
 """
 
 import errno
@@ -20,22 +20,22 @@ from pydantic import ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
-from ..client import LONGEST, replace, temporary, temporary_name
+from ..client import MAX_PREFIX, replace, temporary, temporary_name
 from ..contract.models import adapter_of
 
-TOKENS_OF_MESSAGE = 4  # of what is around the text
-LONGEST_LINE = 5_000  # bytes of UTF-8 in a transcript
+TOKENS_PER_MESSAGE = 4  # in addition to those of its texts
+MAX_LINE = 5_000  # bytes of UTF-8 of one message in a transcript
 
-# What a message says appears in no error.
+# Errors do not quote messages.
 OF_NOUNS = ConfigDict(hide_input_in_errors=True, validate_by_name=True, defer_build=True)
 Text = Annotated[str, Field(strict=True)]
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
 class ToolCall:
-    """A tool call of a model, with its arguments as JSON has them.
+    """A tool call of a model; `arguments` are JSON values.
 
-    ValueError for arguments that are still text.
+    ValueError if `arguments` is a string of JSON, not yet parsed.
     """
 
     id: Text
@@ -47,8 +47,8 @@ class ToolCall:
 class ChatMessage:
     """One message of a conversation.
 
-    Only an assistant calls tools, and a tool's message names the call that it
-    answers; ValueError for any other.
+    Only the role assistant has `tool_calls`, and exactly the role tool has a `tool_call_id`,
+    the id of the call whose result it is; otherwise ValueError.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -76,14 +76,14 @@ class ChatMessage:
 
     @classmethod
     def tool(cls, tool_call_id: str, content: str) -> Self:
-        """The result of a call."""
+        """Return the message with the result of a tool call."""
         return cls(role="tool", content=content, tool_call_id=tool_call_id)
 
 
 def tokens(messages: Iterable[ChatMessage]) -> int:
-    """About how many tokens the messages are: (bytes + 3) // 4 a text, 4 more a message.
+    """Estimate the tokens of messages: (bytes + 3) // 4 for each text, and 4 for each message.
 
-    A call counts as two texts, its name and its arguments.
+    A tool call counts as two texts, its name and its arguments.
     """
     total = 0
     for message in messages:
@@ -91,31 +91,31 @@ def tokens(messages: Iterable[ChatMessage]) -> int:
         for call in message.tool_calls:
             arguments = json.dumps(dict(call.arguments), ensure_ascii=False, separators=(",", ":"))
             texts += [call.name, arguments]
-        total += TOKENS_OF_MESSAGE + sum((len(utf8(text)) + 3) // 4 for text in texts)
+        total += TOKENS_PER_MESSAGE + sum((len(utf8(text)) + 3) // 4 for text in texts)
     return total
 
 
 def line(message: ChatMessage) -> Message | None:
-    """The message in a session's transcript; None for one that has no text there.
+    """Return the message for a session's transcript, or None if it is system or empty there.
 
-    A call appears by its tool's name alone; system messages are left out.
+    Of a tool call it shows the name of the tool only.
     """
     called = (f"[tool_call: {call.name}]" for call in message.tool_calls)
     text = "\n".join(filter(None, (message.content, *called)))
-    cut = utf8(text)[:LONGEST_LINE].decode(errors="ignore")
+    cut = utf8(text)[:MAX_LINE].decode(errors="ignore")
     if message.role == "system" or not cut.strip():
         return None
     return Message(role=message.role, content=cut)
 
 
 def require(name: str, value: object, kind: type) -> None:
-    """TypeError, with the argument's name, if it is of another type."""
+    """Raise TypeError, which names the argument, if its type is wrong."""
     if not isinstance(value, kind):
         raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
 
 
 def utf8(text: str) -> bytes:
-    """UTF-8, with U+FFFD for what is half of a character."""
+    """Encode text as UTF-8, with U+FFFD for each lone surrogate."""
     try:
         return text.encode()
     except UnicodeEncodeError:
@@ -125,13 +125,13 @@ def utf8(text: str) -> bytes:
 def trimmed(
     messages: Sequence[ChatMessage], budget: int
 ) -> tuple[tuple[ChatMessage, ...], tuple[ChatMessage, ...]]:
-    """The messages that stay within so many tokens, and those that are dropped; both in order."""
+    """Split messages into those kept within the token budget, and those dropped, both in order."""
     sizes = [tokens((message,)) for message in messages]
     excess, gone, cut = sum(sizes) - budget, 0, 0
-    covered, is_enough = -1, False  # the end of the latest block; whether what is before it was
+    covered, is_enough = -1, False  # the end of the latest block; whether enough precedes it
     blocks = zip(messages, sizes, _ends(messages), strict=True)
     for index, (message, size, end) in enumerate(blocks) if excess > 0 else ():
-        if message.role == "system":  # in no block, and stays
+        if message.role == "system":  # belongs to no block, and is kept
             continue
         if index > covered and not is_enough:
             cut, is_enough = index, gone >= excess
@@ -146,7 +146,7 @@ def trimmed(
 
 
 def _ends(messages: Sequence[ChatMessage]) -> list[int]:
-    """For each message where the last result of its calls is, or else itself."""
+    """Return, for each message, the index of the last result of its calls, or its own."""
     ends = list(range(len(messages)))
     called: dict[str | None, int] = {}
     for index, message in enumerate(messages):
@@ -157,19 +157,19 @@ def _ends(messages: Sequence[ChatMessage]) -> list[int]:
 
 
 class CheckpointError(ValueError):
-    """A state that cannot be stored, or a file that holds none; its text is a sentence."""
+    """The state cannot be stored, or the file is not a valid checkpoint."""
 
 
 def write(path: str | os.PathLike[str], document: bytes) -> None:
-    """Put these bytes at the path; they are on disk when this returns.
+    """Replace the file at the path atomically; the bytes are on disk when this returns.
 
-    Whatever happens until then, even a kill or a full disk, what was there
-    stays whole. The folder must exist. Where the path is a link, the file that
-    it leads to is replaced. The owner alone may read the file. The last writer of
-    a path to begin may not be the last to write, so begin when the one before is done.
+    Until then the old file stays whole, even after a kill or on a full disk. The folder must
+    exist. If the path is a symbolic link, its target is replaced. Only the owner may read the
+    file. Concurrent writers of one path may finish in any order, so call this again only after
+    the previous call has returned.
 
-    OSError if it cannot be written, or is a folder, a device or a pipe; then
-    nothing is left behind.
+    OSError if the file cannot be written, or is a folder, a device or a pipe; then no
+    temporary file remains.
     """
     real = Path(os.path.realpath(path))
     _refuse_other_than_file(real)
@@ -179,10 +179,10 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
             try:
                 replace(real, file)
             except FileNotFoundError:
-                continue  # another writer took it for one that a killed process left
+                continue  # another writer removed it as the leftover of a killed process
         break
-    left = re.compile(temporary_name(re.escape(real.name[:LONGEST]), r"\w{8}"))
-    for name in filter(left.fullmatch, os.listdir(real.parent)):  # noqa: PTH208 - a fifth of the time
+    stale = re.compile(temporary_name(re.escape(real.name[:MAX_PREFIX]), r"\w{8}"))
+    for name in filter(stale.fullmatch, os.listdir(real.parent)):  # noqa: PTH208 - 5 times faster
         real.with_name(name).unlink(missing_ok=True)
     folder = os.open(real.parent, os.O_RDONLY)
     try:
@@ -192,13 +192,13 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
 
 
 def read(path: str | os.PathLike[str]) -> bytes:
-    """What was written last. FileNotFoundError if nothing was; OSError if it cannot be read."""
+    """Return the bytes written last. FileNotFoundError or another OSError if that fails."""
     _refuse_other_than_file(Path(path))
     return Path(path).read_bytes()
 
 
 def _refuse_other_than_file(path: Path) -> None:
-    """A device would be replaced, and a pipe be waited for."""
+    """Refuse a device, which would be replaced, and a pipe, which could block."""
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "A checkpoint is a file, not a folder", str(path))
     if path.exists() and not path.is_file():
@@ -209,37 +209,37 @@ T = TypeVar("T")
 
 FORMAT = "agentops-memory working memory"
 VERSION = 1
-DEEPEST = 100  # lists and objects in one another, as in what the service takes
-MAX_SESSION_ID = 500  # code points, as the service takes them
-MAX_PATH = 120  # characters of it in a sentence
+MAX_DEPTH = 100  # nested lists and objects, as in the service
+MAX_SESSION_ID = 500  # code points, as in the service
+MAX_PATH = 120  # characters of a JSON path in a message
 
 NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
 
 FilePath = str | os.PathLike[str]
 
 Operation = Literal["start_session", "append_messages", "save", "end_session"]
-"""The name of the client's method."""
+"""The name of the client method that sends the write."""
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
 class Unsent:
-    """One write, with its idempotency key.
+    """A write that the service has not accepted yet, with its idempotency key.
 
     ValueError for an unknown operation, or fields of the wrong type.
     """
 
-    # The name is that of checkpoints.
+    # Checkpoints call it `deed`.
     operation: Annotated[Operation, Field(validation_alias="deed")]
-    fields: Mapping[str, Any]  # what the client's method takes, as JSON has it
+    fields: Mapping[str, Any]  # arguments of the client method, as JSON
     key: Text
-    trace: Mapping[str, Text] = field(default_factory=dict)  # W3C trace context of its turn
+    trace: Mapping[str, Text] = field(default_factory=dict)  # W3C trace context headers of its turn
 
     @classmethod
     def keyed(
         cls, operation: Operation, fields: Mapping[str, Any], trace: Mapping[str, str],
         *parts: object,
     ) -> Self:  # fmt: skip
-        """A write whose key is the hash of its operation, its fields and these parts."""
+        """Return a write whose key is the hash of its operation, fields and `parts`."""
         text = json.dumps([operation, fields, *parts], sort_keys=True)
         return cls(
             operation=operation, fields=fields, key=sha256(text.encode()).hexdigest(), trace=trace
@@ -247,12 +247,12 @@ class Unsent:
 
 
 class WorkingMemory:
-    """What an agent works with: the messages so far, and state of its loop.
+    """The messages of an agent's conversation, and the state of its loop.
 
     It belongs to one agent, and is not thread-safe. `turn`, `extra` and
-    `tool_metadata` (by the ids of calls) are the caller's; both mappings hold
-    JSON values. `unsent`, `pending`, `sequence` and `is_recorded` are reserved
-    for a MemorySession: nothing is added to them before `is_recorded` is set.
+    `tool_metadata` (keyed by call ids) are for the caller; both mappings hold
+    JSON values. `unsent`, `pending`, `sequence` and `is_recorded` are for a
+    MemorySession: nothing is added to them before `is_recorded` is set.
     """
 
     __slots__ = (
@@ -265,9 +265,9 @@ class WorkingMemory:
         turn: int = 0, tool_metadata: Mapping[str, Any] | None = None,
         extra: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
-        """Begin with these messages; a session without an id gets a new one.
+        """Start with `messages`; `session_id` defaults to a new id.
 
-        ValueError for an id that the service would not take.
+        ValueError for an id that the service would refuse.
         """
         self.session_id = str(uuid.uuid4()) if session_id is None else session_id
         _session_id(self.session_id)
@@ -275,8 +275,8 @@ class WorkingMemory:
         self.tool_metadata: dict[str, Any] = dict(tool_metadata or {})
         self.extra: dict[str, Any] = dict(extra or {})
         self.unsent: list[Unsent] = []  # writes that the service has not accepted
-        self.pending: list[Message] = []  # messages not yet in a write
-        self.sequence = 0  # of the writes of messages; a session starts it at random
+        self.pending: list[Message] = []  # recorded messages that are in no write yet
+        self.sequence = 0  # number of the last write of messages; starts at random
         self.is_recorded = False
         self._messages: list[ChatMessage] = []
         self.add(*messages)
@@ -289,11 +289,11 @@ class WorkingMemory:
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
-        """The conversation, for the next question to the model."""
+        """The conversation, for the next request to the model."""
         return tuple(self._messages)
 
     def add(self, *messages: ChatMessage) -> None:
-        """Go on with these messages, all of them or none. TypeError for what is no ChatMessage."""
+        """Append the messages; none is appended if one is not a ChatMessage (TypeError)."""
         for message in messages:
             if not isinstance(message, ChatMessage):
                 raise TypeError(f"A message must be a ChatMessage, not {type(message).__name__}.")
@@ -302,14 +302,14 @@ class WorkingMemory:
             self.pending.extend(filter(None, map(line, messages)))
 
     def tokens(self) -> int:
-        """About how many tokens the messages are, as `tokens` of the module has it."""
+        """Estimate the tokens of all messages, as the module's `tokens` does."""
         return tokens(self._messages)
 
     def unanswered(self) -> tuple[ToolCall, ...]:
-        """The calls without a result by now: after a crash, what to run again or to answer.
+        """Return the calls without a result: after a crash, run them again or add a result.
 
-        A result is of the latest call before it with its id. So a call whose id was used again
-        is not among them: nothing could answer it any more.
+        A result belongs to the latest earlier call with its id. So a call whose id was reused
+        is not returned: no result could belong to it any more.
         """
         open_calls: dict[str | None, ToolCall] = {}
         for message in self._messages:
@@ -320,19 +320,19 @@ class WorkingMemory:
         return tuple(open_calls.values())
 
     def trim_to_token_budget(self, budget: int) -> tuple[ChatMessage, ...]:
-        """Drop the oldest messages until the others fit; those dropped, oldest first.
+        """Drop the oldest messages until the others fit; return the dropped ones, oldest first.
 
-        Nothing is dropped if all fits. Else system messages stay, wherever they are, and of the
-        others an end of the conversation, cut between two blocks:
+        If all messages fit, none is dropped. Else all system messages are kept, and the end of the
+        conversation, which is cut between two blocks:
 
-        - A block is a message, or an assistant's message with calls and everything up to the
-          last of their results; blocks that overlap are one.
-        - The newest block stays, even if it alone is too large.
-        - As few blocks as possible are dropped; but if what then stays does not begin with a
-          user's message, and a later block does, all before that one.
+        - A block is one message, or an assistant's message with calls and everything up to the
+          last of their results. Overlapping blocks count as one.
+        - The newest block is kept, even if it alone exceeds the budget.
+        - As few blocks as possible are dropped. But if the kept ones do not begin with a user's
+          message, and a later block does, all blocks before that one are dropped, too.
 
-        So what stays fits, or is the newest block with the system messages alone; and a larger
-        budget never keeps less. What is known of the calls that go, goes with them.
+        So the kept messages fit, or are the newest block and the system messages. A larger
+        budget never keeps fewer. The `tool_metadata` of dropped calls is removed.
         """
         require("budget", budget, int)
         kept, dropped = trimmed(self._messages, budget)
@@ -342,9 +342,9 @@ class WorkingMemory:
         return dropped
 
     def snapshot(self) -> bytes:
-        """The state as a document, for `checkpoint.write`, which may run in a thread.
+        """Return the state as bytes for `write`, which may run in a thread.
 
-        CheckpointError names the place of what could not be restored.
+        CheckpointError names the path of a value that could not be restored.
         """
         state = {it.name: getattr(self, it.name) for it in fields_of(_State)}
         listed: list[tuple[str, Iterable[object]]] = [
@@ -356,25 +356,25 @@ class WorkingMemory:
             document = _plain({"format": FORMAT, "version": VERSION, **state, **nouns}, "")
             text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         except (ValueError, RecursionError) as fault:
-            deep = isinstance(fault, RecursionError)
-            reason = "It is nested too deeply." if deep else fault
+            is_deep = isinstance(fault, RecursionError)
+            reason = "It is nested too deeply." if is_deep else fault
             raise CheckpointError(f"The working memory cannot be stored: {reason}") from fault
-        return text.encode(errors="surrogatepass")  # half a character comes back as it was
+        return text.encode(errors="surrogatepass")  # keeps lone surrogates
 
     def checkpoint(self, path: FilePath) -> None:
-        """Store the state: whatever happens, the file has this state or the one before.
+        """Store the state in a file, which has the old or the new state after any crash.
 
-        `checkpoint.write` has the whole promise. CheckpointError as for
-        `snapshot`, OSError if it cannot be written; the file is then as it was.
+        `write` has the details. CheckpointError as for `snapshot`, OSError
+        if the file cannot be written; it is unchanged then.
         """
         write(path, self.snapshot())
 
     @classmethod
     def restore(cls, path: FilePath) -> Self:
-        """The working memory that was stored there.
+        """Return the working memory stored in the file.
 
-        FileNotFoundError if there is none; CheckpointError for a file that
-        holds none, or that of a newer version.
+        FileNotFoundError if the file does not exist; CheckpointError if it
+        is not a checkpoint, or one of a newer version.
         """
         try:
             state = _read(read(path))
@@ -388,7 +388,7 @@ class WorkingMemory:
 
     @classmethod
     def resume(cls, path: FilePath) -> Self:
-        """The working memory that was stored there, or a new one if there is none."""
+        """Return the working memory stored in the file, or a new one if there is no file."""
         try:
             return cls.restore(path)
         except FileNotFoundError:
@@ -410,7 +410,7 @@ def _session_id(id_: object) -> str:
 Count = Annotated[int, Field(strict=True, ge=0)]
 
 
-# A checkpoint: the state as JSON. Tuples become lists, and nothing else becomes anything else.
+# A checkpoint is the state as JSON. Tuples become lists; other values keep their types.
 @dataclass(kw_only=True)
 class _State:
     session_id: Annotated[str, PlainValidator(_session_id)]
@@ -428,18 +428,18 @@ class _Stored(_State):
 
 
 def _checked(kind: type[T], state: Mapping[str, Any]) -> T:
-    """The state; ValueError says what no working memory could have, and where."""
+    """Validate a state; ValueError names the path of the first invalid value."""
     try:
         return adapter_of(kind).validate_python(state)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        place = "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in fault["loc"])
-        sentence = str(fault.get("ctx", {}).get("error", fault["msg"])).rstrip(".")
-        raise ValueError(f"{place[1:]}: {sentence}.") from None
+        path = "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in fault["loc"])
+        reason = str(fault.get("ctx", {}).get("error", fault["msg"])).rstrip(".")
+        raise ValueError(f"{path[1:]}: {reason}.") from None
 
 
 def _members(noun: Any) -> dict[str, Any]:
-    """The fields of a message, a call or a write that have a value."""
+    """Return the fields of a message, a call or a write that are not None."""
     named = {it.name: getattr(noun, it.name) for it in fields_of(noun)}
     if "tool_calls" in named:
         named["tool_calls"] = list(map(_members, named["tool_calls"])) or None
@@ -449,7 +449,7 @@ def _members(noun: Any) -> dict[str, Any]:
 
 
 def _read(document: bytes) -> _Stored:
-    """What was written; ValueError says what is wrong with the document."""
+    """Read a checkpoint; ValueError says what is wrong with the document."""
     try:
         state = json.loads(document.decode(errors="surrogatepass"))
     except ValueError as fault:
@@ -463,20 +463,20 @@ def _read(document: bytes) -> _Stored:
         raise ValueError("version is missing or wrong.")
     if version > VERSION:
         raise ValueError(NEWER.format(version))
-    _plain(state, "")  # what could not be stored again is refused now
+    _plain(state, "")  # refuse now a value that could not be stored again
     return _checked(_Stored, state)
 
 
 def _plain(value: Any, path: str, depth: int = 0) -> Any:
-    """ValueError names the path of what JSON does not have.
+    """Return the value with tuples as lists; ValueError names the path of a value JSON lacks.
 
-    That is an object of Python, a key that is no text, a number that is infinite or of too many
-    digits, and what lies more than 100 deep.
+    That is a Python object, a key that is not text, a number that is not finite or has too many
+    digits, or a value nested more than 100 levels deep.
     """
     match value:
         case None | bool() | str():
             return value
-        case int() | float():  # but none that could not be read again
+        case int() | float():  # refuse numbers that json.loads cannot read
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueError(f"{_label(path)} is {value}, which JSON does not have.")
             try:
@@ -484,8 +484,8 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
             except ValueError as fault:
                 raise ValueError(f"{_label(path)} has too many digits.") from fault
             return value
-        case Mapping() | list() | tuple() if depth >= DEEPEST:
-            raise ValueError(f"{_label(path)} is nested more than {DEEPEST} levels deep.")
+        case Mapping() | list() | tuple() if depth >= MAX_DEPTH:
+            raise ValueError(f"{_label(path)} is nested more than {MAX_DEPTH} levels deep.")
         case Mapping():
             steps = {key: _step(path, key) for key in value}
             return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
