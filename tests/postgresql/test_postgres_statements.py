@@ -26,7 +26,7 @@ def test_what_could_not_be_prepared_in_what_was_undone_is_prepared_afterwards(
     with connection.pipelined():
         connection.execute("CREATE TABLE nests AS SELECT 'heron'")
         connection.execute("SAVEPOINT words")
-        connection.go_back("words")
+        connection.roll_back_to("words")
         for _ in range(PREPARED_AFTER):
             assert connection.execute("SELECT * FROM nests").fetchall() == [("heron",)]
         connection.execute("SAVEPOINT words")
@@ -34,7 +34,7 @@ def test_what_could_not_be_prepared_in_what_was_undone_is_prepared_afterwards(
         with pytest.raises(errors.UndefinedTable):
             connection.execute("SELECT * FROM nests").fetchall()
 
-        connection.go_back("words")
+        connection.roll_back_to("words")
 
         assert connection.execute("SELECT * FROM nests").fetchall() == [("heron",)]
 

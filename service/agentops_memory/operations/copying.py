@@ -27,7 +27,7 @@ from ..light import dataclass, field
 from ..memory.access import By, KeyRegistry, KeyRing, TenantId
 from ..memory.rows import micros
 from ..postgresql.connection import PostgresConnection, control
-from ..postgresql.engine import SERVES
+from ..postgresql.engine import SERVING_LOCK
 from ..postgresql.index import Index
 from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of, tenants
 from ..postgresql.tenants import PostgresKeys
@@ -376,7 +376,7 @@ class Database:
         with control(url) as connection, _refusing():
             connection.prepare_threshold = None  # there may be a pool in front of the server
             try:
-                _lock(connection, [SERVES])
+                _lock(connection, [SERVING_LOCK])
             except errors.LockNotAvailable:
                 raise CopyRefused(
                     "A service or another copy is using the database: stop it first."

@@ -1,1 +1,1 @@
-"""Memories in PostgreSQL: for users who outgrow one machine."""
+"""The engine that stores memories in PostgreSQL, for users who outgrow one machine."""

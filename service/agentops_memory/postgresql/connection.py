@@ -1,7 +1,7 @@
-"""Connections as the shared tables use them: named parameters, plain values, few round trips.
+"""Connections for the shared tables: named parameters, plain values, few round trips.
 
 A database that cannot be used is refused with one sentence. No sentence has a part of the URL, and
-no refusal has a cause: what the driver says quotes hosts, roles and names of databases.
+no refusal has a cause: messages of the driver quote hosts, roles and names of databases.
 """
 
 import json
@@ -35,16 +35,16 @@ from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, Tab
 from ..memory.table import Connection, Dialect
 from .migrate import CONTROL, prepare
 
-FETCHED = 200  # rows at a time
+FETCH_SIZE = 200  # most rows of one FETCH
 _NUMBERS = count()
 _NAMED = re.compile(r"('(?:[^']|'')*')|(?<!:):([a-z_]\w*)|(%)")
-_NUL = re.compile(r"\x00|(?<!\\)((?:\\\\)*)\\u0000")  # as such, and in JSON
+_NUL = re.compile(r"\x00|(?<!\\)((?:\\\\)*)\\u0000")  # a NUL as such, or escaped in JSON
 
-NOWHERE = "\U0010ffff\U0010ffff"  # noncharacters, in the place of a NUL
+NUL_SUBSTITUTE = "\U0010ffff\U0010ffff"  # noncharacters, which no stored text has
 
 
-class _WholeNumbers(adapt.Loader):
-    """Sums are whole numbers here, whatever type they have."""
+class _NumericLoader(adapt.Loader):
+    """Loads a numeric value, such as a sum, as an int if it has no decimal point."""
 
     def load(self, data: adapt.Buffer) -> int | float:
         text = bytes(data).decode()
@@ -54,15 +54,15 @@ class _WholeNumbers(adapt.Loader):
 class PostgresConnection:
     """The Connection of the shared tables, on which a transaction has begun.
 
-    Inside `pipelined` statements wait until a result is read.
+    Within `pipelined`, statements do not wait for each other until a result is read.
     """
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self.raw = connection
-        self.damaged: list[DamagedRow] = []  # what the transaction has left out
+        self.damaged: list[DamagedRow] = []  # damaged rows that the transaction has skipped
         self.has_written = False
-        self.ids: list[int] = []  # for new memories; the last is the next
-        self.rows: list[Mapping[str, object]] = []  # new memories, stored before what comes next
+        self.ids: list[int] = []  # reserved for new memories; the last is used next
+        self.rows: list[Mapping[str, object]] = []  # new memories that are not inserted yet
         self._pipeline: psycopg.Pipeline | None = None
 
     @contextmanager
@@ -85,7 +85,7 @@ class PostgresConnection:
         try:
             cursor.execute(text, values if "texts" not in values else _storable(values))
         except psycopg.DataError as error:
-            if error.sqlstate is not None:  # the server's
+            if error.sqlstate is not None:  # raised by the server
                 raise
             cursor.execute(text, _storable(values))
         return cursor
@@ -96,15 +96,15 @@ class PostgresConnection:
         return cursor
 
     def read(self, query: str, parameters: Mapping[str, object]) -> Iterator[Any]:
-        """The rows of a query, fetched a few at a time in this transaction."""
+        """Yield the rows of a query, fetched in batches in this transaction."""
         self.flush()
         name = f"rows_{next(_NUMBERS)}"
         begin = f"DECLARE {name} NO SCROLL CURSOR FOR {with_placeholders(query)}"
         self.raw.execute(cast(Any, begin), parameters, prepare=False)
         while True:
-            rows = self.raw.execute(f"FETCH {FETCHED} FROM {name}", prepare=False).fetchall()
+            rows = self.raw.execute(f"FETCH {FETCH_SIZE} FROM {name}", prepare=False).fetchall()
             yield from rows
-            if len(rows) < FETCHED:
+            if len(rows) < FETCH_SIZE:
                 return
 
     def executemany(
@@ -118,7 +118,7 @@ class PostgresConnection:
         return cursor
 
     def flush(self) -> None:
-        """Insert the memories that wait, in one statement."""
+        """Insert the waiting memories in one statement."""
         if self.rows:
             rows, self.rows, has_written = self.rows, [], self.has_written
             listed = ", ".join(rows[0])
@@ -128,24 +128,24 @@ class PostgresConnection:
                       FROM json_populate_recordset(CAST(NULL AS memories), :rows)""",
                 {"rows": json.dumps(rows)},
             )
-            self.has_written = has_written  # who comes next has not
+            self.has_written = has_written  # the next change has written nothing yet
 
     def sync(self) -> None:
-        """Wait for the answers to all that was executed; raises the first that is an error."""
+        """Wait for the results of all statements; raise the first error."""
         if self._pipeline is not None:
             self._pipeline.sync()
 
-    def go_back(self, savepoint: str) -> None:
-        """Undo what came after a savepoint, and continue."""
+    def roll_back_to(self, savepoint: str) -> None:
+        """Undo all statements after a savepoint; the transaction continues."""
         self.sync()
-        # Each time in other words, which psycopg looks at: it forgets then what is prepared, of
-        # which it does not know whether a refusal has kept it from being so.
+        # Its text differs each time, so that psycopg looks at the result, and then forgets all
+        # prepared statements: an error may have kept the server from preparing them.
         self.raw.execute(f"ROLLBACK TO SAVEPOINT {savepoint} -- {next(_NUMBERS)}")
         self.sync()
 
 
 class PostgresCursor(psycopg.Cursor[Any]):
-    """Whose count waits for the answers to all that was executed before."""
+    """A cursor whose `rowcount` waits for the results of all statements."""
 
     sync: Callable[[], None]
 
@@ -156,7 +156,7 @@ class PostgresCursor(psycopg.Cursor[Any]):
 
 
 def _array(values: Sequence[int | str]) -> str:
-    """An array as a server reads it; to let the driver make it takes four times as long."""
+    """Return an array literal; the driver would take four times as long."""
     texts = [
         str(it)
         if isinstance(it, int)
@@ -167,9 +167,9 @@ def _array(values: Sequence[int | str]) -> str:
 
 
 def _storable(parameters: Mapping[str, object]) -> Mapping[str, object]:
-    """Parameters that are looked for and never found: no text, or JSON, here can have a NUL."""
+    """Replace each NUL, which no stored text or JSON can have, so that it matches nothing."""
     return {
-        name: _NUL.sub(r"\1" + NOWHERE, value) if isinstance(value, str) else value
+        name: _NUL.sub(r"\1" + NUL_SUBSTITUTE, value) if isinstance(value, str) else value
         for name, value in parameters.items()
     }
 
@@ -194,7 +194,7 @@ _COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = '
 
 
 def damaged(connection: PostgresConnection) -> list[RowDamage]:
-    """The first of them, table by table; the connection is in a transaction of the tenant."""
+    """Return the first damaged rows by table, in a transaction of the tenant."""
     damage: list[RowDamage] = []
     for table, columns in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
         if table not in DERIVED:
@@ -220,7 +220,7 @@ def _inserted(connection: Connection, statement: str, values: Mapping[str, objec
     if not (ours.ids and statement.startswith(_MEMORY)):
         ((id_,),) = connection.execute(f"{statement} RETURNING id", values)
         return cast("int", id_)
-    ours.rows.append({"id": ours.ids[-1], **values})  # nothing has to be waited for
+    ours.rows.append({"id": ours.ids[-1], **values})  # inserted later, without a wait
     ours.has_written = True
     return ours.ids.pop()
 
@@ -263,7 +263,7 @@ POSTGRESQL = Dialect(
     element="agentops.element({}, {})".format,
     bytes_of="octet_length({})".format,
     contains="strpos({}, {}) > 0".format,
-    # The patterns are made out once a statement, not for each row.
+    # A subquery, so that patterns are converted once per statement, not per row.
     acts_on="{} LIKE ANY (CAST((SELECT agentops.likes(:patterns)) AS TEXT[]))".format,
 )
 
@@ -277,10 +277,10 @@ OTHER_RULES = (
     "the same rules accepts this, and so does this one once it leads."
 )
 COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
-"""A transaction that met one of these did nothing, and may do it when it is run again."""
+"""Errors that undo a transaction, which may succeed when it runs again."""
 
-_LOST = ("08", "57P", "25P03")  # codes of a connection that ends
-_SPENT = ("53", "58")  # of a server that has not what it needs
+_LOST = ("08", "57P", "25P03")  # codes of a lost connection
+_EXHAUSTED = ("53", "58")  # codes of a server without sufficient resources
 
 _REFUSALS = (
     (errors.LockNotAvailable, Busy, BUSY),
@@ -300,7 +300,7 @@ _REFUSALS = (
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Let errors of the database be refusals; a broken connection is Unavailable."""
+    """Translate database errors into refusals; a lost connection is Unavailable."""
     try:
         yield
     except psycopg.Error as error:
@@ -308,27 +308,27 @@ def translated() -> Iterator[None]:
             raise Unavailable(OTHER_RULES) from error
         for kinds, refusal, sentence in _REFUSALS:
             if isinstance(error, kinds):
-                # Logged and raised: the caller is told to retry, the operator can help.
+                # Also logged: the caller can only retry, but the operator can help.
                 log.warning("the database refused", extra={"code": error.sqlstate})
                 raise refusal(sentence) from error
-        if is_lost(error) or (error.sqlstate or "").startswith(_SPENT):
+        if is_lost(error) or (error.sqlstate or "").startswith(_EXHAUSTED):
             raise Unavailable(UNREACHABLE_NOW) from error
         raise
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether it tells of a connection that is no more, or of a server that goes."""
+    """Whether the connection is lost, or the server is shutting down."""
     code = error.sqlstate if isinstance(error, psycopg.Error) else None
     if code is None:
         return isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
     return code.startswith(_LOST)
 
 
-OLDEST = 15  # the major version that all is tried with
-NEWEST = CONTROL + 1  # that is served: while new pods take the place of old ones both have it
+OLDEST = 15  # the oldest supported major version, with which everything is tested
+NEWEST = CONTROL + 1  # newest supported schema version: old pods work during an upgrade
 TIMEOUT = timedelta(seconds=3)  # for each host of the URL
 
-# What the URL does not say. A peer that is gone is found out in some ten seconds.
+# Defaults for parameters missing in the URL. A lost peer is detected in about ten seconds.
 DEFAULTS: dict[str, Any] = {
     "fallback_application_name": "agentops-memory",
     "keepalives": 1,
@@ -348,8 +348,8 @@ UNREACHABLE = (
     "whether PostgreSQL is running there."
 )
 
-# What the driver says where none can be made, and what we say; the first that fits. A server may
-# speak another language.
+# Patterns of the driver's errors when connecting, and our sentences; the first match counts. A
+# server may use another language.
 _START_REFUSALS: Mapping[type[Refusal], Mapping[str, str]] = {
     Unavailable: {
         "too many connections|too many clients|remaining connection slots": (
@@ -403,7 +403,7 @@ SELECT tenant
 
 
 def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any]:
-    """A new connection, in autocommit. StartRefused or Unavailable where there is none."""
+    """Return a new connection in autocommit mode. Raises StartRefused or Unavailable."""
     try:
         options = {**DEFAULTS, "connect_timeout": math.ceil(timeout.total_seconds())}
         options |= {**conninfo_to_dict(url), "client_encoding": "UTF8"}
@@ -416,15 +416,15 @@ def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any
                 if re.search(parts, str(error)):
                     raise kind(sentence) from None
         raise Unavailable(UNREACHABLE) from None
-    # Let whole numbers have one type, so that a statement is prepared once.
+    # All integers are sent as one type, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
-    connection.adapters.register_dumper(int, Int8Dumper)  # the later one is the usual one
-    connection.adapters.register_loader("numeric", _WholeNumbers)
+    connection.adapters.register_dumper(int, Int8Dumper)  # the default, as it is registered last
+    connection.adapters.register_loader("numeric", _NumericLoader)
     return connection
 
 
 def require_usable(connection: psycopg.Connection[Any]) -> None:
-    """StartRefused unless all can be stored there; what is there is read, and not changed."""
+    """Raise StartRefused unless the database can be used. It is not changed."""
     version = connection.info.server_version // 10_000
     if version < OLDEST:
         raise StartRefused(
@@ -470,9 +470,9 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
 
 @contextmanager
 def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a usable database, perhaps without the schema `agentops` unless it makes it.
+    """Yield a connection to a usable database; `makes` creates a missing schema `agentops`.
 
-    It is for what is not a request: such a connection is not kept.
+    It is not for requests, as the connection is not pooled.
     """
     with closing(connect(url)) as connection, refusing():
         require_usable(connection)
@@ -483,7 +483,7 @@ def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Inside, what the database says is refused in our words, of schemas and roles in others."""
+    """Translate database errors into refusals, with own sentences for schemas and roles."""
     with translated():
         try:
             yield

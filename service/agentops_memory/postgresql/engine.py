@@ -1,4 +1,4 @@
-"""The engine: transactions as plain functions, on threads with connections of their own."""
+"""The engine: transactions as plain functions, on threads, each with its own connection."""
 
 import asyncio
 import logging
@@ -45,27 +45,27 @@ from .migrate import all_up_to_date, schema_of
 from .postings import IndexMemory
 from .transaction import (
     Change,
-    Line,
     Lock,
     NeedsToBeAlone,
     Outcomes,
-    Places,
     PostgresTransaction,
+    Slots,
     Work,
+    WriteQueue,
     deadline,
     number_of,
     stored,
 )
 from .transactions import HasKey, OnCommit, Transactions
 
-LOCK = number_of("agentops", "leader")
-SERVES = number_of("agentops", "serves")  # shared by all that serve; who copies has it alone
+LEADER_LOCK = number_of("agentops", "leader")
+SERVING_LOCK = number_of("agentops", "serves")  # shared by serving processes, exclusive for a copy
 COPIED = "The database is being copied; start the service when the copy has ended."
 
 LOCK_TIMEOUT = "1s"
-ANALYZE_EVERY = 3  # looks
-# Tables that have some rows by now, of which the planner knows nothing: it would expect one.
-_NEW = """
+ANALYZE_EVERY = 3  # attempts to lead, between two searches for new tables
+# Tables with rows but without statistics: the planner would expect one row.
+_NEW_TABLES = """
     SELECT format('%I.%I', s.schemaname, s.relname)
       FROM agentops.tenants t
       JOIN pg_stat_all_tables s ON s.schemaname = t.schema
@@ -76,45 +76,45 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class Leader:
-    """Whether this process leads, by a lock that ends with its connection."""
+    """Whether this process leads, by a lock that its connection holds."""
 
     connect: Callable[[], psycopg.Connection[Any]]
     leads: bool = False
     _connection: psycopg.Connection[Any] | None = None
-    _looks: int = 0
+    _tries: int = 0
 
     def serve(self) -> psycopg.Connection[Any]:
-        """Let nobody copy the database from now on; StartRefused while somebody does."""
+        """Keep others from copying the database; StartRefused while a copy is being made."""
         connection = self._connection = self.connect()
         connection.execute(f"SET lock_timeout = '{LOCK_TIMEOUT}'")
         with translated():
-            lock = connection.execute("SELECT pg_try_advisory_lock_shared(%s)", (SERVES,))
+            lock = connection.execute("SELECT pg_try_advisory_lock_shared(%s)", (SERVING_LOCK,))
             if lock.fetchone() != (True,):
                 raise StartRefused(COPIED)
         return connection
 
-    def look(self) -> list[TenantId]:
-        """Lead, if nobody else does; the tenants that there are now, if this one leads."""
+    def try_to_lead(self) -> list[TenantId]:
+        """Lead if no other process does; return all tenants if this process leads, else []."""
         try:
             connection = self._connection or self.serve()
             if not self.leads:
-                lock = connection.execute("SELECT pg_try_advisory_lock(%s)", (LOCK,))
+                lock = connection.execute("SELECT pg_try_advisory_lock(%s)", (LEADER_LOCK,))
                 if lock.fetchone() != (True,):
                     return []
-            tenants = all_up_to_date(connection)  # an older process may have made some
+            tenants = all_up_to_date(connection)  # an older process may have created some
             if not self.leads:
                 log.info("this process is now the leader and runs the scheduled jobs")
             self.leads = True
-            self._looks += 1
-            # Let the planner know of new tables at once; autovacuum comes after a minute.
-            rows = [] if self._looks % ANALYZE_EVERY else connection.execute(_NEW).fetchall()
+            self._tries += 1
+            # Analyze new tables soon, as autovacuum comes only after a minute.
+            rows = [] if self._tries % ANALYZE_EVERY else connection.execute(_NEW_TABLES).fetchall()
             for (table,) in rows:
-                # One that is locked is met again, one that was erased is not.
+                # A locked table is tried again later; a dropped one is not.
                 with suppress(errors.LockNotAvailable, errors.UndefinedTable):
                     connection.execute(cast(Any, f"ANALYZE {table}"))
         except (psycopg.Error, Refusal) as error:
             self.close()
-            log.debug("no process can be the leader now: %s", error)
+            log.debug("this process cannot lead now: %s", error)
             return []
         return tenants
 
@@ -131,7 +131,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 COPIES = (
-    "pages of the database that were not written over",
+    "pages of the database that are not overwritten yet",
     "its write-ahead log",
     "its replicas",
     "its backups",
@@ -140,7 +140,7 @@ COPIES = (
 
 @dataclass(frozen=True, slots=True)
 class PostgresMaintenance:
-    """Looks after schemas; areas of the full-text index one by one."""
+    """Maintains schemas, and the full-text index area by area."""
 
     engine: "PostgresEngine"
 
@@ -180,15 +180,15 @@ class PostgresMaintenance:
         )
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
-        """Settle receipts of what neither the tables nor their copies have any more.
+        """Settle receipts of erasures whose bytes are gone from the tables and their copies.
 
-        That is known when the tables were rewritten since, and copies are kept no longer; of
-        what was removed of agents nobody asks. Nothing is held back: no further try is of use.
+        They are gone once tables were rewritten and copies have expired. Receipts of agents settle
+        at once, as nobody asks for them. None is reported as pending: a retry would not help.
         """
         kept = self.engine.copies_kept
-        if not await self.engine.read(caller, _gone, kept):
+        if not await self.engine.read(caller, _settleable, kept):
             return Scrubbed()
-        return Scrubbed(settled=await self.engine.write(caller, _settled, kept))
+        return Scrubbed(settled=await self.engine.write(caller, _settle, kept))
 
     async def sizes(self, caller: Caller) -> Sizes:
         size = await self.engine.read(caller, lambda tx: stored(tx.connection))
@@ -207,7 +207,7 @@ class PostgresMaintenance:
         return await self.engine.read(caller, lambda tx: tx.index.is_exact(number))
 
     async def rebuild(self, caller: Caller, number: int) -> None:
-        """Make the words of an area again, in portions between which others read and write."""
+        """Reindex an area in portions, between which others read and write."""
         rebuild = await self.engine.write(caller, lambda tx: tx.index.begin_rebuild(number))
         after = FIRST
         while True:
@@ -221,14 +221,14 @@ class PostgresMaintenance:
             after = portion.last
 
 
-def _settled(tx: PostgresTransaction, kept: timedelta | None) -> int:
-    gone = _gone(tx, kept)
+def _settle(tx: PostgresTransaction, kept: timedelta | None) -> int:
+    gone = _settleable(tx, kept)
     tx[ReceiptTable].settle(gone)
     return len(gone)
 
 
-def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
-    """The erasures whose bytes are gone now, if copies are kept so long."""
+def _settleable(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
+    """Return the erasures that can be settled, given how long copies are kept."""
     (rewritten,) = tx[Sql].column(
         "SELECT rewritten_at FROM agentops.tenants WHERE schema = current_schema()"
     )
@@ -245,13 +245,13 @@ def _gone(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
     )
 
 
-POOL = 8  # connections of a process
-KEPT_FOR_READS = 2  # of them, whatever writes wait
-LOOK = timedelta(seconds=1)  # between two tries to lead
+POOL = 8  # most connections of a process
+RESERVED_FOR_READS = 2  # connections that writes cannot take
+LOOK = timedelta(seconds=1)  # between two attempts to lead
 
 
 class PostgresEngine:
-    """Transactions on the schema of each caller's tenant. Make one with `opened`."""
+    """Transactions on the schema of each caller's tenant. Open an engine with `opened`."""
 
     def __init__(
         self,
@@ -261,20 +261,20 @@ class PostgresEngine:
         *,
         copies_kept: timedelta | None = None,
     ) -> None:
-        self.copies_kept = copies_kept  # the log, replicas and backups, of what was erased
+        self.copies_kept = copies_kept  # how long WAL, replicas and backups keep erased data
         self._transactions = transactions
         self._leader = leader
         self._threads = ThreadPoolExecutor(size, "database")
-        self._places = Places(size)
-        self._writers = Places(max(size - KEPT_FOR_READS, 1))
-        self._lines: WeakValueDictionary[Lock, Line] = WeakValueDictionary()
+        self._slots = Slots(size)
+        self._write_slots = Slots(max(size - RESERVED_FOR_READS, 1))
+        self._queues: WeakValueDictionary[Lock, WriteQueue] = WeakValueDictionary()
         self._waiting: dict[TenantId, int] = {}
         self._known: dict[TenantId, KnownDamage] = {}
         transactions.on_damage = lambda caller, damaged: self.known_of(caller).add(caller, damaged)
 
     @classmethod
     @asynccontextmanager
-    async def opened(  # noqa: PLR0913 - what it is opened with, each by its name
+    async def opened(  # noqa: PLR0913 - options, each by its name
         cls,
         url: str,
         *,
@@ -292,12 +292,12 @@ class PostgresEngine:
         tenant: TenantId = DEFAULT_TENANT,
         may_lead: bool = False,
     ) -> AsyncIterator["PostgresEngine"]:
-        """An engine over the database, in which all tenants are brought up to date first.
+        """Upgrade the schemas of all tenants, and yield an engine over the database.
 
-        The named one is made where it is not there. The engine leads only if it may: who leads
-        does for all what is due by the clock. `has_key` tells whether a key opens a tenant now:
-        only then its schema is made. `upgrading` is called by a thread. Raises StartRefused, or
-        Unavailable, when the database cannot be used as it is.
+        `tenant` is created if missing. With `may_lead` the process may become the leader, which
+        runs the scheduled jobs of all tenants. `has_key` returns whether a key opens a tenant; only
+        then its schema is created. `upgrading` is called on a thread. Raises StartRefused or
+        Unavailable if the database cannot be used.
         """
         connecting = partial(connect, url)
         transactions = Transactions(
@@ -321,7 +321,7 @@ class PostgresEngine:
                 await engine._in_thread(engine._leader.serve)
             await engine._in_thread(transactions.prepare, tenant, upgrading)
             if may_lead:
-                await engine._in_thread(engine._look)
+                await engine._in_thread(engine._try_to_lead)
             yield engine
         finally:
             await asyncio.to_thread(engine._close)
@@ -331,11 +331,11 @@ class PostgresEngine:
             return work(tx, *args, **kwargs)
 
         until = deadline()
-        reading = await self._begun(until, self._transactions.read, caller, bound)
-        with self._noting(caller):
-            answer: T = await asyncio.shield(reading)
-        if self._transactions.is_wanting(caller.tenant) and not self._places.locked():
-            await self._begun(until, self._transactions.load, caller.tenant)  # nobody waits for it
+        running = await self._start(until, self._transactions.read, caller, bound)
+        with self._recording_damage(caller):
+            answer: T = await asyncio.shield(running)
+        if self._transactions.needs_load(caller.tenant) and not self._slots.locked():
+            await self._start(until, self._transactions.load, caller.tenant)  # in the background
         return answer
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -345,11 +345,11 @@ class PostgresEngine:
         try:
             if is_within_one_project(work):
                 change.target = target_of(work, *args, **kwargs)
-                with suppress(NeedsToBeAlone), self._noting(caller):
-                    return cast("T", await self._written(change))
+                with suppress(NeedsToBeAlone), self._recording_damage(caller):
+                    return cast("T", await self._write(change))
                 change.target = None
-            with self._noting(caller):
-                return cast("T", await self._written(change, alone=True))
+            with self._recording_damage(caller):
+                return cast("T", await self._write(change, alone=True))
         finally:
             self._waiting[tenant] -= 1
 
@@ -357,39 +357,39 @@ class PostgresEngine:
         return self._known.setdefault(caller.tenant, KnownDamage(schema_of(caller.tenant)))
 
     @contextmanager
-    def _noting(self, caller: Caller) -> Iterator[None]:
+    def _recording_damage(self, caller: Caller) -> Iterator[None]:
         try:
             yield
         except DamagedRow as damage:
             self.known_of(caller).add(caller, [damage])
             raise
 
-    async def _written(self, change: Change, *, alone: bool = False) -> Any:
-        """Made with all that wait, else with those of its project, else by itself."""
-        everyone = Lock(tenant=change.caller.tenant, alone=alone)
-        own = replace(everyone, project=change.project)
-        lines = [own] if alone or own in self._lines else [everyone, own]
-        for lock in lines if alone or change.target else ():
-            line = self._lines.setdefault(lock, Line(partial(self._make, lock)))
-            outcome = await line.made(change)
+    async def _write(self, change: Change, *, alone: bool = False) -> Any:
+        """Write a change in its tenant's queue, else in its project's queue, else by itself."""
+        of_tenant = Lock(tenant=change.caller.tenant, alone=alone)
+        own = replace(of_tenant, project=change.project)
+        locks = [own] if alone or own in self._queues else [of_tenant, own]
+        for lock in locks if alone or change.target else ():
+            queue = self._queues.setdefault(lock, WriteQueue(partial(self._run, lock)))
+            outcome = await queue.submit(change)
             if outcome is not None:
                 return answer_of(outcome)
-        outcome = (await self._make(own, [change], noop))[change]
+        outcome = (await self._run(own, [change], noop))[change]
         assert outcome is not None
         return answer_of(outcome)
 
-    async def _make(
+    async def _run(
         self, lock: Lock, changes: Sequence[Change], committing: Callable[[], None]
     ) -> Outcomes:
-        """Make changes together, as soon as there is a connection for it."""
+        """Run changes in one transaction, as soon as a slot is free."""
 
         def others() -> int:
             return self._waiting[lock.tenant] - len(changes)
 
         work = partial(self._transactions.write, lock, changes, others, committing)
         try:
-            writing = await self._begun(changes[0].until, work, writes=True)
-        except Busy as busy:  # of those that waited for too long; others have more time
+            writing = await self._start(changes[0].until, work, writes=True)
+        except Busy as busy:  # late changes fail, or all if none is late
             now = asyncio.get_running_loop().time()
             late = list(takewhile(lambda it: now >= it.until, changes))
             return dict.fromkeys(late or changes, Failed(busy))
@@ -415,40 +415,40 @@ class PostgresEngine:
         return self.callers() if self._leader.leads else ()
 
     async def lead(self) -> None:
-        """Lead as soon as nobody else does, until this is cancelled."""
+        """Try to become and stay the leader, until cancelled."""
         while True:
             await asyncio.sleep(LOOK.total_seconds())
-            await asyncio.to_thread(self._look)
+            await asyncio.to_thread(self._try_to_lead)
 
     async def probe(self) -> Condition:
-        probing = await self._begun(deadline(), self._transactions.probe, writes=True)
+        probing = await self._start(deadline(), self._transactions.probe, writes=True)
         known = [name for caller in self.callers() for name in self.known_of(caller).names]
         return Condition(lacks_standby=not await asyncio.shield(probing), damaged_rows=known)
 
-    async def _begun(
+    async def _start(
         self, until: float, work: Callable[..., T], *args: object, writes: bool = False
     ) -> asyncio.Future[T]:
-        """Work that has begun. It has its place until it ends, even if its caller has left.
+        """Start work on a thread; it keeps its slot until it ends, even if its caller is cancelled.
 
-        Busy when there is none for it by then, a time of the loop.
+        Raises Busy if no slot is free by `until` (loop time).
         """
         with ExitStack() as taken:
-            for places in (self._writers, self._places) if writes else (self._places,):
-                await places.take(until)
-                taken.callback(places.release)
+            for slots in (self._write_slots, self._slots) if writes else (self._slots,):
+                await slots.take(until)
+                taken.callback(slots.release)
             loop = asyncio.get_running_loop()
-            working = loop.run_in_executor(self._threads, partial(work, *args))
-            released = taken.pop_all()
-            working.add_done_callback(lambda _: released.close())
-        return working
+            running = loop.run_in_executor(self._threads, partial(work, *args))
+            kept = taken.pop_all()
+            running.add_done_callback(lambda _: kept.close())
+        return running
 
     async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, partial(work, *args))
 
-    def _look(self) -> None:
-        if tenants := self._leader.look():
-            self._transactions.know(tenants)
+    def _try_to_lead(self) -> None:
+        if tenants := self._leader.try_to_lead():
+            self._transactions.set_tenants(tenants)
 
     def _close(self) -> None:
         self._leader.close()

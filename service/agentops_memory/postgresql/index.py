@@ -1,4 +1,4 @@
-"""SQL that keeps the words of memories in line with their rows."""
+"""SQL that keeps the full-text index in line with the memories."""
 
 import json
 from collections import Counter
@@ -29,37 +29,37 @@ from ..recall.stems import Stems, rules
 from ..recall.text import NEIGHBORS, Columns, End, columns, words_of
 from ..recall.visibility import Borrowing, Document, Groups, Row, row_number
 from .connection import POSTGRESQL
-from .postings import FIELDS, Counts, Written, counted
+from .postings import FIELDS, Counts, Written, packed_counts
 
 T = TypeVar("T")
 
-MOST_TEXT = 100_000  # characters of contents whose words are put in together
+BATCH_CHARS = 100_000  # characters of contents that are indexed in one batch
 
 
-class Entry(NamedTuple):
-    """The words of a document: how many, and how often each stem stands in each field."""
+class WordCounts(NamedTuple):
+    """A document's length in words, and the counts of each stem by field."""
 
     length: int
     stems: dict[str, Counts]
 
 
 Posting = tuple[int, str, MemoryId]
-"""An area, a stem, and a memory that has it."""
+"""An area, a stem, and a memory that has the stem."""
 
-Placed = tuple[tuple[MemoryId, Document], Entry]
-"""A memory, what the index holds of it, and its words."""
+DocumentWords = tuple[tuple[MemoryId, Document], WordCounts]
+"""A memory, its document and its words."""
 
-OTHERWISE = """ON CONFLICT (area, term, memory)
+ON_CONFLICT = """ON CONFLICT (area, term, memory)
     DO UPDATE SET length = excluded.length, counts = excluded.counts"""
 
-BULK = 200  # memories whose words are put in together, unless their texts are long
-ROWS = 10_000  # of a statement
-PORTION = 400  # memories whose words are made again while others wait: about a second
-LONGEST = timedelta(minutes=10)  # of a statement that reads a whole area
-FIRST, LAST = MemoryId(0), MemoryId((1 << 63) - 1)  # beyond all ids
+BATCH = 200  # memories that are indexed together, unless their texts are long
+MAX_ROWS = 10_000  # most postings of one statement
+PORTION = 400  # memories that are reindexed in one transaction: about a second
+AREA_TIMEOUT = timedelta(minutes=10)  # for a statement that reads a whole area
+FIRST, LAST = MemoryId(0), MemoryId((1 << 63) - 1)  # below and above all ids
 
 RANDOM = "CAST(random() * 1e15 AS BIGINT)"
-# Our rules, or NULL where areas must have others.
+# Our rules; NULL, which the table rejects, if the index belongs to other rules.
 RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
                FROM areas
               WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
@@ -78,7 +78,7 @@ SELECT area, abs(coalesce(a.memories, 0) - coalesce(m.number, 0)) AS drift
 
 
 class Portion(NamedTuple):
-    """Memories of an area, by their ids, and the words that the index has of them."""
+    """The memories of an area with after < id <= last, and their stored postings."""
 
     area: int
     after: MemoryId
@@ -92,11 +92,11 @@ class Index(Borrowing):
         self._features = features
         self._stems = stems
         self._waiting: list[MemoryId] = []
-        self._size = 0
-        self._sums: dict[int, list[int]] = {}  # by area, the memories and words to be counted
-        self._counted: list[Cursor] = []  # of each count, the areas and their versions
+        self._waiting_size = 0  # characters of contents
+        self._count_changes: dict[int, list[int]] = {}  # by area, changes of its memories and words
+        self._counted: list[Cursor] = []  # per count, a cursor of (area, new version)
         self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
-        self._erased: set[int] = set()
+        self._invalidated: set[int] = set()
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
@@ -110,84 +110,84 @@ class Index(Borrowing):
         )
 
     def prepare(self, area: int) -> None:
-        """An area is made with its first words."""
+        """Do nothing: an area is created with its first words."""
 
     def add(self, memory: Memory, space: int, area: int) -> None:  # noqa: ARG002 - the port's
         if area == UNINDEXED_AREA or memory.is_deleted:
             return
         self._waiting.append(memory.id)
-        self._size += len(memory.text.content)
-        if len(self._waiting) >= BULK or self._size >= MOST_TEXT:
-            self._put_in_waiting()
+        self._waiting_size += len(memory.text.content)
+        if len(self._waiting) >= BATCH or self._waiting_size >= BATCH_CHARS:
+            self._index_waiting()
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         for id_, memory, space, area in memories:
             self.add(replace(memory, id=id_), space, area)
 
     def relieve(self, coming: int) -> bool:  # noqa: ARG002 - the port's
-        """A commit has all that is due."""
+        """Do nothing: each commit indexes all of its memories."""
         return False
 
     def flush(self) -> None:
-        """Put in what waits: words are about to be read, or committed."""
-        self._put_in_waiting()
-        self._count()
+        """Index waiting memories, as the index is about to be read or committed."""
+        self._index_waiting()
+        self._update_counts()
 
-    def _put_in_waiting(self) -> None:
-        """All but the count, which is for the end: until the commit others wait for its rows."""
-        waiting, self._waiting, self._size = self._waiting, [], 0
-        for placed in self._with_words(self._of(waiting)):
-            self._post(placed, are_new=True)
-            self._add_up(placed, sign=1)
+    def _index_waiting(self) -> None:
+        """Index waiting memories, but count later: counted areas stay locked until the commit."""
+        waiting, self._waiting, self._waiting_size = self._waiting, [], 0
+        for batch in self._with_words(self._documents(waiting)):
+            self._insert_postings(batch, are_new=True)
+            self._sum_counts(batch, sign=1)
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
         self.flush()
         ids = [memory, *self.borrowers(memory)]
-        before = self._of(ids)
+        before = self._documents(ids)
         yield
-        after = self._of(ids)
-        self._take_out({id_: it for id_, it in before.items() if after.get(id_) != it})
-        self._put_in({id_: it for id_, it in after.items() if before.get(id_) != it})
+        after = self._documents(ids)
+        self._remove_documents({id_: it for id_, it in before.items() if after.get(id_) != it})
+        self._add_documents({id_: it for id_, it in after.items() if before.get(id_) != it})
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
         self.remove(memories)
         yield
-        for some in _portions(memories):
-            self._put_in(self._of(some))
+        for some in _batches(memories):
+            self._add_documents(self._documents(some))
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
-        self._forget(area)
-        # One that is rebuilt stays until that has ended: it may have words that nobody knows.
+        self._invalidate(area)
+        # An area stays until its rebuild ends, as it may have postings of unknown memories.
         self._execute("DELETE FROM areas WHERE area = :area AND rebuild IS NULL", area=area)
 
     def remove(self, memories: Sequence[MemoryId]) -> None:
         self.flush()
-        for some in _portions(memories):
-            self._take_out(self._of(some))
-        self._count()
+        for some in _batches(memories):
+            self._remove_documents(self._documents(some))
+        self._update_counts()
 
     def mark_for_purge(self, memory: MemoryId) -> None:
-        """Bytes leave when the database makes room (`VACUUM`), not when we say so."""
+        """Do nothing: the bytes leave with `VACUUM`."""
 
     def written(self) -> dict[int, Written | None]:
-        """What was written into each area, once it is committed; None for anything else."""
+        """Return each committed change of an area, or None if a cached area cannot apply it."""
         writes: dict[int, Written | None] = {}
         counted = [row for cursor in self._counted for row in cursor.fetchall()]
-        times = Counter(area for area, _ in counted)
-        for area, after in counted:  # the last is what stands
-            writes[area] = Written(after - times[area], after, self._changes.get(area, ()))
-        return writes | dict.fromkeys(self._erased)
+        increments = Counter(area for area, _ in counted)
+        for area, after in counted:  # the last version wins
+            writes[area] = Written(after - increments[area], after, self._changes.get(area, ()))
+        return writes | dict.fromkeys(self._invalidated)
 
     @cached_property
     def rules(self) -> str:
         return rules(self._features)
 
-    def _of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+    def _documents(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         if not ids:
             return {}
-        # Each by itself: of few memories the planner would rather read all.
+        # LATERAL, as the planner would scan the whole table for a few ids.
         listed = f"""{self._sql.ids("listed")}
                CROSS JOIN LATERAL (SELECT * FROM memories WHERE id = listed.value OFFSET 0) m"""
         return dict(self._read(listed, "TRUE", "ORDER BY m.id", ids=json.dumps(list(ids))))
@@ -195,13 +195,13 @@ class Index(Borrowing):
     def _in_area(
         self, area: int, after: MemoryId = FIRST, last: MemoryId = LAST
     ) -> Iterator[dict[MemoryId, Document]]:
-        """Those of an area's memories with ids up to the last, in the order of ids."""
+        """Yield the documents of an area with after < id <= last, in batches by id."""
         condition = "s.area = :area AND m.id > :after AND m.id <= :last"
         while some := dict(
             self._read(
                 "memories m",
                 condition,
-                f"ORDER BY m.id LIMIT {BULK}",
+                f"ORDER BY m.id LIMIT {BATCH}",
                 area=area,
                 after=after,
                 last=last,
@@ -232,46 +232,46 @@ class Index(Borrowing):
             prepared = columns(title, text, tag_tuple(tags), map(End, before[::-1]), self._features)
             yield MemoryId(id_), Document(area, *prepared)
 
-    def _with_words(self, documents: Mapping[MemoryId, Document]) -> Iterator[list[Placed]]:
-        """In portions, each of so much text that its words fit into memory."""
+    def _with_words(self, documents: Mapping[MemoryId, Document]) -> Iterator[list[DocumentWords]]:
+        """Yield documents with their words, in batches limited in characters."""
         some: list[tuple[MemoryId, Document]] = []
         size = 0
         for number, it in enumerate(documents.items(), start=1):
             some.append(it)
             size += len(it[1].content)
-            if size >= MOST_TEXT or number == len(documents):
+            if size >= BATCH_CHARS or number == len(documents):
                 texts = [t for _, d in some for t in (d.title, d.content, d.context, d.tags)]
                 stems = self._stems.of_texts(texts)
                 fields = (stems[at : at + FIELDS] for at in range(0, len(stems), FIELDS))
-                entries = (Entry(sum(map(len, each)), counted(each)) for each in fields)
-                yield list(zip(some, entries, strict=True))
+                counts = (WordCounts(sum(map(len, each)), packed_counts(each)) for each in fields)
+                yield list(zip(some, counts, strict=True))
                 some, size = [], 0
 
-    def _put_in(
+    def _add_documents(
         self,
         documents: Mapping[MemoryId, Document],
         *,
         are_new: bool = False,
         are_counted: bool = False,
     ) -> None:
-        for placed in self._with_words(documents):
-            self._post(placed, are_new=are_new)
+        for batch in self._with_words(documents):
+            self._insert_postings(batch, are_new=are_new)
             if not are_counted:
-                self._add_up(placed, sign=1)
-        self._count()
+                self._sum_counts(batch, sign=1)
+        self._update_counts()
 
-    def _post(self, placed: Sequence[Placed], *, are_new: bool) -> None:
-        # Of a text that was changed behind the index there are words that nothing took out.
-        otherwise = "" if are_new else OTHERWISE
+    def _insert_postings(self, batch: Sequence[DocumentWords], *, are_new: bool) -> None:
+        # A text that was changed without the index has left stale postings.
+        on_conflict = "" if are_new else ON_CONFLICT
         rows = [
-            (it.area, id_, entry.length, some)
-            for (id_, it), entry in placed
-            for some in _portions(list(entry.stems.items()), ROWS)
+            (it.area, id_, words.length, some)
+            for (id_, it), words in batch
+            for some in _batches(list(words.stems.items()), MAX_ROWS)
         ]
-        for few in _portions(rows):
+        for few in _batches(rows):
             areas, ids, lengths, stems = zip(*few, strict=True)
-            # Each memory's words are one text: to send an array of them takes far longer. The
-            # array of a text without any letters has no element, and that is the empty word.
+            # The terms of a memory are sent as one text, which is far faster than an array. An
+            # empty text splits into no elements, so `coalesce` restores the empty term.
             self._execute(
                 f"""INSERT INTO postings (area, term, memory, length, counts)
                     SELECT its.area, coalesce(word.term, ''), its.memory, its.length, word.counts
@@ -283,7 +283,7 @@ class Index(Borrowing):
                            string_to_array(its.terms, ' '),
                            CAST(string_to_array(its.counts, ' ') AS BIGINT[]))
                            AS word (term, counts)
-                    {otherwise}""",
+                    {on_conflict}""",
                 areas=list(areas),
                 ids=list(ids),
                 lengths=list(lengths),
@@ -291,16 +291,16 @@ class Index(Borrowing):
                 counts=[" ".join([str(counts) for _, counts in some]) for some in stems],
             )
 
-    def _take_out(self, documents: Mapping[MemoryId, Document]) -> None:
-        """All but the count, as what was changed is put in again."""
-        for placed in self._with_words(documents):
-            self._add_up(placed, sign=-1)
-            self._take_postings(
-                [(it.area, stem, id_) for (id_, it), entry in placed for stem in entry.stems]
+    def _remove_documents(self, documents: Mapping[MemoryId, Document]) -> None:
+        """Remove documents, but leave counting to the caller, who may add them again."""
+        for batch in self._with_words(documents):
+            self._sum_counts(batch, sign=-1)
+            self._delete_postings(
+                [(it.area, stem, id_) for (id_, it), words in batch for stem in words.stems]
             )
 
-    def _take_postings(self, postings: Sequence[Posting]) -> None:
-        for gone in _portions(postings, ROWS):
+    def _delete_postings(self, postings: Sequence[Posting]) -> None:
+        for gone in _batches(postings, MAX_ROWS):
             areas, terms, memories = map(list, zip(*gone, strict=True))
             self._execute(
                 """DELETE FROM postings p
@@ -312,26 +312,26 @@ class Index(Borrowing):
                 memories=memories,
             )
 
-    def _forget(self, area: int) -> None:
-        """Something else is done to an area: nobody can follow that."""
+    def _invalidate(self, area: int) -> None:
+        """Have cached copies of an area dropped, as they cannot follow the change."""
         self.flush()
-        self._erased.add(area)
+        self._invalidated.add(area)
 
-    def _add_up(self, placed: Sequence[Placed], *, sign: int) -> None:
-        for (id_, it), entry in placed:
-            sum_ = self._sums.setdefault(it.area, [0, 0])
-            sum_[0] += sign
-            sum_[1] += sign * entry.length
+    def _sum_counts(self, batch: Sequence[DocumentWords], *, sign: int) -> None:
+        for (id_, it), words in batch:
+            change = self._count_changes.setdefault(it.area, [0, 0])
+            change[0] += sign
+            change[1] += sign * words.length
             texts = Columns(it.title, it.content, it.context, it.tags)
             self._changes.setdefault(it.area, []).append((row_number(it.area, id_), texts, sign))
 
-    def _count(self) -> None:
-        """Count memories and words of areas; refused for one that was made by other rules."""
-        sums, self._sums = self._sums, {}
-        # An area begins with another version than any before, which another process may know. Of
-        # other rules it would be NULL, which is refused: nothing has to be read back.
-        if sums:
-            areas = sorted(sums)
+    def _update_counts(self) -> None:
+        """Update the areas' counts and versions; fail for an area built by other rules."""
+        changes, self._count_changes = self._count_changes, {}
+        # A new area starts at a random version, so that no process takes it for an area that it
+        # has cached. Under other rules `rules` would be NULL, which the table rejects.
+        if changes:
+            areas = sorted(changes)
             counted = self._execute(
                 f"""INSERT INTO areas (area, rules, version, memories, words)
                    SELECT area, {RULES}, {RANDOM}, memories, words
@@ -345,18 +345,18 @@ class Index(Borrowing):
                 RETURNING area, version""",
                 rules=self.rules,
                 areas=areas,
-                memories=[sums[it][0] for it in areas],
-                words=[sums[it][1] for it in areas],
+                memories=[changes[it][0] for it in areas],
+                words=[changes[it][1] for it in areas],
             )
             self._counted.append(counted)
 
     def drifts(self) -> dict[int, int]:
-        """By how many each area has more or fewer memories than there are."""
-        self._take_time()
+        """Return by area the difference between its counted and its actual memories."""
+        self._extend_timeout()
         return dict(self._execute(f"{DRIFTS} ORDER BY area").fetchall())
 
     def unfinished(self) -> list[int]:
-        """The areas whose words are being made again by our rules, or were to be."""
+        """Return the areas with an unfinished rebuild by our rules."""
         return self._scalars(
             """SELECT area
                  FROM areas
@@ -367,7 +367,7 @@ class Index(Borrowing):
 
     def is_exact(self, area: int) -> bool:
         self.flush()
-        self._take_time()
+        self._extend_timeout()
         rows = self._stream(
             """SELECT memory, term, length, counts
                  FROM postings
@@ -384,16 +384,16 @@ class Index(Borrowing):
         ).fetchone() or (0, 0)
         memories = words = 0
         for documents in self._in_area(area):
-            for (id_, _), entry in chain.from_iterable(self._with_words(documents)):
-                memories, words = memories + 1, words + entry.length
-                terms = {term: (entry.length, counts) for term, counts in entry.stems.items()}
+            for (id_, _), own in chain.from_iterable(self._with_words(documents)):
+                memories, words = memories + 1, words + own.length
+                terms = {term: (own.length, counts) for term, counts in own.stems.items()}
                 if terms and next(stored, None) != (id_, terms):
                     return False
         return next(stored, None) is None and tuple(totals) == (memories, words)
 
     @property
     def is_ours(self) -> bool:
-        """Whether all areas are by our rules, and any new one has to be; or there are none."""
+        """Whether the index belongs to our rules, or is empty."""
         return self._exists(
             f"""SELECT 1
                   FROM areas
@@ -403,9 +403,9 @@ class Index(Borrowing):
         )
 
     def take_over(self) -> None:
-        """Let all areas be ours: what others' rules have made of them is to be made again.
+        """Claim the index for our rules, and mark areas built by other rules for rebuild.
 
-        From now on who has other rules is refused what it writes.
+        From now on, writes of processes with other rules fail.
         """
         self._execute(
             f"""INSERT INTO areas (area, rules, version, memories, words)
@@ -413,22 +413,22 @@ class Index(Borrowing):
                     ON CONFLICT (area) DO UPDATE SET rules = excluded.rules""",
             rules=self.rules,
         )
-        taken = self._scalars(
+        claimed = self._scalars(
             f"""UPDATE areas
                    SET rules = :rules, version = version + 1, rebuild = {RANDOM}
                  WHERE rules <> :rules
              RETURNING area""",
             rules=self.rules,
         )
-        for area in taken:
-            self._forget(area)
+        for area in claimed:
+            self._invalidate(area)
 
     def begin_rebuild(self, area: int) -> int:
-        """Let the words of an area be made again by our rules; the number of this rebuild.
+        """Start to rebuild an area by our rules, and return the number of this rebuild.
 
-        One that has begun before ends. Refused where areas must have others.
+        An earlier rebuild ends. Fails if the index belongs to other rules.
         """
-        self._forget(area)
+        self._invalidate(area)
         return self._number(
             f"""INSERT INTO areas (area, rules, version, memories, words, rebuild)
                 VALUES (:area, {RULES}, {RANDOM}, 0, 0, {RANDOM})
@@ -442,11 +442,8 @@ class Index(Borrowing):
         )
 
     def portion(self, area: int, after: MemoryId) -> Portion:
-        """The next memories of an area whose words are to be made again, and those they have.
-
-        It reads all postings of the area.
-        """
-        self._take_time()
+        """Return the next portion to reindex, after reading all postings of the area."""
+        self._extend_timeout()
         ids = self._scalars(
             f"""SELECT m.id
                   FROM memories m
@@ -469,28 +466,28 @@ class Index(Borrowing):
         return Portion(area=area, after=after, last=last, postings=postings.fetchall())
 
     def rebuild(self, number: int, portion: Portion) -> bool:
-        """Make the words of a portion again; false when the rebuild has ended.
+        """Reindex a portion; return False when the rebuild has ended.
 
-        A memory has at any time the words that it had, or has now; what others have written since
-        the portion was read is by our rules.
+        At any time the index has a memory's old or new words. Memories that others have indexed
+        since the portion was read follow our rules.
         """
         area, last = portion.area, portion.last
-        self._forget(area)
-        stands = self._execute(
+        self._invalidate(area)
+        current = self._execute(
             """UPDATE areas
                   SET version = version + 1
                 WHERE area = :area AND rebuild = :number""",
             area=area,
             number=number,
         )
-        if not stands.rowcount:
-            return False  # another has begun
-        self._take_postings(portion.postings)
+        if not current.rowcount:
+            return False  # a later rebuild has begun
+        self._delete_postings(portion.postings)
         for documents in self._in_area(area, portion.after, last):
-            self._put_in(documents, are_counted=True)
+            self._add_documents(documents, are_counted=True)
         if last != LAST:
             return True
-        self._take_time()
+        self._extend_timeout()
         self._execute(
             f"""UPDATE areas
                    SET rebuild = NULL,
@@ -505,13 +502,13 @@ class Index(Borrowing):
         return False
 
     def fill(self) -> None:
-        """Make the words of all memories, of which there are none yet."""
+        """Index all memories; the index must be empty."""
         for area, _ in self._execute(DRIFTS).fetchall():
             for documents in self._in_area(area):
-                self._put_in(documents, are_new=True)
+                self._add_documents(documents, are_new=True)
 
     def rebalance(self) -> bool:
-        """Let one project of an oversized group have another; false if none can."""
+        """Move one project out of an oversized group; return False if none can be moved."""
         groups = Groups(self._connection, self._sql)
         for area, number, others in groups.oversized():
             target = groups.number_for(group_of(number))
@@ -524,14 +521,14 @@ class Index(Borrowing):
                 return True
         return False
 
-    def _take_time(self) -> None:
-        """Statements of this transaction may read a whole area from now on."""
+    def _extend_timeout(self) -> None:
+        """Let the next statements of this transaction take as long as reading an area does."""
         self._execute(
             "SELECT set_config('statement_timeout', :longest, TRUE)",
-            longest=str(LONGEST // timedelta(milliseconds=1)),
+            longest=str(AREA_TIMEOUT // timedelta(milliseconds=1)),
         )
 
 
-def _portions(of: Sequence[T], size: int = BULK) -> Iterator[Sequence[T]]:
-    for start in range(0, len(of), size):
-        yield of[start : start + size]
+def _batches(items: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
+    for start in range(0, len(items), size):
+        yield items[start : start + size]

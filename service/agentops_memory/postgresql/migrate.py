@@ -1,4 +1,4 @@
-"""Schemas, made and brought up to date: what tenants share, and that of each tenant."""
+"""Creates and upgrades schemas: the one that tenants share, and one for each tenant."""
 
 import logging
 import re
@@ -17,16 +17,16 @@ from ..memory.access import DEFAULT_TENANT, TenantId
 
 log = logging.getLogger(__name__)
 
-CONTROL = 1  # the version of the schema `agentops` that is made here
-LONGEST_NAME = 63  # bytes of an identifier
-LOCK = 0x414D_454D  # "AMEM": held by who migrates
-ATTEMPTS = 10  # of a migration that services which write and read meanwhile get in the way of
+CONTROL = 1  # the version of the schema `agentops` that this release creates
+LONGEST_NAME = 63  # most bytes of an identifier
+LOCK = 0x414D_454D  # "AMEM": held during a migration
+MAX_ATTEMPTS = 10  # of a migration that collides with running services
 
 _NUMBERED = re.compile(r"(\d{4})_\w+\.sql")
 
 
 def schema_of(tenant: TenantId) -> str:
-    """The schema of a tenant: its name after `t_`, with a digest where it would be too long."""
+    """Return the name of a tenant's schema; a long one is cut and ends with a digest."""
     name = f"t_{tenant}"
     if len(name) <= LONGEST_NAME:
         return name
@@ -43,12 +43,12 @@ def is_made(connection: psycopg.Connection[Any]) -> bool:
 
 
 def prepare(connection: psycopg.Connection[Any]) -> None:
-    """Make what tenants share, or bring it up to date, one process at a time."""
+    """Create or upgrade the schema that tenants share, one process at a time."""
     if _is_prepared(connection):
         return
     with connection.transaction():
         _lock(connection)
-        if not _is_prepared(connection):  # until a newer release had the lock
+        if not _is_prepared(connection):  # another process may have done it
             connection.execute((resources.files(__package__) / "control.sql").read_bytes())
             connection.execute("UPDATE agentops.control SET version = %s", (CONTROL,))
 
@@ -56,21 +56,21 @@ def prepare(connection: psycopg.Connection[Any]) -> None:
 def brought_up_to_date(
     connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object] = noop
 ) -> str:
-    """The schema of a tenant, made or migrated first, in one transaction.
+    """Create or migrate a tenant's schema in one transaction, and return its name.
 
-    Raises StartRefused for one that a newer release has migrated further than this one reads.
+    Raises StartRefused if a newer release has migrated it further than this release can read.
     """
     if _version(connection, tenant) == newest():
         return schema_of(tenant)
-    for _ in range(ATTEMPTS - 1):
+    for _ in range(MAX_ATTEMPTS - 1):
         try:
-            return _migrated(connection, tenant, upgrading)
-        except errors.DeadlockDetected:  # they lock the tables in another order
+            return _migrate(connection, tenant, upgrading)
+        except errors.DeadlockDetected:  # services lock tables in another order
             log.info("deadlock during the migration; starting it again", extra={"tenant": tenant})
-    return _migrated(connection, tenant, upgrading)
+    return _migrate(connection, tenant, upgrading)
 
 
-def _migrated(
+def _migrate(
     connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object]
 ) -> str:
     schema = schema_of(tenant)
@@ -102,7 +102,7 @@ def _migrated(
 def all_up_to_date(
     connection: psycopg.Connection[Any], upgrading: Callable[[], object] = noop
 ) -> list[TenantId]:
-    """The tenants that have a schema, each migrated first where that is due.
+    """Migrate the schemas of all tenants as needed, and return the tenants.
 
     Raises StartRefused as `brought_up_to_date` does.
     """
@@ -116,7 +116,7 @@ def all_up_to_date(
 
 
 def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
-    """The tenants that have a schema, the default one first."""
+    """Return the tenants that have a schema, the default one first."""
     if not is_made(connection):
         return []
     names = [tenant for (tenant,) in connection.execute("SELECT tenant FROM agentops.tenants")]

@@ -1,7 +1,7 @@
-"""Postings, where each stem is and how often, as rows; and areas of them in memory.
+"""Stored postings: the counts of each stem in each memory; and areas of them cached in memory.
 
-A reader gets an area as of its snapshot, or nothing. What this process commits is handed over;
-a version that another process has made is not there, and postings answer.
+A reader gets cached areas only at the versions of its snapshot. Commits of this process are
+applied to them; after a commit of another process, readers use the stored postings.
 """
 
 import time
@@ -40,66 +40,66 @@ from ..recall.visibility import IndexQuery, memory_of
 from .connection import POSTGRESQL
 
 Counts = int
-"""How often a stem stands in title, content, context and tags, each in its bits of a BIGINT."""
+"""A stem's counts in title, content, context and tags, each in its own bits of a BIGINT."""
 
-Stem = tuple[str, ...]
-"""What a term is looked for by: its stem, or several that all have to be there."""
+TermStems = tuple[str, ...]
+"""The stems of a term; a memory that has the term has all of them."""
 
 FIELDS = len(Field)
-BITS = (14, 20, 14, 15)  # of each field: more than the longest one has words
+BITS = (14, 20, 14, 15)  # of each field, enough for its longest text
 SHIFTS = tuple(accumulate(BITS[:-1], initial=0))
-MOST = tuple((1 << bits) - 1 for bits in BITS)
-OWN = sum(
+MAX_COUNTS = tuple((1 << bits) - 1 for bits in BITS)
+OWN_BITS = sum(
     most << shift
-    for it, most, shift in zip(Field, MOST, SHIFTS, strict=True)
+    for it, most, shift in zip(Field, MAX_COUNTS, SHIFTS, strict=True)
     if it is not Field.CONTEXT
-)  # the bits of a memory's own words
+)  # the bits of a memory's own words, without its context
 
-LONGEST = 1_500  # bytes of a stem that a key of an index holds
-SURE = LONGEST // 4  # characters that are never more bytes
+MAX_TERM_BYTES = 1_500  # longer stems are shortened, as index keys are limited
+SAFE_LENGTH = MAX_TERM_BYTES // 4  # characters, each at most 4 bytes
 
 
-def counted(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
-    """How often each stem stands in each field, as it is stored; no field has more than MOST."""
+def packed_counts(fields: Sequence[Sequence[str]]) -> dict[str, Counts]:
+    """Return the stored counts of the stems of each field, at most MAX_COUNTS stems of a field."""
     counts: dict[str, Counts] = {}
-    for stems, most, shift in zip(fields, MOST, SHIFTS, strict=True):
-        once = 1 << shift
+    for stems, most, shift in zip(fields, MAX_COUNTS, SHIFTS, strict=True):
+        one = 1 << shift
         for stem in stems[:most]:
-            counts[stem] = counts.get(stem, 0) + once
-    for stem in [it for it in counts if len(it) > SURE]:
+            counts[stem] = counts.get(stem, 0) + one
+    for stem in [it for it in counts if len(it) > SAFE_LENGTH]:
         counts[stored_term(stem)] = counts.pop(stem)
     return counts
 
 
 @lru_cache(65_536)
 def unpacked(counts: Counts) -> tuple[int, ...]:
-    return tuple(counts >> shift & most for shift, most in zip(SHIFTS, MOST, strict=True))
+    return tuple(counts >> shift & most for shift, most in zip(SHIFTS, MAX_COUNTS, strict=True))
 
 
 def stored_term(stem: str) -> str:
-    """The stem; of one that no key could hold, its beginning and a digest."""
-    if len(stem) <= SURE or len(encoded := stem.encode()) <= LONGEST:
+    """Return the stem, or a beginning and a digest of one too long for an index key."""
+    if len(stem) <= SAFE_LENGTH or len(encoded := stem.encode()) <= MAX_TERM_BYTES:
         return stem
     return f"{encoded[:1000].decode(errors='ignore')}\x02{sha256(encoded).hexdigest()}"
 
 
-Having = Mapping[MemoryId, Counts]
-"""How often a term stands in each memory that has it."""
+MemoryCounts = Mapping[MemoryId, Counts]
+"""A term's counts in each memory that has it."""
 
-AT_ONCE = 10_000  # rows between two looks at the clock
-BEYOND = "\U0010ffff"  # what no stem begins with
-AMONG = "term = ANY(CAST(:stems AS TEXT[]))"
-BEGINNING = "term >= :start AND term < :beyond"
-FEW = 2  # areas that are named one by one
+DEADLINE_CHECK_ROWS = 10_000  # rows between two checks
+LAST_CHARACTER = "\U0010ffff"  # sorts after all characters of stems
+HAS_STEM = "term = ANY(CAST(:stems AS TEXT[]))"
+HAS_PREFIX = "term >= :prefix AND term < :end"
+MAX_LISTED = 2  # areas that are listed one by one in a statement
 
 
 class Postings(Table):
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection, POSTGRESQL)
-        self.end = inf  # of the monotonic clock, for what is done with rows here
+        self.deadline = inf  # on the monotonic clock, for processing rows
 
-    def _require_time(self) -> None:
-        if time.monotonic() > self.end:
+    def _check_deadline(self) -> None:
+        if time.monotonic() > self.deadline:
             raise TimedOut("The search took too long.")
 
     def areas_of(self, number: int) -> list[int]:
@@ -111,7 +111,7 @@ class Postings(Table):
     def of(
         self, areas: Sequence[int], condition: str, **values: object
     ) -> tuple[dict[str, dict[MemoryId, Counts]], dict[MemoryId, int]]:
-        """Of each stem for which a condition holds, its memories in areas; and their lengths."""
+        """Return the counts by stem and memory under a condition, and the lengths of memories."""
         postings: dict[str, dict[MemoryId, Counts]] = {}
         lengths: dict[MemoryId, int] = {}
         where, numbers = in_areas(areas)
@@ -121,48 +121,48 @@ class Postings(Table):
             **numbers,
         )
         for number, (term, memory, length, counts) in enumerate(rows.fetchall()):
-            if not number % AT_ONCE:
-                self._require_time()
+            if not number % DEADLINE_CHECK_ROWS:
+                self._check_deadline()
             postings.setdefault(term, {})[memory] = counts
             lengths[memory] = length
-        self._require_time()
+        self._check_deadline()
         return postings, lengths
 
     def starting(
-        self, areas: Sequence[int], starts: Sequence[str], *, letters: int | None = None
+        self, areas: Sequence[int], prefixes: Sequence[str], *, letters: int | None = None
     ) -> list[str]:
-        """The stems of areas that begin with any of some texts; and these texts themselves.
+        """Return the prefixes, and the stems of the areas that begin with any of them.
 
-        With `letters` one stem for each so many that follow. The key is read from stem to stem:
-        all postings are many more.
+        With `letters`, return only one stem for each sequence of that many letters after a prefix.
+        The index is read from stem to stem, as it has many more postings than stems.
         """
         after = "next.term"
         if letters is not None:
-            after = f"""CASE WHEN next.term = stems.start THEN next.term
-                             ELSE left(next.term, length(stems.start) + {letters}) || :beyond END"""
+            after = f"""CASE WHEN next.term = its.prefix THEN next.term
+                             ELSE left(next.term, length(its.prefix) + {letters}) || :last END"""
         return self._scalars(
             f"""SELECT DISTINCT read.term
-                  FROM unnest(CAST(:starts AS TEXT[])) AS stems (start)
-                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS its (area)
+                  FROM unnest(CAST(:prefixes AS TEXT[])) AS its (prefix)
+                 CROSS JOIN unnest(CAST(:areas AS BIGINT[])) AS searched (area)
                  CROSS JOIN LATERAL (
                        WITH RECURSIVE next (term) AS (
-                           SELECT stems.start COLLATE "C"
+                           SELECT its.prefix COLLATE "C"
                             UNION ALL
                            SELECT (SELECT min(p.term)
                                      FROM postings p
-                                    WHERE p.area = its.area AND p.term > {after}
-                                          AND p.term < stems.start || :beyond)
+                                    WHERE p.area = searched.area AND p.term > {after}
+                                          AND p.term < its.prefix || :last)
                              FROM next
                             WHERE next.term IS NOT NULL)
                        SELECT term FROM next) read
                  WHERE read.term IS NOT NULL""",
-            starts=starts,
+            prefixes=prefixes,
             areas=areas,
-            beyond=BEYOND,
+            last=LAST_CHARACTER,
         )
 
     def areas(self, number: int) -> list[tuple[int, int, int, int]]:
-        """The areas that count in a group: of each its version, memories and words."""
+        """Return (area, version, memories, words) of each area in the statistics of a group."""
         rows = self._execute(
             f"""SELECT area, version, memories, words
                   FROM areas
@@ -175,22 +175,22 @@ class Postings(Table):
         where, values = in_areas(areas)
         return self._number(f"SELECT coalesce(sum(memories), 0) FROM areas WHERE {where}", **values)
 
-    def having(self, number: int, stems: Iterable[str], *, own: bool) -> dict[str, int]:
-        """How many memories of a group have each stem, or among their own words."""
+    def document_counts(self, number: int, stems: Iterable[str], *, own: bool) -> dict[str, int]:
+        """Count the memories of a group with each stem, if `own` only in their own words."""
         rows = self._execute(
             f"""SELECT term, count(*)
                   FROM postings
-                 WHERE {_in_group(number, own=own)} AND {AMONG}
+                 WHERE {_in_group(number, own=own)} AND {HAS_STEM}
               GROUP BY term""",
             number=number,
             stems=list(stems),
         )
         return dict(rows.fetchall())
 
-    def having_some(
+    def count(
         self, number: int, condition: str, *, own: bool, least: int = 1, **values: object
     ) -> int:
-        """How many memories of a group have so many of the stems for which a condition holds."""
+        """Count the memories of a group with at least `least` stems that meet a condition."""
         return self._number(
             f"""SELECT count(*)
                   FROM (SELECT memory
@@ -205,34 +205,34 @@ class Postings(Table):
 
 
 def in_areas(areas: Sequence[int]) -> tuple[str, dict[str, object]]:
-    """The condition that the column `area` is one of these, and the values that it names.
+    """Return a condition that the column `area` is one of these, and its parameters.
 
-    An array would be taken for one of ten: its plan would be made again for each that is shorter.
+    The planner assumes ten elements of an array, and plans a statement again for each shorter one.
     """
-    if not 1 <= len(areas) <= FEW:
+    if not 1 <= len(areas) <= MAX_LISTED:
         return "area = ANY(CAST(:areas AS BIGINT[]))", {"areas": list(areas)}
     values: dict[str, object] = {f"area_{at}": area for at, area in enumerate(areas)}
     return f"area IN ({', '.join(f':{it}' for it in values)})", values
 
 
 def _in_group(number: int, *, own: bool = False) -> str:
-    """The condition that an area counts in the group `:number`, and a posting among own words."""
+    """Return a condition on the areas of the group `:number`, if `own` also on own words."""
     areas = f"SELECT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}"
     if group_of(number) is IndexGroup.PROJECTS:
         areas += f" UNION SELECT {GLOBAL_AREA}"
-    return f"area IN ({areas})" + f" AND counts & {OWN} <> 0" * own
+    return f"area IN ({areas})" + f" AND counts & {OWN_BITS} <> 0" * own
 
 
-MOST_STEMS = 200_000  # stems of a tenant whose counts are remembered
+MAX_KNOWN_STEMS = 200_000  # of a tenant, whose counts are cached
 
 KnownCounts = dict[tuple[int, bool], tuple[Mapping[int, int], dict[str, int]]]
-"""By group, of all words or own ones: how many memories had each stem that a process has used.
+"""By group, for all words or own words: area versions, and how many memories have each stem.
 
-That holds while each area of the group has this version. Any thread may use them.
+The counts are valid while the areas of the group have these versions. Any thread may use them.
 """
 
 
-class GroupWeights:
+class GroupStatistics:
     def __init__(
         self, postings: Postings, number: int, features: Features, known: KnownCounts
     ) -> None:
@@ -246,39 +246,39 @@ class GroupWeights:
         words = sum(words for _, _, _, words in rows) + prior * PRIOR_WORDS
         self.totals = Totals(memories, words)
 
-    def having(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
-        """How many memories of the group have each stem, or among their own words."""
+    def document_counts(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
+        """Count the memories of the group with each stem, if `own` only in their own words."""
         versions, known = self._known.get((self._number, own), (None, {}))
         if versions != self.versions:
             known = {}
         required = set(stems)
         if missing := required - known.keys():
-            read = self._postings.having(self._number, missing, own=own)
+            read = self._postings.document_counts(self._number, missing, own=own)
             known.update({stem: read.get(stem, 0) for stem in missing})
-            if sum(len(it) for _, it in list(self._known.values())) > MOST_STEMS:
+            if sum(len(it) for _, it in list(self._known.values())) > MAX_KNOWN_STEMS:
                 self._known.clear()
             self._known[self._number, own] = self.versions, known
         return {stem: known[stem] for stem in required}
 
-    def of_terms(self, stems_of: Mapping[Term, Stem], *, own: bool) -> dict[Term, int]:
-        """How many memories of the group have each term: all its stems, or one that so begins."""
+    def of_terms(self, stems_of: Mapping[Term, TermStems], *, own: bool) -> dict[Term, int]:
+        """Count the memories of the group with each term: with all its stems, or its prefix."""
         single = {term: it[0] for term, it in stems_of.items() if len(it) == 1 and not term.starts}
-        known = self.having(single.values(), own=own)
-        counts, some = {term: known[it] for term, it in single.items()}, self._postings.having_some
+        known = self.document_counts(single.values(), own=own)
+        counts, count = {term: known[it] for term, it in single.items()}, self._postings.count
         for term, stems in stems_of.items():
             if term.starts and len(stems) == 1:
-                start, beyond = stems[0], f"{stems[0]}{BEYOND}"
-                counts[term] = some(self._number, BEGINNING, own=own, start=start, beyond=beyond)
+                prefix, end = stems[0], f"{stems[0]}{LAST_CHARACTER}"
+                counts[term] = count(self._number, HAS_PREFIX, own=own, prefix=prefix, end=end)
             elif term not in single:
                 every = list(set(stems))
-                counts[term] = some(self._number, AMONG, own=own, least=len(every), stems=every)
+                counts[term] = count(self._number, HAS_STEM, own=own, least=len(every), stems=every)
         return counts
 
 
 class StoredWords(FoundWords):
-    """What was found of a query in areas of a group, for its reader alone.
+    """The postings of a query's terms in areas of a group, for one reader.
 
-    `stems_of` are the stems of each term. Without `weights` words are weighed among these areas.
+    `stems_of` has the stems of each term. Without `statistics`, those of these areas are used.
     """
 
     def __init__(
@@ -286,85 +286,83 @@ class StoredWords(FoundWords):
         postings: Postings,
         query: IndexQuery,
         areas: Sequence[int],
-        stems_of: Mapping[Term, Stem],
-        weights: GroupWeights | None,
+        stems_of: Mapping[Term, TermStems],
+        statistics: GroupStatistics | None,
     ) -> None:
         stems = {stem for term, it in stems_of.items() if not term.starts for stem in it}
-        of_stems, lengths = postings.of(areas, AMONG, stems=list(stems))
-        self.counts: dict[Term, Having] = {}
+        of_stems, lengths = postings.of(areas, HAS_STEM, stems=list(stems))
+        self.counts: dict[Term, MemoryCounts] = {}
         for term, it in stems_of.items():
             if term.starts and len(it) == 1:
                 of_each, more = postings.of(
-                    areas, BEGINNING, start=it[0], beyond=f"{it[0]}{BEYOND}"
+                    areas, HAS_PREFIX, prefix=it[0], end=f"{it[0]}{LAST_CHARACTER}"
                 )
                 self.counts[term] = _sums(of_each.values())
                 lengths |= more
             else:
-                self.counts[term] = _having_all([of_stems.get(stem, {}) for stem in it])
-        often = {term: _often(it, query, weights) for term, it in self.counts.items()}
-        if weights is None:
-            having: Mapping[Term, int] = {term: len(it) for term, it in often.items()}
+                self.counts[term] = _of_every_stem([of_stems.get(stem, {}) for stem in it])
+        frequencies = {term: _frequencies(it, query) for term, it in self.counts.items()}
+        if statistics is None:
+            document_counts = {term: len(it) for term, it in frequencies.items()}
             totals = Totals.alone(postings.memories(areas))
         else:
-            stored = {term: stems_of[term] for term, it in often.items() if it}
-            having, totals = weights.of_terms(stored, own=query.own), weights.totals
-        super().__init__(totals, often, having, lengths)
+            stored = {term: stems_of[term] for term, it in frequencies.items() if it}
+            document_counts, totals = statistics.of_terms(stored, own=query.own), statistics.totals
+        super().__init__(totals, frequencies, document_counts, lengths)
 
 
 def of_fields(counts: Counts, *, own: bool) -> tuple[int, ...]:
-    """How often a stem stands in each field, or in those of a memory's own words."""
-    return unpacked(counts & OWN if own else counts)
+    """Return a stem's count in each field, with `own` without the context."""
+    return unpacked(counts & OWN_BITS if own else counts)
 
 
-def _often(
-    having: Having, query: IndexQuery, weights: GroupWeights | None
-) -> dict[MemoryId, float]:
-    """How often a term stands in memories, by the weights of the fields, if at all."""
+def _frequencies(memories: MemoryCounts, query: IndexQuery) -> dict[MemoryId, float]:
+    """Return a term's weighted frequency in each memory, leaving out zeros."""
 
     def weighed(counts: Counts) -> float:
         fields = of_fields(counts, own=query.own)
-        if weights is not None:
+        if not query.visible.is_alone:
             return frequency(fields, query.weights)
         title, content, _, tags = fields
         return NAMED * bool(title or tags) + SAID * bool(content)
 
-    often = {counts: weighed(counts) for counts in set(having.values())}
-    return {memory: it for memory, counts in having.items() if (it := often[counts])}
+    by_counts = {counts: weighed(counts) for counts in set(memories.values())}
+    return {memory: it for memory, counts in memories.items() if (it := by_counts[counts])}
 
 
-def _sums(of_each: Iterable[Having]) -> Having:
+def _sums(of_each: Iterable[MemoryCounts]) -> MemoryCounts:
     sums: dict[MemoryId, Counts] = {}
     for memory, counts in chain.from_iterable(it.items() for it in of_each):
         sums[memory] = sums.get(memory, 0) + counts
     return sums
 
 
-def _having_all(of_stems: Sequence[Having]) -> Having:
+def _of_every_stem(of_stems: Sequence[MemoryCounts]) -> MemoryCounts:
     if len(of_stems) == 1:
         return of_stems[0]
     first, *others = of_stems or [{}]
     return {it: counts for it, counts in first.items() if all(it in other for other in others)}
 
 
-MOST_WRITTEN = 256 * 1024  # characters of one transaction, which an import may write more in
+MAX_APPLIED_CHARS = 256 * 1024  # characters of a transaction; an import may write more
 
 
 class Written(NamedTuple):
-    """What a transaction put into an area, and, with a sign below zero, took out."""
+    """The texts that a transaction indexed in an area, or removed if the sign is negative."""
 
-    before: int  # version
+    before: int  # the area's version
     after: int
     entries: Sequence[tuple[int, Columns, int]]
 
     @property
-    def is_new(self) -> bool:
-        """Whether it is nothing but new memories, and not too many."""
+    def is_addition(self) -> bool:
+        """Whether it only adds memories, and few enough to apply to a cached area."""
         size = sum(len(text) for _, columns, _ in self.entries for text in columns)
-        return size <= MOST_WRITTEN and all(sign > 0 for *_, sign in self.entries)
+        return size <= MAX_APPLIED_CHARS and all(sign > 0 for *_, sign in self.entries)
 
 
 @dataclass(slots=True)
-class _Loaded:
+class _CachedArea:
     area: Area
     version: int
     used_at: float = field(default_factory=time.monotonic)
@@ -374,28 +372,28 @@ class _Loaded:
         return self.area.size
 
 
-class IndexMemory(InMemory[_Loaded]):
-    """What a process remembers of a tenant's index. Any thread may use it."""
+class IndexMemory(InMemory[_CachedArea]):
+    """The areas of a tenant that this process has cached. Any thread may use it."""
 
     def __init__(self, cache: IndexCache | None, features: Features) -> None:
-        vocabulary = Vocabulary(weights_of(features))  # typos are looked up
+        vocabulary = Vocabulary(weights_of(features))  # no forms: corrections are looked up by SQL
         super().__init__(cache or IndexCache(0), vocabulary)
         self.counts: KnownCounts = {}
 
     def forget(self) -> None:
-        """Versions are of other words now, maybe: a standby that was promoted can lack commits."""
+        """Drop everything: a promoted standby can lack commits, and reuse their versions."""
         with self.lock:
             self._drop_all()
         self.counts = {}
 
     @contextmanager
     def of(self, areas: Sequence[int], versions: Mapping[int, int]) -> Iterator[list[Area] | None]:
-        """The areas that have words as of these versions, for one reader; None unless all are."""
+        """Yield the areas that have words, at these versions, or None unless all are cached."""
         if self.is_disabled:
             yield None
             return
         with self.lock:
-            if len(self.vocabulary.codes) > MOST_CODES:  # of texts that are made for it
+            if len(self.vocabulary.codes) > MOST_CODES:  # reached only by crafted texts
                 self._drop_all()
             loaded = {it: self.parts.get(it) for it in areas if it in versions}
             current = [it for n, it in loaded.items() if it and it.version == versions[n]]
@@ -409,14 +407,14 @@ class IndexMemory(InMemory[_Loaded]):
                     self.queue.request(number)
         yield None
 
-    def hand_over(self, writes: Mapping[int, Written | None], stems: Stems) -> None:
-        """Bring in line what is in memory with what was committed; None is anything else."""
+    def apply(self, writes: Mapping[int, Written | None], stems: Stems) -> None:
+        """Apply a commit to the cached areas; drop those that cannot follow it, such as None."""
         with self.lock:
             for number, written in writes.items():
                 loaded = self.parts.get(number)
                 if loaded is None:
                     continue
-                if written is None or not written.is_new or written.before != loaded.version:
+                if written is None or not written.is_addition or written.before != loaded.version:
                     self._drop(number)
                     continue
                 for row, columns, _ in written.entries:
@@ -425,7 +423,7 @@ class IndexMemory(InMemory[_Loaded]):
                 loaded.version = written.after
 
     def load(self, connection: Connection, number: int) -> None:
-        """Hold an area as it is stored."""
+        """Cache an area as it is stored."""
         row = connection.execute(
             "SELECT version FROM areas WHERE area = :area", {"area": number}
         ).fetchone()
@@ -438,7 +436,7 @@ class IndexMemory(InMemory[_Loaded]):
             if generation != self.vocabulary.code_generation:
                 return
             area.set_postings(self.vocabulary.add(postings), postings.values())
-            self.parts[number] = _Loaded(area, row[0])
+            self.parts[number] = _CachedArea(area, row[0])
         self.cache.make_room()
 
     def _drop_all(self) -> None:
@@ -455,26 +453,26 @@ class IndexMemory(InMemory[_Loaded]):
 
 
 class StoredStatistics(CorpusStatistics):
-    """What stems are worth in a group, as is stored, by their numbers."""
+    """Statistics of a group from the stored index, for stems by their numbers."""
 
-    def __init__(self, weights: GroupWeights, stem_of: Mapping[int, str], memory: IndexMemory):
-        self.totals: Totals = weights.totals
+    def __init__(self, stored: GroupStatistics, stem_of: Mapping[int, str], memory: IndexMemory):
+        self.totals: Totals = stored.totals
         self.vocabulary = memory.vocabulary
-        self._weights = weights
+        self._stored = stored
         self._stem_of = stem_of
 
     def idf(self, stem: int, *, own: bool) -> float:
         text = self._stem_of[stem]
-        return self.totals.idf(self._weights.having([text], own=own)[text])
+        return self.totals.idf(self._stored.document_counts([text], own=own)[text])
 
     def weights_of(self, areas: Sequence[Area], *, own: bool) -> list[Weights]:
-        """What postings of the areas add, of stems that were read together."""
-        self._weights.having(self._stem_of.values(), own=own)  # in one statement
+        """Return the weights of the areas, after counting all stems in one statement."""
+        self._stored.document_counts(self._stem_of.values(), own=own)
         return [Weights(self, it) for it in areas]
 
 
-def entry_of(stems: Stems, said: Columns) -> Entry:
-    texts = stems.of_texts(said)
+def entry_of(stems: Stems, columns: Columns) -> Entry:
+    texts = stems.of_texts(columns)
     return Entry.of_fields([[stored_term(stem) for stem in words] for words in texts])
 
 
@@ -494,7 +492,7 @@ def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, str]]:
 
 
 def _row(memory: MemoryId) -> Row:
-    """Sessions and ends are read from the tables."""
+    """Return a row with only its id, as sessions and expiries are read from the tables."""
     return Row(memory, 0, None, 0, None, None)
 
 

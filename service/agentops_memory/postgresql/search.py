@@ -1,4 +1,4 @@
-"""Recall by postings that are stored."""
+"""Search in the stored postings, or in cached areas."""
 
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -28,8 +28,8 @@ from ..recall.stems import UNKNOWN, Stems
 from ..recall.visibility import IndexQuery, Row, Visibility, VisibleRows, area_of
 from .connection import POSTGRESQL, PostgresConnection
 from .postings import (
-    OWN,
-    GroupWeights,
+    OWN_BITS,
+    GroupStatistics,
     IndexMemory,
     Postings,
     StoredStatistics,
@@ -39,46 +39,46 @@ from .postings import (
 )
 
 
-def _added(
+def _term_scores(
     words: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
-    added: dict[Term, TermScore] = {}
+    scores: dict[Term, TermScore] = {}
     for term in terms:
         counts = of_fields(words.counts.get(term, {}).get(memory, 0), own=query.own)
         if any(counts):
             idf, norm = words.idf(term), words.norm(memory)
-            score, limit, *alone = (
+            score, limit, *by_field = (
                 scored(idf, frequency(counts, it), norm) for it in weightings(query.weights)
             )
-            added[term] = term_score(score, limit, alone)
-    return added
+            scores[term] = term_score(score, limit, by_field)
+    return scores
 
 
-SPELT_OUT = (1, 2)  # places at which an edit is looked for by each letter that may be there
+EDITED_LETTERS = (1, 2)  # positions where each possible letter is looked up
 
 
-def _starts(form: str, following: Collection[str]) -> Iterator[str]:
-    """How words one edit away from a form begin, which has the same first letter.
+def _prefixes(form: str, following: Collection[str]) -> Iterator[str]:
+    """Yield prefixes of words with the same first letter that are one edit from a form.
 
-    `following` has a word for each letter that follows the first ones in any word.
+    `following` has a word for each letter that continues the form's first letters in any word.
     """
-    yield form[: SPELT_OUT[-1] + 1]
-    for at in SPELT_OUT:
+    yield form[: EDITED_LETTERS[-1] + 1]
+    for at in EDITED_LETTERS:
         head, two = form[:at], form[at : at + 2]
-        yield head + form[at + 1 : at + 3]  # one left out
-        yield head + two[::-1] + form[at + 2 : at + 3]  # two swapped
+        yield head + form[at + 1 : at + 3]  # a deletion
+        yield head + two[::-1] + form[at + 2 : at + 3]  # a transposition
         for letter in {it[at] for it in following if it.startswith(head) and len(it) > at}:
-            yield head + letter + form[at + 1 : at + 3]  # one replaced
-            yield head + letter + two  # one added
+            yield head + letter + form[at + 1 : at + 3]  # a replacement
+            yield head + letter + two  # an insertion
 
 
-READ_LIMIT = timedelta(seconds=5)  # half of what our client waits, so that it gets the reason
-TRIES = 9  # to undo what took too long
-RESERVED = timedelta(seconds=1)  # of a read's time limit, for its work after a search timeout
+READ_LIMIT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
+UNDO_TRIES = 9  # of undoing a search that timed out
+RESERVED = timedelta(seconds=1)  # of READ_LIMIT, for work after a search that timed out
 
 
 class PostgresSearch(Search):
-    """Recall in one transaction, which began at a time of the monotonic clock."""
+    """Search in one transaction; `begun` is its start on the monotonic clock."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class PostgresSearch(Search):
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         self._postings, self._features, self._cached = Postings(connection), features, cached
-        self._weights: dict[int, GroupWeights] = {}
+        self._groups: dict[int, GroupStatistics] = {}
         super().__init__(memories, visibility, RowLookup(connection, POSTGRESQL), stems)
 
     @contextmanager
@@ -103,29 +103,29 @@ class PostgresSearch(Search):
         within = max(min(timeout.total_seconds(), left), 0.001)
         self._connection.execute("SAVEPOINT words")
         self._limit(within)
-        self._postings.end = time.monotonic() + within
+        self._postings.deadline = time.monotonic() + within
         try:
             yield
-            if within < RESERVED.total_seconds():  # else what follows may have as long
+            if within < RESERVED.total_seconds():  # else the timeout stays
                 self._limit(max(self._end - time.monotonic(), 0.001))
                 self._connection.sync()
         except errors.QueryCanceled as error:
-            self._go_back()
+            self._undo()
             raise TimedOut("The search took too long.") from error
         except TimedOut:
-            self._go_back()
+            self._undo()
             raise
         except (errors.DataCorrupted, errors.IndexCorrupted) as error:
-            self._go_back()
+            self._undo()
             raise Damaged("Full-text search is unavailable.") from error
         finally:
-            self._postings.end = self._end
+            self._postings.deadline = self._end
 
-    def _go_back(self) -> None:
-        """Undo what was tried, and its limit, within which that has to be done, too."""
-        for left in reversed(range(TRIES)):
+    def _undo(self) -> None:
+        """Undo the search and its timeout, which limits the undoing, too."""
+        for left in reversed(range(UNDO_TRIES)):
             try:
-                self._connection.go_back("words")
+                self._connection.roll_back_to("words")
             except errors.QueryCanceled:
                 if not left:
                     raise
@@ -138,7 +138,7 @@ class PostgresSearch(Search):
 
     @contextmanager
     def _in_memory(self, query: IndexQuery) -> Iterator[tuple[QueryWords, Sessions | None] | None]:
-        """The words in memory, if all areas are there as of this snapshot."""
+        """Yield the words of cached areas, or None unless all are at this snapshot's versions."""
         visible, terms = query.visible, query.terms
         stem_of = self._stems.of([term.text for term in terms])
         is_plain = all(stem_of.values()) and not any(term.starts for term in terms)
@@ -147,16 +147,16 @@ class PostgresSearch(Search):
             return
         stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
         (number,) = visible.spans
-        weights = self._weights_of(number)
-        with self._cached.of(self._areas(visible, number), weights.versions) as areas:
+        statistics = self._statistics_of(number)
+        with self._cached.of(self._areas(visible, number), statistics.versions) as areas:
             if areas is None:
                 yield None
                 return
             vocabulary = self._cached.vocabulary
             numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
             known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
-            parts = StoredStatistics(weights, known, self._cached).weights_of(areas, own=query.own)
-            yield Lookup(parts, numbers, own=query.own), None
+            stored = StoredStatistics(statistics, known, self._cached)
+            yield Lookup(stored.weights_of(areas, own=query.own), numbers, own=query.own), None
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
@@ -168,22 +168,22 @@ class PostgresSearch(Search):
         stems_of = {
             term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)
         }
-        weights = None if query.visible.is_alone else self._weights_of(number)
+        statistics = None if query.visible.is_alone else self._statistics_of(number)
         areas = self._areas(query.visible, number)
-        return StoredWords(self._postings, query, areas, stems_of, weights)
+        return StoredWords(self._postings, query, areas, stems_of, statistics)
 
-    def _weights_of(self, number: int) -> GroupWeights:
-        if number not in self._weights:
+    def _statistics_of(self, number: int) -> GroupStatistics:
+        if number not in self._groups:
             known = self._cached.counts
-            self._weights[number] = GroupWeights(self._postings, number, self._features, known)
-        return self._weights[number]
+            self._groups[number] = GroupStatistics(self._postings, number, self._features, known)
+        return self._groups[number]
 
     def _areas(self, visible: VisibleRows, number: int) -> list[int]:
         areas: list[int] = []
         for first, last in visible.spans[number]:
             if area_of(first) == area_of(last):
                 areas.append(area_of(first))
-            else:  # all of the group's own
+            else:  # all projects of the group
                 areas += self._postings.areas_of(number)
         return areas
 
@@ -199,7 +199,7 @@ class PostgresSearch(Search):
                                        FROM (SELECT 1
                                                FROM postings
                                               WHERE area = its.area AND term = stems.term
-                                                    AND counts & {OWN} <> 0
+                                                    AND counts & {OWN_BITS} <> 0
                                               LIMIT :most) first) counted
               GROUP BY stems.term""",
             {"stems": sorted(set(names)), "areas": areas, "most": most + 1},
@@ -209,15 +209,15 @@ class PostgresSearch(Search):
 
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> list[str]:
         areas = [it for number in visible.spans for it in self._areas(visible, number)]
-        heads = [form[:size] for form in forms for size in SPELT_OUT]
+        heads = [form[:size] for form in forms for size in EDITED_LETTERS]
         following = self._postings.starting(areas, heads, letters=1)
-        starts = {it for form in forms for it in _starts(form, following)}
-        shorter = {it[:size] for it in starts for size in range(2, len(it))}
-        return [*self._postings.starting(areas, sorted(starts)), *shorter]
+        prefixes = {it for form in forms for it in _prefixes(form, following)}
+        shorter = {it[:size] for it in prefixes for size in range(2, len(it))}
+        return [*self._postings.starting(areas, sorted(prefixes)), *shorter]
 
     def _scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
         words = self._words(query, number)
-        added = {id_: _added(words, query, terms, id_) for id_ in rows}
-        return sentences(query, words, self._lookup), added
+        term_scores = {id_: _term_scores(words, query, terms, id_) for id_ in rows}
+        return sentences(query, words, self._lookup), term_scores

@@ -1,7 +1,6 @@
-"""The schemas of tenants: found, counted, made, measured, and dropped for good; and the keys of
-all.
+"""The schemas of tenants: listed, created, measured, checked and dropped; and all keys.
 
-Keys are changed and audited in one transaction, and watched by each process.
+Keys are changed and audited in one transaction, and each process watches for changes.
 """
 
 import json
@@ -39,19 +38,19 @@ from .index import DRIFTS
 from .migrate import brought_up_to_date, is_made, newest, schema_of, tenants
 from .transaction import MAX_WAIT, number_of, stored
 
-_OVER = """at <= %(until)s
+_PAST_RETENTION = """at <= %(until)s
    AND number < coalesce(
        (SELECT min(number) FROM agentops.audit WHERE at > %(until)s), number + 1)"""
 _MEASURED = f"""
 SELECT count(*), coalesce(sum(octet_length(line) + 1), 0), min(at),
-       count(*) FILTER (WHERE {_OVER})
+       count(*) FILTER (WHERE {_PAST_RETENTION})
   FROM agentops.audit"""
-_TRIM = f"DELETE FROM agentops.audit WHERE {_OVER}"
+_TRIM = f"DELETE FROM agentops.audit WHERE {_PAST_RETENTION}"
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresAudit:
-    """The AuditLog of a database; `by` says who a caller is."""
+    """The AuditLog of a database; `by` returns the principal of a caller."""
 
     url: str
     clock: Callable[[], datetime]
@@ -61,7 +60,7 @@ class PostgresAudit:
         try:
             with control(self.url, makes=True) as connection:
                 record(connection, self.clock(), action, self.by(caller), **fields)
-        except StartRefused as refusal:  # as after a failover: for a request it is one for now
+        except StartRefused as refusal:  # temporary for a request, as after a failover
             raise Unavailable(str(refusal)) from None
 
     def trim(self, until: datetime) -> int:
@@ -85,7 +84,7 @@ class PostgresAudit:
 def record(
     connection: psycopg.Connection[Any], at: datetime, action: str, by: By, **fields: object
 ) -> None:
-    """Add a row, in the transaction that the connection is in."""
+    """Add an audit row in the current transaction of the connection."""
     written = line(at, action, by, **fields).decode().rstrip("\n")
     connection.execute(
         "INSERT INTO agentops.audit (at, line) VALUES (%(at)s, %(line)s)",
@@ -94,10 +93,10 @@ def record(
 
 
 CHANNEL = "agentops_keys"
-LOOK = timedelta(milliseconds=500)  # between two looks, if no change is notified
-UNMADE = -1  # the number of changes while there is no schema
-STEP = timedelta(milliseconds=100)  # in which the watch sees that it is to end
-STALE = timedelta(seconds=5)  # after which what was seen last opens nothing
+POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys, if none is notified
+NO_SCHEMA = -1  # the number of key changes while there is no schema
+STOP_INTERVAL = timedelta(milliseconds=100)  # between two checks whether to stop watching
+MAX_AGE = timedelta(seconds=5)  # after which keys that were read are not used any more
 LOST = (
     "Keys were created, but the database has none. Put them back, or create a key with "
     "`agentops-memory keys create --name NAME --role admin`; to give everyone access without a "
@@ -140,70 +139,70 @@ class PostgresKeys(KeyRegistry):
 
 
 class WatchedPostgresKeys:
-    """The KeyStore of a database: a change of it holds within a second.
+    """The KeyStore of a database: a change takes effect within a second.
 
-    Once a database was not heard for five seconds, nobody is let in until it is.
+    If the keys could not be read for five seconds, every key is refused until they can be.
     """
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._known: tuple[int, KeyRing] | None = None
         self._read_at = 0.0
-        self._complaint = ""
-        self._is_ending = threading.Event()
+        self._reported = ""
+        self._is_stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="keys", daemon=True)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Inside, changes are seen from the first `read` on."""
+        """Within, changes are noticed from the first `read` on."""
         try:
             yield
         finally:
-            self._is_ending.set()
+            self._is_stopping.set()
             if self._thread.is_alive():
                 self._thread.join()
 
     def ring(self) -> KeyRing:
         known = self._known
-        if known is None or time.monotonic() - self._read_at > STALE.total_seconds():
+        if known is None or time.monotonic() - self._read_at > MAX_AGE.total_seconds():
             raise Unavailable("The keys cannot be read; the log of the service says why.")
         return known[1]
 
     def read(self) -> KeyRing:
         with control(self._url) as connection:
-            self._look(connection)
+            self._refresh(connection)
         ring = self.ring()
         PostgresKeys(self._url).require_kept(ring)
         self._thread.start()
         return ring
 
     def _watch(self) -> None:
-        while not self._is_ending.is_set():
+        while not self._is_stopping.is_set():
             try:
                 with refusing(), closing(connect(self._url)) as connection:
                     connection.execute(f"LISTEN {CHANNEL}")
                     self._follow(connection)
             except (Refusal, psycopg.Error) as error:
                 reason = str(error) if isinstance(error, Refusal) else type(error).__name__
-                if reason != self._complaint:
-                    self._complaint = reason
+                if reason != self._reported:
+                    self._reported = reason
                     log.error("the keys cannot be read", extra={"reason": reason})
-                self._is_ending.wait(STEP.total_seconds())
+                self._is_stopping.wait(STOP_INTERVAL.total_seconds())
 
     def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        looked_at = 0.0
-        while not self._is_ending.is_set():
-            if time.monotonic() - looked_at >= LOOK.total_seconds():
-                looked_at = time.monotonic()
-                self._look(connection)
-            if [*connection.notifies(timeout=STEP.total_seconds(), stop_after=1)]:
-                looked_at = 0.0
+        refreshed_at = 0.0
+        while not self._is_stopping.is_set():
+            if time.monotonic() - refreshed_at >= POLL_INTERVAL.total_seconds():
+                refreshed_at = time.monotonic()
+                self._refresh(connection)
+            if [*connection.notifies(timeout=STOP_INTERVAL.total_seconds(), stop_after=1)]:
+                refreshed_at = 0.0
 
-    def _look(self, connection: psycopg.Connection[Any]) -> None:
+    def _refresh(self, connection: psycopg.Connection[Any]) -> None:
         began = time.monotonic()
-        known = self._known[0] if self._known else UNMADE
-        if known == UNMADE and not is_made(connection):
-            self._known = UNMADE, KeyRing()
+        known = self._known[0] if self._known else NO_SCHEMA
+        if known == NO_SCHEMA and not is_made(connection):
+            self._known = NO_SCHEMA, KeyRing()
         elif row := connection.execute(_RING, {"known": known}).fetchone():
             try:
                 self._known = row[0], _read(row)
@@ -211,13 +210,13 @@ class WatchedPostgresKeys:
                 self._known = None
                 raise
             log.info("keys loaded", extra={"keys": len(self._known[1].keys)})
-        self._read_at, self._complaint = began, ""
+        self._read_at, self._reported = began, ""
 
 
 def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
     if not is_made(connection):
         return KeyRing()
-    row = connection.execute(_RING, {"known": UNMADE}).fetchone()
+    row = connection.execute(_RING, {"known": NO_SCHEMA}).fetchone()
     if row is None:
         raise Unavailable("The table agentops.control has no row: restore it from a backup.")
     return _read(row)
@@ -256,7 +255,7 @@ def _put(
     connection.execute(f"NOTIFY {CHANNEL}")
 
 
-PAUSE = 0.05  # seconds between two looks at who may see what was erased
+VISIBILITY_INTERVAL = 0.05  # seconds between two checks whether erased rows are still visible
 STILL_VISIBLE = (
     "A transaction may still see erased data, so the database would keep it. Try again; if that "
     "does not help, end old transactions (pg_stat_activity, pg_prepared_xacts) and release what "
@@ -268,7 +267,7 @@ SELECT format('%%I.%%I', schemaname, tablename)
   FROM pg_tables
  WHERE schemaname = %s
  ORDER BY tablename"""
-# Whether anybody sees what a transaction that is older than one of ours has removed.
+# Whether rows that were deleted before a transaction of ours are still visible to any other.
 _IS_VISIBLE = """
 SELECT EXISTS (
     SELECT FROM (SELECT unnest(ARRAY[backend_xid, backend_xmin]) AS xid
@@ -290,7 +289,7 @@ Database = psycopg.Connection[Any]
 
 
 def require_current(connection: Database, tenant: TenantId) -> None:
-    """Refuse with StartRefused a schema that a start would bring up to date, or could not read."""
+    """Raise StartRefused for a schema that a start would upgrade, or could not read."""
     ((version,),) = connection.execute(
         "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
     ).fetchall()
@@ -308,7 +307,7 @@ def require_current(connection: Database, tenant: TenantId) -> None:
 
 @contextmanager
 def snapshot(connection: Database, tenant: TenantId) -> Iterator[PostgresConnection]:
-    """Inside, names mean those of a tenant's schema, and what is read is of one state."""
+    """Within, names are those of a tenant's schema, and all reads use one snapshot."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema_of(tenant)}"'))
@@ -322,7 +321,7 @@ def counted(connection: Database, tenant: TenantId) -> Counted:
 
 
 def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
-    """Make a tenant's schema, audited in the same transaction; Conflict if it is there."""
+    """Create a tenant's schema, audited in the same transaction; Conflict if it exists."""
     with connection.transaction():
         if tenant in tenants(connection):
             raise Conflict(
@@ -342,19 +341,19 @@ def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts:
 
 
 def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
-    """Write each table of a tenant anew, without what was erased by now; others wait meanwhile.
+    """Rewrite each table of a tenant without erased rows; other transactions wait meanwhile.
 
-    Busy while anybody may see it.
+    Raises Busy if an old transaction may still see erased rows.
     """
     connection.execute(cast(Any, f"SET lock_timeout = '{MAX_WAIT.total_seconds()}s'"))
-    with connection.transaction():  # alone: what has begun to erase by now, has ended
+    with connection.transaction():  # exclusively: erasures that have begun are committed
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(schema_of(tenant)),))
         ((own,),) = connection.execute("SELECT CAST(pg_current_xact_id() AS TEXT)").fetchall()
     until = time.monotonic() + MAX_WAIT.total_seconds()
     while connection.execute(_IS_VISIBLE, (own,)).fetchone() == (True,):
         if time.monotonic() >= until:
             raise Busy(STILL_VISIBLE)
-        time.sleep(PAUSE)
+        time.sleep(VISIBILITY_INTERVAL)
     for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
         connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
     connection.execute(
@@ -365,7 +364,7 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
 def storage_stats(
     connection: psycopg.Connection[Any], tenant: TenantId, retention: Retentions, now: datetime
 ) -> StorageStats:
-    """The sizes of a tenant's tables, on one snapshot of what they hold."""
+    """Return the sizes of a tenant's tables, and the retention of rows in one snapshot."""
     with snapshot(connection, tenant) as ours:
         ((words,),) = ours.execute("SELECT pg_total_relation_size('postings')")
         return StorageStats(
@@ -384,7 +383,7 @@ PRIMARY = "A commit does not wait for the disk of a standby: synchronous_commit 
 UNSAFE = ("fsync", "full_page_writes", "synchronous_commit")  # off: a crash loses or damages rows
 
 _SETTINGS = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
-_LONG = """
+_OLD_TRANSACTIONS = """
 SELECT count(*), coalesce(max(extract(epoch FROM now() - xact_start)), 0)
   FROM pg_stat_activity
  WHERE datname = current_database() AND xact_start < now() - INTERVAL '1 hour'"""
@@ -407,13 +406,13 @@ _DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
 
 @contextmanager
 def opened(url: str) -> Iterator[Database]:
-    """A connection for an examination: the database need not be usable."""
+    """Yield a connection for an examination, also to a database that cannot be used."""
     with closing(connect(url)) as connection, refusing():
         yield connection
 
 
 def tenants_in(url: str) -> list[TenantId]:
-    """The tenants that the database has; none while it has no schema of ours."""
+    """Return the tenants of the database, none if it has no schema of ours."""
     with control(url) as connection:
         return tenants(connection)
 
@@ -429,7 +428,7 @@ def check_server(url: str) -> Iterator[Finding]:
         names = [*UNSAFE, "synchronous_standby_names", "autovacuum"]
         settings = dict(connection.execute(_SETTINGS, (names,)).fetchall())
         yield from check_durability(settings)
-        ((number, longest),) = connection.execute(_LONG).fetchall()
+        ((number, longest),) = connection.execute(_OLD_TRANSACTIONS).fetchall()
         if number:
             yield warn(
                 "transactions",
@@ -471,7 +470,7 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
 
 
 def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
-    """What is left of what was acknowledged, by the server's settings."""
+    """Check whether the server's settings keep acknowledged writes after a crash."""
     if unsafe := [name for name in UNSAFE if settings[name] == "off"]:
         yield warn(
             "durability",

@@ -1,18 +1,17 @@
-"""A transaction, what it claims beside others, and the groups of writes that share a commit.
+"""A transaction, its claims next to concurrent ones, and groups of writes that share a commit.
 
-A write holds the tenant's lock alone, as SQLite's one writer does. One whose function is declared
-to be `within_one_project` shares it with others like it. Then it has the tables here alone, each
-of whose methods claims what it names until the commit; what is not here makes it run again, with
-the lock to itself. So no claim can be forgotten.
+A write locks its tenant exclusively, as SQLite's single writer does. A write whose function is
+declared `within_one_project` shares this lock with others like it. It reaches only the table
+methods that are listed here, each of which claims what it touches until the commit. Any other
+access makes it run again with the exclusive lock. So no claim can be forgotten.
 
-Saves that only add to a project share its lock, and each has the text that it adds alone. So those
-of two processes are made beside each other, up to the count of the project's words: that is the
-last before the commit.
+Saves that only add to a project share its lock, and each locks its text exclusively. So saves of
+two processes run concurrently until the project's words are counted, just before the commit.
 
 Writes that wait at the same time share a transaction, and so its commit, whatever their projects.
-Such a group waits for nobody: what another process has claimed is left to the next one. Who missed
-two waits for its project, in a line of that alone. When a change raises after it had written, the
-group is rolled back, and each of its changes is made by itself.
+Such a group waits for no lock: a change whose claims another process holds is left to the next
+group. A change that missed two groups waits for its project, in that project's queue. If a change
+raises after it has written, the group is rolled back, and each of its changes runs by itself.
 """
 
 import asyncio
@@ -62,7 +61,7 @@ T = TypeVar("T")
 
 
 class NeedsTransactionOfItsOwn(Exception):
-    """Work cannot share a transaction: what it did is undone, and it is run again, alone."""
+    """Work cannot share a transaction: it is rolled back, and runs again by itself."""
 
 
 class PostgresTransaction(Transaction):
@@ -90,8 +89,8 @@ class PostgresTransaction(Transaction):
         self._memory = memory
         self._is_alone = is_alone
 
-    def beside(self, first: "PostgresTransaction") -> "PostgresTransaction":
-        """This one, of the group of another: what is known holds until the end of both."""
+    def joining(self, first: "PostgresTransaction") -> "PostgresTransaction":
+        """Return this transaction, which now shares the index of the first one of its group."""
         self._known, self.index = first.known, first.index
         return self
 
@@ -108,11 +107,11 @@ class PostgresTransaction(Transaction):
         return Index(self._connection, self._features, self._stems)
 
     def written(self) -> dict[int, Written | None]:
-        """What was written into the index, once it is committed."""
+        """Return the changes of the index, after the commit."""
         return self.index.written() if "index" in vars(self) else {}
 
     def flush(self) -> None:
-        """Put into the index what waits: it is about to be read, or committed."""
+        """Store waiting memories and their words, which are about to be read or committed."""
         if "index" in vars(self):
             self.index.flush()
         self.connection.flush()
@@ -148,7 +147,7 @@ class PostgresTransaction(Transaction):
 
 
 def stored(connection: PostgresConnection) -> int:
-    """The bytes that the schema takes, with what was deleted until the database reuses it."""
+    """Return the bytes of the schema's tables, with deleted rows whose space is not reused yet."""
     ((size,),) = connection.execute(
         """SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)
              FROM pg_class c
@@ -158,24 +157,24 @@ def stored(connection: PostgresConnection) -> int:
 
 
 Work = Callable[Concatenate[PostgresTransaction, P], T]
-"""What runs in a transaction; it may be run again when nothing of it happened."""
+"""A function that runs in a transaction; it may run again after a rollback."""
 
 
 class NeedsToBeAlone(Exception):
-    """Work touched what it cannot claim: it is run again, with the tenant's lock to itself."""
+    """Work touched something that it cannot claim: it runs again with the exclusive lock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """What a write holds from its beginning: its tenant, and a project that it waits for."""
+    """The locks that a write waits for: its tenant's, exclusive if `alone`, maybe a project's."""
 
     tenant: TenantId
     alone: bool = False
     project: Project | None = None
 
 
-# A selected array has one plan: an array as such would be planned each time that it is short.
-KNOWN = """
+# Arrays are selected, as a short array parameter would be planned again each time.
+_KNOWN_ROWS = """
 SELECT id, project, NULL, 0, 0, 0
   FROM sessions
  WHERE id = ANY(CAST((SELECT :sessions) AS TEXT[]))
@@ -195,25 +194,25 @@ SELECT NULL, NULL, NULL, m.fingerprint, 0, 0
 
 
 class Claims:
-    """What a transaction has claimed: nobody else touches it until its end."""
+    """The advisory locks of a transaction, which it holds until its end."""
 
     def __init__(self, connection: PostgresConnection, schema: str, existing: set[int]) -> None:
         self._connection = connection
         self._schema = schema
-        self._existing = existing  # numbers of projects that have a space; who makes one is alone
-        self._taken: set[int] = set()
-        self._shared: set[int] = set()  # projects
+        self._existing = existing  # projects with a space, by number; a new one is not shared
+        self._exclusive: set[int] = set()  # lock numbers
+        self._shared: set[int] = set()  # lock numbers of projects
 
     def begin(
         self, begin: Callable[..., Any], lock: Lock, changes: "Sequence[Change]", known: Known
     ) -> "Sequence[Change]":
-        """Begin, and claim what changes name; those of which all was free, or the first.
+        """Begin and claim; return the changes whose claims are all free, or only the first.
 
-        `begin` takes locks in this order; each is an expression of some values.
+        `begin` takes locks in the order of its expressions, with parameters by name.
 
-        The whole tenant is claimed, alone or beside others that claim what they touch. Nothing that
-        others wait for is held while this waits, for the first one's project alone. What these
-        changes ask first is learned with it, in one round trip: it stays true.
+        The tenant is locked first, exclusively or shared. This waits only for the tenant and the
+        first change's project, while it holds nothing that others wait for. The rows that the
+        changes look up first are read in the same round trip: claims keep them from changing.
         """
         first, targets = changes[0], [it.target for it in changes if it.target is not None]
         tenant = f"pg_advisory_xact_lock{'' if lock.alone else '_shared'}(:tenant)"
@@ -224,37 +223,37 @@ class Claims:
         shared = self._existing.intersection(project_of.values())
         shared -= {number for it, number in project_of.items() if not it.only_adds}
         numbers = {it: {number_of(self._schema, *name) for name in it.names} for it in changes}
-        waited = f"pg_advisory_xact_lock{'_shared' * bool(shared)}(:project)"
+        project = f"pg_advisory_xact_lock{'_shared' * bool(shared)}(:project)"
         begun = begin(
             tenant,
-            waited if lock.project else "NULL",
-            # One after the other, when those before are held.
+            project if lock.project else "NULL",
+            # Evaluated in this order, after the locks above are held.
             *(
                 f"""ARRAY(SELECT number
-                           FROM unnest(CAST((SELECT :{its}) AS BIGINT[])) AS number
-                          WHERE pg_try_advisory_xact_lock{kind}(number))"""
-                for its, kind in (("numbers", ""), ("shared", "_shared"))
+                           FROM unnest(CAST((SELECT :{names}) AS BIGINT[])) AS number
+                          WHERE pg_try_advisory_xact_lock{mode}(number))"""
+                for names, mode in (("exclusive", ""), ("shared", "_shared"))
             ),
-            # The sequence is looked for when this runs, in the schema that was set before.
+            # The sequence is resolved when this runs, in the schema that was set before.
             """ARRAY(SELECT nextval(CAST(CAST('memories_id_seq' AS TEXT) AS regclass))
                        FROM generate_series(1, (SELECT CAST(:count AS BIGINT)))
                    ORDER BY 1 DESC)""",
             tenant=number_of(self._schema),
             project=number_of(self._schema, "project", lock.project or ""),
-            numbers=list(set().union(*numbers.values()) - shared),
+            exclusive=list(set().union(*numbers.values()) - shared),
             shared=list(shared),
-            # None for one by itself, which may need none: numbers have gaps only after groups.
+            # A single change may need no id: only groups leave gaps in the ids.
             count=len(targets) if len(changes) > 1 else 0,
         )
         projects, sessions, fingerprints, _ = map(list, zip(*targets, strict=True))
         known_rows = self._connection.execute(
-            KNOWN, {"projects": projects, "sessions": sessions, "fingerprints": fingerprints}
+            _KNOWN_ROWS, {"projects": projects, "sessions": sessions, "fingerprints": fingerprints}
         )
-        *_, taken, also, self._connection.ids = begun.fetchone()
-        self._taken.update(taken)
-        self._shared.update(also)
+        *_, exclusive, shared, self._connection.ids = begun.fetchone()
+        self._exclusive.update(exclusive)
+        self._shared.update(shared)
         for session, project, scope, id_, area, partition in known_rows.fetchall():
-            with suppress(DamagedRow):  # who reads it will tell
+            with suppress(DamagedRow):  # its reader will report it
                 if session is not None:
                     known.sessions[session] = project
                 elif project is not None:
@@ -263,14 +262,14 @@ class Claims:
                     self._existing.add(number_of(self._schema, "project", project))
                 else:
                     fingerprints.append(id_)
-        # Of two changes that say the same, the second finds the first one's memory.
+        # Of two changes with the same text, the second must find the memory of the first.
         known.new.update(it for it, times in Counter(fingerprints).items() if times == 1)
-        made = [it for it in changes if numbers[it] <= self._taken | self._shared]
-        if lock.project and first not in made:
+        claimed = [it for it in changes if numbers[it] <= self._exclusive | self._shared]
+        if lock.project and first not in claimed:
             return [first]
         for it in changes:
-            it.misses += it not in made
-        return made
+            it.misses += it not in claimed
+        return claimed
 
     def key(self, digest: bytes) -> None:
         self._claim("key", digest.hex())
@@ -279,28 +278,28 @@ class Claims:
         self._claim("session", session)
 
     def space(self, space: Space) -> None:
-        """The project of a space: its scopes share its words. Global memories are of all."""
+        """Claim a space's project, as all its scopes share an area of the index."""
         if not space.traits.has_project or space.scope == GLOBAL_SCOPE:
             raise NeedsToBeAlone
         self._claim("project", space.project)
 
     def text(self, memory: Memory) -> None:
-        """The text of a memory in its project: who shares that adds it, or counts its duplicate."""
+        """Claim a memory's text if this transaction shares the project, else the project."""
         space = memory.space
         if number_of(self._schema, "project", space.project) not in self._shared:
             self.space(space)
         else:
             text = memory.text
-            searched = fingerprint(memory.key, text.type, text.title, memory.content_hash)
-            self._claim("text", space.project, str(searched))
+            number = fingerprint(memory.key, text.type, text.title, memory.content_hash)
+            self._claim("text", space.project, str(number))
 
     def _claim(self, kind: str, *names: str) -> None:
-        """Nobody else may touch it until this transaction has ended; claimed once."""
+        """Take a lock until the end of this transaction, unless it is already held."""
         number = number_of(self._schema, kind, *names)
-        if number in self._shared:  # two that wait for each other's part would wait for ever
+        if number in self._shared:  # two that upgrade a shared lock would deadlock
             raise NeedsToBeAlone
-        if number not in self._taken:
-            self._taken.add(number)
+        if number not in self._exclusive:
+            self._exclusive.add(number)
             self._connection.execute("SELECT pg_advisory_xact_lock(:number)", {"number": number})
 
 
@@ -310,7 +309,7 @@ def number_of(*parts: str) -> int:
 
 
 Methods = Mapping[str, Callable[[Claims, Any], None]]
-"""How each method claims its first argument."""
+"""By method name, a function that claims the method's first argument."""
 
 CLAIMED: Mapping[type, Methods] = {
     IdempotencyTable: {"get": Claims.key, "add": lambda claims, it: claims.key(it.key)},
@@ -319,7 +318,7 @@ CLAIMED: Mapping[type, Methods] = {
         **dict.fromkeys(("open", "close", "grow"), lambda claims, it: claims.session(it.id)),
     },
     TranscriptTable: dict.fromkeys(("get", "put", "drop"), Claims.session),
-    # What is linked is of one project: that of a memory which was claimed.
+    # Links are within one project, that of a memory that was claimed.
     SupersessionTable: {"of": noop},
     MemoryTable: {
         **dict.fromkeys(("at_key", "pins"), Claims.space),
@@ -329,11 +328,11 @@ CLAIMED: Mapping[type, Methods] = {
         **dict.fromkeys(("twin", "insert", "count_duplicate"), Claims.text),
     },
 }  # fmt: skip
-"""What a write beside others has of tables."""
+"""The table methods that a concurrent write may call."""
 
 
 class Claimed:
-    """A table of which a write beside others has some methods."""
+    """A table with only the methods that a concurrent write may call."""
 
     def __init__(self, table: Any, claims: Claims, methods: Methods) -> None:
         self._table = table
@@ -360,7 +359,7 @@ class ClaimedMemories(Claimed):
         if unclaimed is None:
             return None
         self._claims.space(unclaimed.space)
-        return self._table.get(memory)  # it may have changed until it was claimed
+        return self._table.get(memory)  # it may have changed before the claim
 
 
 class WithinOneProject:
@@ -373,7 +372,7 @@ class WithinOneProject:
         self._claims = claims
 
     def __getitem__(self, table: type[T], /) -> T:
-        if table is RevisionTable:  # of memories, which were claimed
+        if table is RevisionTable:  # of memories that were claimed
             return self._tx[table]
         if table not in CLAIMED:
             raise NeedsToBeAlone(table.__name__)
@@ -389,18 +388,18 @@ class WithinOneProject:
         return self._tx.is_awaited
 
 
-QUEUE = 512  # callers that may wait
-MAX_WAIT = timedelta(seconds=5)  # for a place, and for a lock
+MAX_WAITING = 512  # most callers that may wait
+MAX_WAIT = timedelta(seconds=5)  # for a slot or a lock
 
 
-class Places(asyncio.Semaphore):
-    """So many may be used at a time."""
+class Slots(asyncio.Semaphore):
+    """Slots for concurrent work, with a limit of waiting callers."""
 
     _waiting = 0
 
     async def take(self, until: float) -> None:
-        """Take one; Busy when none is free by then, a time of the loop, or too many wait."""
-        if self._waiting >= QUEUE:
+        """Acquire a slot; Busy if none is free by `until` (loop time), or too many callers wait."""
+        if self._waiting >= MAX_WAITING:
             raise Busy("Too many requests are waiting; try again.")
         self._waiting += 1
         try:
@@ -413,32 +412,32 @@ class Places(asyncio.Semaphore):
 
 
 def deadline() -> float:
-    """The time of the loop until which a caller waits that comes now, for whatever it needs."""
+    """Return the loop time until which a caller that arrives now waits."""
     return asyncio.get_running_loop().time() + MAX_WAIT.total_seconds()
 
 
-MEMBERS = 32  # of a group
-LONGEST = timedelta(milliseconds=50)  # of a group: all its callers wait for the commit
-AT_A_TIME = 2  # groups of a line: one works while the other commits
-MISSES = 2  # of a change in groups that do not wait; then it does, beside them
-# Of the loop, from a request's arrival to its group: those that come together are made together.
+MAX_GROUP = 32  # most changes of a group
+LONGEST = timedelta(milliseconds=50)  # after which no change of a group begins: all callers wait
+MAX_RUNNING = 2  # groups of a queue: one runs its changes while the other commits
+MAX_MISSES = 2  # missed groups after which a change waits for its project
+# Passes of the loop before a group is formed, so that requests that arrive together share it.
 LOOP_PASSES = 3
 
 
 @dataclass(slots=True, eq=False)
 class Change:
-    """A write, its caller, and what came of it."""
+    """A write, its caller and its outcome."""
 
     caller: Caller
     work: Callable[[PostgresTransaction], Any]
-    until: float  # a time of the loop, to which it waits for what it needs
+    until: float  # loop time until which it waits for slots and locks
     target: WriteTarget | None = None  # the project and the session that it touches
-    misses: int = 0  # groups in which another process had what it names
+    misses: int = 0  # groups that it missed, as another process held one of its claims
     answer: "asyncio.Future[Outcome | None] | None" = None
 
     @property
     def names(self) -> list[tuple[str, ...]]:
-        """What it will claim, as far as that is known."""
+        """The names of the locks that it will claim, as far as they are known."""
         request, target = self.caller.request, self.target
         names: list[tuple[str, ...]] = [] if request is None else [("key", request.key.hex())]
         if target is not None:
@@ -453,7 +452,7 @@ class Change:
 
     @property
     def contended(self) -> tuple[Project, SessionId | None] | None:
-        """What only one group at a time may have: else it waits for the other."""
+        """What only one group at a time may claim: a second group would wait for it."""
         target = self.target
         return target and (target.project, target.session if target.only_adds else None)
 
@@ -463,42 +462,42 @@ class Change:
 
 
 Outcomes = Mapping[Change, Outcome | None]
-"""Of changes, as far as they were made. None: nothing happened of it, it is to be made alone."""
+"""The outcomes of the changes that ran; None if a change must run again by itself."""
 
-Make = Callable[[Sequence[Change], Callable[[], None]], Awaitable[Outcomes]]
-"""Makes changes, and calls back when all that is left of it is to wait for the commit."""
+RunGroup = Callable[[Sequence[Change], Callable[[], None]], Awaitable[Outcomes]]
+"""Runs changes, and calls back when only the commit is left to wait for."""
 
 
-class Line:
-    """Writes of one process that share transactions: those that wait together, if they can."""
+class WriteQueue:
+    """Writes of one process; those that wait together share a transaction if they can."""
 
-    def __init__(self, make: Make) -> None:
-        self._make_group = make
+    def __init__(self, run_group: RunGroup) -> None:
+        self._run_group = run_group
         self._waiting: dict[Change, None] = {}
-        self._busy: set[object] = set()  # what groups contend for
+        self._busy: set[object] = set()  # what running groups contend for
         self._groups: set[asyncio.Task[None]] = set()
-        self._working: asyncio.Task[None] | None = None  # of the groups the one not committing yet
+        self._working: asyncio.Task[None] | None = None  # the group that is not committing yet
         self._is_gathering = False  # whether a group waits for its last members
         self._size = 1  # of the last group
 
-    async def made(self, change: Change) -> Outcome | None:
-        """What came of a change. Busy when it waits for too long, or too many do.
+    async def submit(self, change: Change) -> Outcome | None:
+        """Return a change's outcome. Busy if it waits for too long, or too many wait.
 
-        None: nothing happened, for another's sake maybe; it shall be made by itself. A cancelled
-        caller leaves; a change that has begun continues.
+        None: it was rolled back, maybe because of another change, and must run by itself. If its
+        caller is cancelled, a change that has begun continues.
         """
-        if len(self._waiting) >= QUEUE:
+        if len(self._waiting) >= MAX_WAITING:
             raise Busy("Too many writes are waiting; try again.")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Outcome | None] = loop.create_future()
         change.answer, change.misses = answer, 0
         self._waiting[change] = None
         self._begin()
-        late = loop.call_at(change.until, self._refuse, change)
+        timer = loop.call_at(change.until, self._refuse, change)
         try:
             return await answer
         finally:
-            late.cancel()
+            timer.cancel()
             self._waiting.pop(change, None)
 
     def _refuse(self, change: Change) -> None:
@@ -507,14 +506,14 @@ class Line:
             change.settle(Failed(Busy(BUSY)))
 
     def _begin(self) -> None:
-        """Make what waits, if that is as much as what is being made: each group costs two saves."""
+        """Start a group if as many changes wait as run: a group costs as much as two saves."""
         enough = self._size if self._working else 1
-        is_free = not self._is_gathering and len(self._groups) < AT_A_TIME
+        is_free = not self._is_gathering and len(self._groups) < MAX_RUNNING
         if is_free and len(self._waiting) >= enough:
             self._is_gathering = True
-            self._groups.add(asyncio.create_task(self._serve(asyncio.get_running_loop())))
+            self._groups.add(asyncio.create_task(self._run_next(asyncio.get_running_loop())))
 
-    async def _serve(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def _run_next(self, loop: asyncio.AbstractEventLoop) -> None:
         own = cast("asyncio.Task[None]", asyncio.current_task())
 
         def committing() -> None:  # called by another thread
@@ -526,47 +525,48 @@ class Line:
         for _ in range(LOOP_PASSES if self._size > 1 else 1):
             await asyncio.sleep(0)
         self._is_gathering = False
-        group = [*islice((it for it in self._waiting if it.contended not in self._busy), MEMBERS)]
+        free = (it for it in self._waiting if it.contended not in self._busy)
+        group = [*islice(free, MAX_GROUP)]
         if group:
             self._size, self._working = len(group), own
-            await self._make(group, committing)
-        self._groups.discard(own)  # at once: who comes now sees it
+            await self._run(group, committing)
+        self._groups.discard(own)  # without delay, as new callers look at it
         if self._working is own:
             self._working = None
-        if group:  # else those that wait are made after others that contend
+        if group:  # else the waiting changes contend with a running group, which begins the next
             self._begin()
 
-    async def _make(self, group: Sequence[Change], committing: Callable[[], None]) -> None:
+    async def _run(self, group: Sequence[Change], committing: Callable[[], None]) -> None:
         for it in group:
             del self._waiting[it]
         busy = {it.contended for it in group}
         self._busy |= busy
         try:
-            outcomes: Outcomes = await self._make_group(group, committing)
+            outcomes: Outcomes = await self._run_group(group, committing)
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
             outcomes = dict.fromkeys(group, Failed(error))
         finally:
             self._busy -= busy
-        left: dict[Change, None] = {}
+        retried: dict[Change, None] = {}
         for it in group:
-            if it in outcomes or it.misses >= MISSES:
+            if it in outcomes or it.misses >= MAX_MISSES:
                 it.settle(outcomes.get(it))
             elif it.answer is not None and not it.answer.done():  # its caller waits
-                left[it] = None
-        self._waiting = {**left, **self._waiting}
+                retried[it] = None
+        self._waiting = {**retried, **self._waiting}
 
 
 class Undone(Exception):
-    """A change raised after it had written: what was done before it is undone with it."""
+    """A change raised after it had written: its whole group is rolled back."""
 
 
-def in_group(
+def run_group(
     connection: PostgresConnection, works: Mapping[Change, Callable[[], object]]
 ) -> dict[Change, Outcome | None]:
-    """What came of the first work, and of all that have time to begin.
+    """Return the outcomes of the first work, and of the others that begin in time.
 
-    None is one that cannot share a transaction. Raises Undone, or what the database refuses:
-    nothing of the transaction is left then.
+    None: the work cannot share a transaction. Raises Undone, or an error of the database; then
+    the transaction must be rolled back.
     """
     outcomes: dict[Change, Outcome | None] = {}
     end = time.monotonic() + LONGEST.total_seconds()

@@ -1,4 +1,4 @@
-"""What runs on the engine's threads: transactions, each on a connection of its own."""
+"""Transactions on the engine's threads, each on its own connection."""
 
 import logging
 import random
@@ -37,14 +37,14 @@ from .transaction import (
     PostgresTransaction,
     Undone,
     WithinOneProject,
-    in_group,
+    run_group,
 )
 
 HasKey = Callable[[TenantId], bool]
 
 
-def free(connection: psycopg.Connection[Any]) -> None:
-    """Leave no transaction on a connection, or drop it."""
+def roll_back(connection: psycopg.Connection[Any]) -> None:
+    """Roll back a connection's transaction, or close the connection."""
     try:
         if not connection.closed:
             connection.rollback()
@@ -54,14 +54,14 @@ def free(connection: psycopg.Connection[Any]) -> None:
 
 T = TypeVar("T")
 
-LONGEST = timedelta(seconds=6)  # of a statement; longer than MAX_WAIT, so that a lock is reported
-LONGEST_LOAD = timedelta(seconds=30)  # of reading an area into memory
-TRIES = 8  # of a transaction that others were in the way of
+LONGEST = timedelta(seconds=6)  # of a statement; longer than MAX_WAIT, the lock timeout
+LOAD_TIMEOUT = timedelta(seconds=30)  # of a statement that reads an area into the cache
+RETRIES = 8  # of a transaction that collided with others
 
 log = logging.getLogger(__name__)
 
 OnCommit = Callable[[int, float], None]
-"""Told of each commit: how many changes, and the seconds that they took."""
+"""Called after each commit with the number of changes and the seconds that they took."""
 
 
 SNAPSHOT = "REPEATABLE READ READ ONLY"
@@ -75,7 +75,7 @@ def _begin(
     timeout: timedelta | None = None,
     **values: object,
 ) -> PostgresCursor:
-    """Begin a transaction of a tenant, and take locks one after the other, within its limits."""
+    """Begin a tenant's transaction, and take locks in order within its timeouts."""
     connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
     return connection.execute(
         f"""SELECT set_config('search_path', :path, TRUE),
@@ -92,16 +92,16 @@ def _begin(
 
 
 class _Thread(threading.local):
-    """What each thread has of its own."""
+    """The state of each thread."""
 
     def __init__(self) -> None:
         self.stems = Stems()
-        self.may_be_done = False  # whether a commit was sent
+        self.has_sent_commit = False  # then nobody can tell whether it succeeded
 
 
 @dataclass(slots=True, eq=False)
 class Transactions:
-    """Any thread may call these; a call takes a connection while it lasts."""
+    """Runs transactions, each on a pooled connection. Any thread may call it."""
 
     _connect: Callable[[], psycopg.Connection[Any]]
     _clock: Callable[[], datetime]
@@ -112,21 +112,21 @@ class Transactions:
     on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
     _schemas: dict[TenantId, str] = field(default_factory=dict)
     _memories: dict[str, IndexMemory] = field(default_factory=dict)
-    _existing: set[int] = field(default_factory=set)  # projects, as they are claimed
-    _idle: list[psycopg.Connection[Any]] = field(default_factory=list)  # the last used is the next
+    _existing: set[int] = field(default_factory=set)  # projects with a space, by number
+    _idle: list[psycopg.Connection[Any]] = field(default_factory=list)  # last in, first out
     _thread: _Thread = field(default_factory=_Thread)
 
     def prepare(self, tenant: TenantId, upgrading: Callable[[], object]) -> None:
-        """Make what all share, and bring up to date a tenant's schema and all existing ones."""
+        """Create or upgrade the shared schema, this tenant's and those of all existing tenants."""
         with self._connected() as (connection, _):
             require_usable(connection)
             with translated():
                 prepare(connection)
                 brought_up_to_date(connection, tenant, upgrading)
-                self.know(all_up_to_date(connection, upgrading))
+                self.set_tenants(all_up_to_date(connection, upgrading))
 
     def close(self) -> None:
-        """Once no thread calls any more."""
+        """Close all caches and connections, once no thread is at work."""
         for memory in self._memories.values():
             memory.close()
         self._close_idle()
@@ -135,26 +135,26 @@ class Transactions:
     def tenants(self) -> list[TenantId]:
         return list(self._schemas)
 
-    def know(self, tenants: Sequence[TenantId]) -> None:
-        """There are these tenants, each with a schema, and no others: other processes change it."""
+    def set_tenants(self, tenants: Sequence[TenantId]) -> None:
+        """Replace the known tenants, as other processes create and erase tenants."""
         self._schemas = {tenant: schema_of(tenant) for tenant in tenants}
 
     def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
-        """The tenant's schema, made when it is first used, if a key opens it."""
+        """Return the tenant's schema, creating it on first use if a key opens the tenant."""
         if schema := self._schemas.get(tenant):
             return schema
         if not self._has_key(tenant):
             raise NotFound("There is no such tenant.")
         try:
             schema = brought_up_to_date(connection, tenant)
-        except StartRefused as refusal:  # of a schema that a newer release has made
+        except StartRefused as refusal:  # a newer release has upgraded the schema
             raise Unavailable(str(refusal)) from None
         self._schemas[tenant] = schema
         return schema
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
-        """A connection for this thread, and whether it is new; dropped if it breaks."""
+        """Yield a connection, and whether it is new. A broken connection is dropped."""
         try:
             connection, is_new = self._idle.pop(), False
         except IndexError:
@@ -162,7 +162,7 @@ class Transactions:
         try:
             yield connection, is_new
         finally:
-            free(connection)
+            roll_back(connection)
             if not connection.closed:
                 self._idle.append(connection)
             else:
@@ -175,7 +175,7 @@ class Transactions:
                 self._idle.pop().close()
 
     def read(self, caller: Caller, work: Callable[[PostgresTransaction], T]) -> T:
-        """What work answers on one snapshot."""
+        """Run work on one snapshot, and return its answer."""
 
         def transaction(connection: psycopg.Connection[Any]) -> T:
             schema = self._schema(connection, caller.tenant)
@@ -191,7 +191,7 @@ class Transactions:
             self.on_damage(caller, ours.damaged)
             return answer
 
-        return self._tried(transaction, caller.tenant)
+        return self._run(transaction, caller.tenant)
 
     def write(
         self,
@@ -200,28 +200,28 @@ class Transactions:
         others: Callable[[], int],
         committing: Callable[[], object],
     ) -> Outcomes:
-        """The outcomes of changes that were committed together; it tells when it sends the commit.
+        """Commit changes together, and return the outcomes of those that ran.
 
-        Of all that had time to begin, and of which all was free. None: nothing of it happened, as
-        the database did not take them all, or it cannot share a transaction; it may be made by
-        itself.
+        Changes that did not begin in time, or whose claims were not free, are left out. None: the
+        change was rolled back with its group, or cannot share a transaction, and may run by itself.
+        `committing` is called when the commit has been sent.
         """
         is_group = len(changes) > 1
 
         def transaction(connection: psycopg.Connection[Any]) -> Outcomes:
             try:
-                return self._written(lock, changes, others, committing, connection)
+                return self._write(lock, changes, others, committing, connection)
             except (psycopg.Error, Undone) as error:
                 if not is_group or isinstance(error, errors.LockNotAvailable) or is_lost(error):
                     raise
-                free(connection)
+                roll_back(connection)
                 return dict.fromkeys(changes)
 
-        # Alone nobody is in its way: what is there already is a conflict with what is stored.
+        # With the exclusive lock a duplicate is no collision, but a conflict with a stored row.
         collided = () if is_group or lock.alone else (errors.UniqueViolation,)
-        return self._tried(transaction, lock.tenant, *collided)
+        return self._run(transaction, lock.tenant, *collided)
 
-    def _written(
+    def _write(
         self,
         lock: Lock,
         changes: Sequence[Change],
@@ -233,8 +233,8 @@ class Transactions:
         ours, began = PostgresConnection(connection), time.monotonic()
         is_alone = len(changes) == 1
 
-        def begun(change: Change) -> PostgresTransaction:
-            # Without memory: a version that is undone is used again, for other words.
+        def transaction_of(change: Change) -> PostgresTransaction:
+            # Without cached areas: after a rollback, an area reuses a version for other words.
             return self._new_transaction(
                 ours,
                 self._clock(),
@@ -244,35 +244,35 @@ class Transactions:
                 is_alone=is_alone,
             )
 
-        def make(change: Change) -> object:
+        def run(change: Change) -> object:
             if lock.alone:
-                first.known.forget()  # one before it may have renamed or erased that
-            tx = begun(change).beside(first)
+                first.known.forget()  # an earlier change may have renamed or erased a known row
+            tx = transaction_of(change).joining(first)
             return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
 
         with ours.pipelined():
-            claims, first = Claims(ours, schema, self._existing), begun(changes[0])
+            claims, first = Claims(ours, schema, self._existing), transaction_of(changes[0])
             begin = partial(_begin, ours, schema, "READ COMMITTED")
-            free = claims.begin(begin, lock, changes, first.known)
+            claimed = claims.begin(begin, lock, changes, first.known)
             outcomes: Outcomes = (
-                {changes[0]: Succeeded(make(changes[0]))}
-                if is_alone and free
-                else in_group(ours, {it: partial(make, it) for it in free})
+                {changes[0]: Succeeded(run(changes[0]))}
+                if is_alone and claimed
+                else run_group(ours, {it: partial(run, it) for it in claimed})
             )
             first.flush()
-            self._thread.may_be_done = True
+            self._thread.has_sent_commit = True
             commit = connection.execute("COMMIT")
             committing()
-        if commit.statusmessage != "COMMIT":  # of what had failed, and somebody caught it
+        if commit.statusmessage != "COMMIT":  # a statement failed, and work caught the error
             raise Unavailable("The database did not commit; try again.")
-        self._memory(schema).hand_over(first.written(), self._thread.stems)
+        self._memory(schema).apply(first.written(), self._thread.stems)
         self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
         if count := sum(isinstance(it, Succeeded) for it in outcomes.values()):
             self._committed(count, time.monotonic() - began)
         return outcomes
 
     def probe(self) -> bool:
-        """Commit something, in nobody's way; whether a commit waits for a standby."""
+        """Commit a transaction without locks; return whether commits wait for a standby."""
 
         def transaction(connection: psycopg.Connection[Any]) -> bool:
             with connection.transaction():
@@ -283,10 +283,10 @@ class Transactions:
                 ).fetchall()
             return bool(waits)
 
-        return self._tried(transaction, DEFAULT_TENANT)
+        return self._run(transaction, DEFAULT_TENANT)
 
-    def is_wanting(self, tenant: TenantId) -> bool:
-        """Whether prompts ask for an area that is not in memory."""
+    def needs_load(self, tenant: TenantId) -> bool:
+        """Whether prompts need an area that is not cached."""
         memory = self._memories.get(schema_of(tenant))
         return memory is not None and memory.queue.is_due
 
@@ -299,7 +299,7 @@ class Transactions:
             try:
                 with self._connected() as (connection, _):
                     ours = PostgresConnection(connection)
-                    _begin(ours, schema, SNAPSHOT, timeout=LONGEST_LOAD)
+                    _begin(ours, schema, SNAPSHOT, timeout=LOAD_TIMEOUT)
                     memory.load(ours, area)
                     ours.execute("COMMIT")
             except (psycopg.Error, Refusal) as error:
@@ -314,22 +314,22 @@ class Transactions:
             self._memories.setdefault(schema, self._new_memory())
         return self._memories[schema]
 
-    def _tried(
+    def _run(
         self,
         transaction: Callable[[psycopg.Connection[Any]], T],
         tenant: TenantId,
         *collided: type[psycopg.Error],
     ) -> T:
-        """What a transaction answers; it is run again where others were in its way.
+        """Run a transaction, again after each collision, and return its answer.
 
-        One on a connection that had died while it waited for work is run on another, but never
-        one that was being committed: nobody can tell whether it was.
+        If an idle connection turns out to be broken, it runs again on another. It never does so
+        after a commit was sent, as nobody can tell whether that succeeded.
         """
-        tries = TRIES
+        retries = RETRIES
         while True:
-            self._thread.may_be_done = False
+            self._thread.has_sent_commit = False
             with ExitStack() as stack:
-                try:  # what would refuse a start is a refusal for now
+                try:  # at a start fatal, for a request temporary
                     connection, is_new = stack.enter_context(self._connected())
                 except StartRefused as refusal:
                     raise Unavailable(str(refusal)) from None
@@ -337,16 +337,16 @@ class Transactions:
                 try:
                     return transaction(connection)
                 except psycopg.Error as error:
-                    free(connection)
-                    if isinstance(error, (*COLLIDED, *collided)) and tries:
-                        tries -= 1
+                    roll_back(connection)
+                    if isinstance(error, (*COLLIDED, *collided)) and retries:
+                        retries -= 1
                     elif isinstance(error, errors.UndefinedTable) and tenant not in tenants(
                         connection
                     ):
                         self._schemas.pop(tenant, None)
-                        continue  # it was erased: there is none of the name now, or another one
-                    elif is_lost(error) and not (is_new or self._thread.may_be_done):
+                        continue  # the tenant was erased, and maybe created again
+                    elif is_lost(error) and not (is_new or self._thread.has_sent_commit):
                         self._close_idle()
                     else:
                         raise
-            time.sleep(random.uniform(0, 0.01))  # noqa: S311 - those that collided shall part
+            time.sleep(random.uniform(0, 0.01))  # noqa: S311 - so that they do not collide again

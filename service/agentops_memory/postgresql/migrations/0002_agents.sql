@@ -3,7 +3,7 @@
 CREATE TABLE agent_spaces (
     space_id  BIGINT PRIMARY KEY REFERENCES spaces (id),
     tier      TEXT COLLATE "C" NOT NULL,
-    agent     TEXT COLLATE "C" NOT NULL,  -- empty: of no agent
+    agent     TEXT COLLATE "C" NOT NULL,  -- empty for no agent
     namespace TEXT COLLATE "C" NOT NULL,
     UNIQUE (tier, agent, namespace)
 );
@@ -13,7 +13,7 @@ CREATE INDEX agent_spaces_of_agent ON agent_spaces (agent, namespace);
 CREATE TABLE agent_memories (
     memory_id     BIGINT PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
     tier          TEXT COLLATE "C" NOT NULL,
-    agent         TEXT COLLATE "C" NOT NULL,  -- whose it is; empty: its namespace's
+    agent         TEXT COLLATE "C" NOT NULL,  -- its owner; empty for its namespace
     created_by    TEXT COLLATE "C" NOT NULL,
     task          TEXT COLLATE "C",
     intent        TEXT COLLATE "C",
@@ -23,7 +23,7 @@ CREATE TABLE agent_memories (
     curated_by    TEXT COLLATE "C",
     size          BIGINT NOT NULL,
     ttl           TEXT COLLATE "C",
-    is_own_expiry BOOLEAN NOT NULL,  -- or the ttl's
+    is_own_expiry BOOLEAN NOT NULL,  -- else the expiry comes from the ttl
     accessed_at   BIGINT NOT NULL,
     binding BIGINT NOT NULL DEFAULT 0, attempt BIGINT
 );
@@ -92,7 +92,7 @@ CREATE TABLE seals (
 CREATE TABLE intents (
     id         TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     created_by TEXT COLLATE "C" NOT NULL,
-    details    TEXT COLLATE "C" NOT NULL,  -- JSON: what nothing is asked by
+    details    TEXT COLLATE "C" NOT NULL,  -- JSON of fields that no query filters by
     created_at BIGINT NOT NULL
 );
 
@@ -100,9 +100,9 @@ CREATE TABLE tasks (
     id           TEXT COLLATE "C" NOT NULL PRIMARY KEY,
     intent       TEXT COLLATE "C" NOT NULL REFERENCES intents (id),
     parent       TEXT COLLATE "C",
-    agent        TEXT COLLATE "C",  -- that it is assigned to
+    agent        TEXT COLLATE "C",  -- its assignee
     status       TEXT COLLATE "C" NOT NULL,
-    inherits     BOOLEAN NOT NULL,  -- whether it reads its parent's
+    inherits     BOOLEAN NOT NULL,  -- whether it can read its parent's memory
     policy       TEXT COLLATE "C",  -- JSON
     details      TEXT COLLATE "C" NOT NULL,  -- JSON
     version      BIGINT NOT NULL,
@@ -116,7 +116,7 @@ CREATE INDEX tasks_of_intent ON tasks (intent, created_at);
 
 CREATE INDEX tasks_of_agent ON tasks (agent, intent) WHERE agent IS NOT NULL;
 
-CREATE INDEX tasks_open_of_agent ON tasks (agent)  -- the few that others' memory is read by
+CREATE INDEX tasks_open_of_agent ON tasks (agent)  -- the few by which others' memory is read
     WHERE NOT status IN ('cancelled', 'completed', 'failed', 'skipped');
 
 CREATE INDEX tasks_open_of_intent ON tasks (intent)
@@ -129,7 +129,7 @@ CREATE TABLE coordinators (
     intent     TEXT COLLATE "C" NOT NULL REFERENCES intents (id),
     agent      TEXT COLLATE "C" NOT NULL,
     is_ended   BOOLEAN NOT NULL,
-    details    TEXT COLLATE "C" NOT NULL,  -- JSON, its guardrails too
+    details    TEXT COLLATE "C" NOT NULL,  -- JSON, including its guardrails
     version    BIGINT NOT NULL,
     granted_at BIGINT NOT NULL,
     expires_at BIGINT

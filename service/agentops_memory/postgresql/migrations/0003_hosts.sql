@@ -3,7 +3,7 @@
 CREATE TABLE refs (
     space_id BIGINT PRIMARY KEY REFERENCES spaces (id),
     ref      TEXT COLLATE "C" NOT NULL UNIQUE,
-    entries  BIGINT NOT NULL DEFAULT 0,  -- undeleted; kept by triggers, as the bytes are
+    entries  BIGINT NOT NULL DEFAULT 0,  -- undeleted; updated by triggers, as is `size`
     size     BIGINT NOT NULL DEFAULT 0,
     newest BIGINT NOT NULL DEFAULT 0, consolidated BIGINT NOT NULL DEFAULT 0
 );
@@ -15,7 +15,7 @@ CREATE TABLE ref_entries (
     created_at    BIGINT NOT NULL,
     size          BIGINT NOT NULL,  -- bytes of its content
     length        BIGINT NOT NULL,  -- code points
-    ends_at       BIGINT,  -- when it expires, for what is asked of the past
+    ends_at       BIGINT,  -- its expiry, for reads of the past
     deleted_after BIGINT,  -- the last event before its deletion
     run           TEXT COLLATE "C",
     node          TEXT COLLATE "C",
@@ -41,7 +41,7 @@ CREATE TABLE ref_losses (
     memory_id     BIGINT PRIMARY KEY,
     space_id      BIGINT NOT NULL,
     ends_at       BIGINT,
-    deleted_after BIGINT NOT NULL  -- the last event at which it was there
+    deleted_after BIGINT NOT NULL  -- the last event before its deletion
 );
 
 CREATE INDEX ref_losses_of_ref ON ref_losses (space_id, memory_id);
@@ -69,9 +69,9 @@ CREATE TABLE runs (
     refs          TEXT COLLATE "C" NOT NULL,  -- JSON
     source        TEXT COLLATE "C",
     from_sequence BIGINT NOT NULL,
-    log_offset    BIGINT NOT NULL,  -- its snapshot: the event at which memory is seen,
-    high          BIGINT NOT NULL,  -- the last memory then,
-    at            BIGINT NOT NULL,  -- and when it was
+    log_offset    BIGINT NOT NULL,  -- its snapshot: the event as of which memory is read,
+    high          BIGINT NOT NULL,  -- the last memory at that time,
+    at            BIGINT NOT NULL,  -- and the time
     secrets       TEXT COLLATE "C" NOT NULL,  -- JSON: how many values each id has
     wrote         TEXT COLLATE "C" NOT NULL,  -- JSON: the refs that it has written to
     started_at    BIGINT NOT NULL,
@@ -95,15 +95,15 @@ CREATE TABLE run_events (
     node     TEXT COLLATE "C",
     at       BIGINT NOT NULL,
     copied   BIGINT,           -- the event that it is a copy of
-    high     BIGINT NOT NULL,  -- the last memory then
+    high     BIGINT NOT NULL,  -- the last memory at that time
     UNIQUE (run, sequence)
 );
 
 CREATE TABLE passes (
     run       BIGINT PRIMARY KEY REFERENCES runs (id) ON DELETE CASCADE,
     space_id  BIGINT NOT NULL,
-    written   TEXT COLLATE "C" NOT NULL,  -- JSON: the entries that it made, each as text
-    replaced  BIGINT NOT NULL,  -- how many entries others stand for since
+    written   TEXT COLLATE "C" NOT NULL,  -- JSON: the entries that it created, each as text
+    replaced  BIGINT NOT NULL,  -- how many entries it replaced by others
     undone_at BIGINT
 );
 
@@ -120,9 +120,9 @@ CREATE INDEX derivations_of_source ON derivations (source_id, memory_id);
 CREATE TABLE archives (
     memory_id BIGINT PRIMARY KEY REFERENCES memories (id) ON DELETE CASCADE,
     space_id  BIGINT NOT NULL,
-    sources   BIGINT NOT NULL,  -- how many entries it was made of,
-    first_at  BIGINT NOT NULL,  -- when the first of them was put,
-    last_at   BIGINT NOT NULL   -- and the last
+    sources   BIGINT NOT NULL,  -- the number of its entries,
+    first_at  BIGINT NOT NULL,  -- when the first entry was put,
+    last_at   BIGINT NOT NULL   -- and the last one
 );
 
 CREATE INDEX archives_of_ref ON archives (space_id, memory_id);
@@ -130,10 +130,10 @@ CREATE INDEX archives_of_ref ON archives (space_id, memory_id);
 CREATE TABLE ref_supersessions (
     newer_id    BIGINT NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
     older_id    BIGINT NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
-    made_after  BIGINT NOT NULL,  -- the last event before it was made
+    made_after  BIGINT NOT NULL,  -- the last event before it was created
     ended_after BIGINT,           -- the last event before it ended
-    pass        BIGINT,           -- the pass that made it
-    seen        BIGINT NOT NULL DEFAULT 0,  -- how often the older one was seen, if that counts
+    pass        BIGINT,           -- the pass that created it
+    seen        BIGINT NOT NULL DEFAULT 0,  -- how often the older entry was seen, if it counts
     PRIMARY KEY (newer_id, older_id, made_after)
 );
 
@@ -150,7 +150,7 @@ CREATE TABLE commitments (
     memory_id  BIGINT NOT NULL REFERENCES memories (id) ON DELETE CASCADE,
     space_id   BIGINT NOT NULL,
     due_at     BIGINT,
-    tag        TEXT COLLATE "C",  -- of the entry that is waited for, where it has no time
+    tag        TEXT COLLATE "C",  -- of the awaited entry, if it has no time
     state      TEXT COLLATE "C" NOT NULL,
     created_at BIGINT NOT NULL,
     fired_at   BIGINT
@@ -177,15 +177,15 @@ CREATE TABLE proposals (
     rationale   TEXT COLLATE "C",
     checksum    BYTEA    NOT NULL,  -- SHA-256 of the artifact
     digest      BYTEA    NOT NULL,  -- SHA-256 of its canonical form
-    place       BIGINT NOT NULL,  -- the order in which artifacts came: the later repeats the earlier
+    place       BIGINT NOT NULL,  -- the order of arrival: later artifacts repeat earlier ones
     size        BIGINT NOT NULL,  -- bytes of its texts
     source_runs TEXT COLLATE "C" NOT NULL,  -- JSON
     synthesizer TEXT COLLATE "C",
-    principal   TEXT COLLATE "C",              -- the key that made it
+    principal   TEXT COLLATE "C",              -- the key that created it
     revision    BIGINT NOT NULL,  -- how often its texts were replaced
     created_at  BIGINT NOT NULL,
     updated_at  BIGINT NOT NULL,
-    artifact    TEXT COLLATE "C" NOT NULL  -- JSON, byte for byte what is installed; last, as it is long
+    artifact    TEXT COLLATE "C" NOT NULL  -- JSON, byte for byte as installed; the last column, as it is long
 );
 
 CREATE INDEX proposals_in_state ON proposals (state, id);
@@ -195,7 +195,7 @@ CREATE INDEX proposals_placed ON proposals (place);
 CREATE INDEX proposals_equal ON proposals (kind, digest, place)
     WHERE state IN ('draft', 'revised', 'applied');
 
--- The counts of refs are exact whatever removes a row.
+-- Triggers keep the counts of refs exact, however a row is removed.
 
 CREATE FUNCTION ref_entry_added() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

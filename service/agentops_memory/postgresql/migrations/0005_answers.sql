@@ -1,5 +1,5 @@
--- What was answered is stored beside the idempotency key, as JSON. It goes with the memories that it
--- tells of; the key stays. The ids of which answers were made before are empty from now on.
+-- An answer is stored with its idempotency key, as JSON. It is erased with the memories in it; the
+-- key stays. The column `ids`, from which answers were built before, is empty from now on.
 
 ALTER TABLE done ADD COLUMN answer TEXT COLLATE "C";
 
@@ -20,5 +20,5 @@ END $$;
 CREATE TRIGGER done_memories_gone AFTER DELETE ON done_memories
     FOR EACH ROW EXECUTE FUNCTION forget_answer();
 
--- What a misspelt word may have meant is told by the postings.
+-- Corrections of typos are found in the postings.
 DROP TABLE terms;

@@ -1,5 +1,5 @@
--- An imported memory without a stable id is found by its fingerprint, too, and by when it was created
--- in which session: each save spares an index.
+-- An imported memory without a stable id is also found by its fingerprint, time of creation and
+-- session, so that one index fewer is written by each save.
 
 DROP INDEX memories_by_second;
 DROP INDEX memories_by_hash;

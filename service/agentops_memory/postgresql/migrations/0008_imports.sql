@@ -1,3 +1,3 @@
--- A long import stores its rows chunk by chunk, and one that was cut off is repeated: no rows wait.
+-- A long import stores its rows in chunks, and an interrupted one is repeated: no rows are staged.
 DROP TABLE import_rows;
 DROP TABLE imports;

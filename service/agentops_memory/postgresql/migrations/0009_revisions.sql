@@ -1,15 +1,15 @@
--- A memory has no row here until its first change, and one whose past is not kept never has.
+-- A memory has no revision before its first change, and none at all if its past is not kept.
 DELETE FROM revisions WHERE memory_id IN (SELECT memory_id FROM agent_memories);
 
--- Pods of the release before, which expect that row and give it the text at the first change, may
--- serve beside pods of this one, or after them: what they would lose of an observation is kept here.
+-- Pods of the previous release, which expect the first revision and store its text at the first
+-- change, may serve next to pods of this release, or after them. This trigger stores it for them.
 CREATE FUNCTION keep_first_revision() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF EXISTS (SELECT FROM revisions WHERE memory_id = OLD.id) THEN
         RETURN NULL;
     END IF;
     IF OLD.updated_at = NEW.updated_at AND OLD.deleted_at IS NOT DISTINCT FROM NEW.deleted_at THEN
-        -- An older state is imported: its revision takes the number of this one.
+        -- An older state is imported: its revision takes the number of the current state.
         INSERT INTO revisions (memory_id, number, deed, at)
         VALUES (OLD.id, NEW.revision, 'created', coalesce(OLD.deleted_at, OLD.updated_at));
     ELSE
