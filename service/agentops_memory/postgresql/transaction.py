@@ -325,7 +325,7 @@ CLAIMED: Mapping[type, Methods] = {
         **dict.fromkeys(
             ("replace", "set_lifecycle", "release_key"), lambda claims, it: claims.space(it.space)
         ),
-        **dict.fromkeys(("twin", "insert", "count_duplicate"), Claims.text),
+        **dict.fromkeys(("recent_duplicate", "insert", "count_duplicate"), Claims.text),
     },
 }  # fmt: skip
 """The table methods that a concurrent write may call."""
