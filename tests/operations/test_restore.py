@@ -429,7 +429,7 @@ def test_keys_that_are_reset_while_an_archive_is_verified_stay_away(
     with restores.prepared(place, archive, with_keys=True) as ready:
         assert [key.id for key in ready.keys.opening] == [kept.split("_")[1]]  # type: ignore[union-attr]
         at(path).say("keys", "reset", "--open")
-        with pytest.raises(RestoreRefused, match="keys were not: .* changed meanwhile"):
+        with pytest.raises(RestoreRefused, match=r"keys were not: .* changed meanwhile"):
             ready.carry_out(at=datetime.now(UTC), by={}, is_forced=True)
 
     assert not key_file(path).ring().keys
