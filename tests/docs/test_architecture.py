@@ -48,7 +48,7 @@ OF_A_KIND = re.compile(
 )
 # What only the predicate of liveness, and its SQL, may ask; the upgrade reads the original's file.
 OF_LIVENESS = re.compile(
-    r"\bdeleted_at\s+IS\b|(?<!:)\bexpires_at\s*(<|>|=).*\bnow\b(?!\s*\+)", re.IGNORECASE
+    r"\bdeleted_at\s+IS\b|(?<!:)\bexpires_at\s*(<|>|=\s).*\bnow\b(?!\s*\+)", re.IGNORECASE
 )
 LIVE = {"memory.memory", "sqlite.migrate"}
 KINDS = {"memory.space"}

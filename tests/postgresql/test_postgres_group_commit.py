@@ -31,6 +31,8 @@ WAITING = """SELECT 1
                JOIN pg_database d ON d.oid = l.database
               WHERE d.datname = current_database() AND l.locktype = 'advisory' AND NOT l.granted"""
 
+INSERTING = WAITING.replace("advisory", "relation")
+
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +95,25 @@ def test_a_save_waits_for_another_process_that_adds_the_same_text(one: Pods) -> 
             until(lambda: stranger.execute(WAITING).fetchall())
             assert not saving.done()
         assert saving.result().status_code == 201
+
+
+@pytest.mark.slow
+def test_a_text_that_another_save_holds_is_looked_for_when_it_is_free(one: Pods) -> None:
+    """Else a save that has waited for the text would store it again."""
+    for number in range(3):  # from now on saves share the project
+        save(one, number)
+
+    def said(session: str) -> str:
+        body = observation("the same text", session_id=session)
+        return str(one.http.post("/observations", json=body).json()["action"])
+
+    with ThreadPoolExecutor(2) as threads, psycopg.connect(one.url) as stranger:
+        with holding(one.url, "LOCK TABLE memories IN SHARE MODE"):
+            saving = [threads.submit(said, "s1")]
+            until(lambda: stranger.execute(INSERTING).fetchall())
+            saving.append(threads.submit(said, "s2"))
+            until(lambda: stranger.execute(WAITING).fetchall())
+        assert [it.result() for it in saving] == ["created", "deduplicated"]
 
 
 class Cutting(NamedTuple):

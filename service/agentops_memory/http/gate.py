@@ -103,7 +103,8 @@ def short_switch_interval() -> Iterator[None]:
     if not _Readers.count:
         _Readers.before, (_Readers.threshold, *_) = sys.getswitchinterval(), gc.get_threshold()
         sys.setswitchinterval(SWITCH_INTERVAL.total_seconds())
-        gc.set_threshold(max(ALLOCATIONS, _Readers.threshold))
+        if _Readers.threshold:  # else collection is off
+            gc.set_threshold(max(ALLOCATIONS, _Readers.threshold))
     _Readers.count += 1
     try:
         yield

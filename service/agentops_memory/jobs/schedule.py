@@ -424,6 +424,7 @@ class Figures:
                 await jobs.attempted(self._show_rows(), log, "rows could not be counted")
                 pause = max(COUNTED_FOR.total_seconds(), COUNT_PAUSE * (clock() - began))
                 self._count_again_at = clock() + pause
+        self._metrics.settle()  # first, as sizes may be unavailable
         maintenance, callers = self._storage.maintenance, self._storage.callers()
         sizes = [await maintenance.sizes(caller) for caller in callers]
         self._metrics.show(m.DATABASE_BYTES, sum(it.database for it in sizes))

@@ -139,7 +139,8 @@ async def distill(serving: Serving, caller: Caller, body: DistillBody) -> Writte
         sources = tx[RefTable].some([each.memory for each in listed])
         if body.expires_at is not None:
             at, problem = instant(body.expires_at), "must be in the future"
-            expires_at = due_condition(at, tx.now, "expiresAt", problem).due_at
+            due = due_condition(at, tx.now, "expiresAt", problem)
+            expires_at = due.due_at
         elif serving.keep_archives:
             expires_at = whole_milliseconds(tx.now + serving.keep_archives)
         text = body.content

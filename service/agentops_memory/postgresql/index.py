@@ -118,7 +118,7 @@ class Index(Borrowing):
         self._waiting.append(memory.id)
         self._waiting_size += len(memory.text.content)
         if len(self._waiting) >= BATCH or self._waiting_size >= BATCH_CHARS:
-            self._index_waiting()
+            self.index_waiting()
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         for id_, memory, space, area in memories:
@@ -130,10 +130,10 @@ class Index(Borrowing):
 
     def flush(self) -> None:
         """Index waiting memories, as the index is about to be read or committed."""
-        self._index_waiting()
+        self.index_waiting()
         self._update_counts()
 
-    def _index_waiting(self) -> None:
+    def index_waiting(self) -> None:
         """Index waiting memories, but count later: counted areas stay locked until the commit."""
         waiting, self._waiting, self._waiting_size = self._waiting, [], 0
         for batch in self._with_words(self._documents(waiting)):

@@ -99,7 +99,9 @@ class PostgresTransaction(Transaction):
         return self._known
 
     def _stored(self) -> int:
-        self.flush()
+        if "index" in vars(self):
+            self.index.index_waiting()
+        self.connection.flush()
         return stored(self._connection)
 
     @cached_property
@@ -202,6 +204,7 @@ class Claims:
         self._existing = existing  # projects with a space, by number; a new one is not shared
         self._exclusive: set[int] = set()  # lock numbers
         self._shared: set[int] = set()  # lock numbers of projects
+        self._without_space: set[int] = set()  # shared projects that were renamed or erased since
 
     def begin(
         self, begin: Callable[..., Any], lock: Lock, changes: "Sequence[Change]", known: Known
@@ -252,6 +255,7 @@ class Claims:
         *_, exclusive, shared, self._connection.ids = begun.fetchone()
         self._exclusive.update(exclusive)
         self._shared.update(shared)
+        found = set[int]()
         for session, project, scope, id_, area, partition in known_rows.fetchall():
             with suppress(DamagedRow):  # its reader will report it
                 if session is not None:
@@ -259,13 +263,17 @@ class Claims:
                 elif project is not None:
                     require_place(id_, area, partition, project)
                     known.spaces[Space(project=project, scope=scope)] = id_, area
-                    self._existing.add(number_of(self._schema, "project", project))
+                    found.add(number_of(self._schema, "project", project))
                 else:
                     fingerprints.append(id_)
+        self._existing |= found
+        self._without_space = self._shared - found
+        self._existing -= self._without_space
         # Of two changes with the same text, the second must find the memory of the first.
         known.new.update(it for it, times in Counter(fingerprints).items() if times == 1)
         claimed = [it for it in changes if numbers[it] <= self._exclusive | self._shared]
         if lock.project and first not in claimed:
+            known.new.clear()  # read before the text was claimed, for which this change will wait
             return [first]
         for it in changes:
             it.misses += it not in claimed
@@ -286,7 +294,9 @@ class Claims:
     def text(self, memory: Memory) -> None:
         """Claim a memory's text if this transaction shares the project, else the project."""
         space = memory.space
-        if number_of(self._schema, "project", space.project) not in self._shared:
+        if (number := number_of(self._schema, "project", space.project)) in self._without_space:
+            raise NeedsToBeAlone  # two processes would each place the project in an area
+        if number not in self._shared:
             self.space(space)
         else:
             text = memory.text

@@ -275,7 +275,8 @@ class Partitions(SqliteTable, Groups):
         """Merge some pages of a level with many segments; return False if there is none."""
         for number, added in self.segments.items():
             if added >= SEGMENTS:
-                with suppress(ValueError, RuntimeError):  # a damaged record, which a change reports
+                # A damaged record, which a change reports.
+                with suppress(ValueError, RuntimeError, StopIteration, TypeError):
                     if any(it >= SEGMENTS for _, it in self.levels(number)):
                         return self.merge(number)
                 self.segments[number] = 0
