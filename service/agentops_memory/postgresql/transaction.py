@@ -255,7 +255,7 @@ class Claims:
         *_, exclusive, shared, self._connection.ids = begun.fetchone()
         self._exclusive.update(exclusive)
         self._shared.update(shared)
-        found = set[int]()
+        placed = set[int]()
         for session, project, scope, id_, area, partition in known_rows.fetchall():
             with suppress(DamagedRow):  # its reader will report it
                 if session is not None:
@@ -263,11 +263,11 @@ class Claims:
                 elif project is not None:
                     require_place(id_, area, partition, project)
                     known.spaces[Space(project=project, scope=scope)] = id_, area
-                    found.add(number_of(self._schema, "project", project))
+                    placed.add(number_of(self._schema, "project", project))
                 else:
                     fingerprints.append(id_)
-        self._existing |= found
-        self._without_space = self._shared - found
+        self._existing |= placed
+        self._without_space = self._shared - placed
         self._existing -= self._without_space
         # Of two changes with the same text, the second must find the memory of the first.
         known.new.update(it for it, times in Counter(fingerprints).items() if times == 1)
