@@ -116,6 +116,32 @@ def test_a_text_that_another_save_holds_is_looked_for_when_it_is_free(one: Pods)
         assert [it.result() for it in saving] == ["created", "deduplicated"]
 
 
+@pytest.mark.slow
+def test_a_project_that_was_erased_begins_again_in_one_area(
+    tmp_path: Path, postgresql: str
+) -> None:
+    """Else a search in it would find what one of two services saved alone."""
+    with pods(tmp_path / "postgresql", postgresql, count=2) as both:
+        for number, service in enumerate([*both.services] * 3):  # both know that it has a space
+            service.save(f"herons {number}", project="demo")
+        both.services[0].http.delete("/projects/demo?hard=true").raise_for_status()
+
+        def saved(service: Service, scope: str) -> None:
+            service.save(f"egrets of the {scope}", project="demo", session_id=scope, scope=scope)
+
+        with ThreadPoolExecutor(2) as threads, psycopg.connect(postgresql) as stranger:
+            with holding(postgresql, "LOCK TABLE spaces IN SHARE MODE"):
+                saving = [
+                    threads.submit(saved, *it)
+                    for it in zip(both.services, ("project", "personal"), strict=True)
+                ]
+                until(lambda: stranger.execute(INSERTING).fetchall())
+            for it in saving:
+                it.result()
+        areas = looked(postgresql, "SELECT DISTINCT area FROM spaces WHERE project = 'demo'")
+    assert len(areas) == 1
+
+
 class Cutting(NamedTuple):
     """A service that stores over a way that can be cut."""
 
