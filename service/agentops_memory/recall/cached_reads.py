@@ -339,21 +339,20 @@ class CachedReads:
 
         Rendered lines are cached with the index.
         """
-        if not self.index.lock.acquire(timeout=LOCK_TIMEOUT):
-            return None
-        try:
-            answer = self._context(request, render)
-        finally:
-            self.index.lock.release()
-        self.index.grew(READ_BYTES)
-        return answer
+        return self._with_lock(self._context, request, render)
 
     def search(self, request: PlainRead, render: Render) -> CachedRead | None:
         """Answer as `recall.search` would, or return None if the index cannot answer."""
+        return self._with_lock(self._search, request, render)
+
+    def _with_lock(
+        self, read: Callable[[PlainRead, Render], CachedRead | None],
+        request: PlainRead, render: Render,
+    ) -> CachedRead | None:  # fmt: skip
         if not self.index.lock.acquire(timeout=LOCK_TIMEOUT):
             return None
         try:
-            answer = self._search(request, render)
+            answer = read(request, render)
         finally:
             self.index.lock.release()
         self.index.grew(READ_BYTES)
