@@ -471,8 +471,6 @@ class DatabaseIndex(InMemory[Group]):
                     numbers = self.vocabulary.add(postings)
                 area.set_postings(numbers, postings.values())
                 areas.append(area)
-                while self._add_some_forms():
-                    pass
             with self.lock:
                 self._catch_up()
                 since = self._changes_since(token, plan, areas)
@@ -495,7 +493,8 @@ class DatabaseIndex(InMemory[Group]):
             self.queue.defer(plan.number)
         return True
 
-    def _add_some_forms(self) -> bool:
+    def add_some_forms(self) -> bool:
+        """Prepare some cached words for the correction of typos; return whether any are left."""
         with self.lock:
             return self.vocabulary.add_some_forms()
 

@@ -5,7 +5,7 @@ A read is left to a transaction, which answers the same, if the index is missing
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from itertools import chain, islice
 from time import time_ns
 from typing import Any, NamedTuple, ParamSpec, TypeVar
@@ -27,6 +27,7 @@ from .query import (
     PREFIX,
     Corrections,
     Query,
+    TextCache,
     chunk_of,
     parse_query,
     sentences,
@@ -170,7 +171,7 @@ class PromptWords(dict[str, Word]):
     NOT_PLAIN needs the full parser. Used under the lock of the index.
     """
 
-    def __init__(self, vocabulary: Vocabulary, stem_of: Mapping[str, str]) -> None:
+    def __init__(self, vocabulary: Vocabulary, stem_of: TextCache[str]) -> None:
         super().__init__()
         self.texts: list[str] = []  # by word
         self.stems = array("i")  # stem numbers, by word
@@ -181,21 +182,23 @@ class PromptWords(dict[str, Word]):
         self._stem_of = stem_of
         self._generation = vocabulary.generation
 
-    def __missing__(self, text: str) -> Word:
-        self._size += CHUNK_OVERHEAD + len(text)
-        chunk = chunk_of(text)
-        if any(it.endswith(PREFIX) or not self._stem_of[it] for it in chunk.terms):
-            word = NOT_PLAIN
-        elif not chunk.terms:
-            word = NO_WORD
-        else:
-            words = [2 * self._word(it) + (it in chunk.doubtful) for it in chunk.terms]
-            word = words[0]
-            if len(words) > 1 or not chunk.pieces[0].parts:
-                self._multi_word.append(words)
-                word = 1 - len(self._multi_word)
-        self[text] = word
-        return word
+    def _add(self, texts: Iterable[str]) -> None:
+        chunks = {it: chunk_of(it) for it in texts}
+        # All at once: one use of the tokenizer costs as much as twenty words.
+        stem_of = self._stem_of.get_all(chain.from_iterable(it.terms for it in chunks.values()))
+        for text, chunk in chunks.items():
+            self._size += CHUNK_OVERHEAD + len(text)
+            if any(it.endswith(PREFIX) or not stem_of[it] for it in chunk.terms):
+                word = NOT_PLAIN
+            elif not chunk.terms:
+                word = NO_WORD
+            else:
+                words = [2 * self._word(it) + (it in chunk.doubtful) for it in chunk.terms]
+                word = words[0]
+                if len(words) > 1 or not chunk.pieces[0].parts:
+                    self._multi_word.append(words)
+                    word = 1 - len(self._multi_word)
+            self[text] = word
 
     def parsed(self, prompt: str) -> ParsedPrompt | None:
         """Parse a prompt; None if it has a prefix, or a word that the tokenizer splits."""
@@ -210,6 +213,8 @@ class PromptWords(dict[str, Word]):
             chunks = dict.fromkeys(sentence.split())
             if not chunks:
                 continue
+            if not all(map(self.__contains__, chunks)):
+                self._add(it for it in chunks if it not in self)
             marked = [it for it in map(self.__getitem__, chunks) if it != NO_WORD]
             if not marked or not sentence.isascii():  # stop words only, or not plain
                 return None
@@ -584,5 +589,5 @@ class Reading:
 
     def _corrections(self, missing: Iterable[str]) -> Corrections:
         """Return corrections of words that no memory has."""
-        forms = self._stems.compared  # read lazily: each new form costs 40 us
-        return self._ranking.corrections((it, forms[it]) for it in missing if forms[it])
+        forms = self._stems.compared.get_all(missing)
+        return self._ranking.corrections(it for it in forms.items() if it[1])

@@ -66,14 +66,13 @@ class Stems:
         """
         candidates: dict[str, list[str]] = {}
         for form, stems in stems_of.items():
-            size, (head, tails) = len(form), halves(form)
+            head, tails = halves(form)
             candidates[form] = [
                 stem
                 for stem in stems
                 if stem[:1] == form[0]
                 and (stem.startswith(head) or stem.endswith(tails))
-                and size - 3 <= len(stem) <= size + 1
-                and any(is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS))
+                and may_be_one_edit(form, stem)
             ]
         form_of = self.forms_of(chain.from_iterable(candidates.values()))
         near: dict[str, dict[str, str]] = {}
@@ -151,6 +150,13 @@ def likely_in(line: str, form: str) -> Iterator[str]:
                 if line[at - 1] != BORROWED:
                     yield line[start:at]
                 at = line.find(text, at)
+
+
+def may_be_one_edit(form: str, stem: str) -> bool:
+    """Whether the form of the stem, which may have an ending, may be one edit from `form`."""
+    return len(form) - 3 <= len(stem) <= len(form) + 1 and any(
+        is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS)
+    )
 
 
 def halves(form: str) -> tuple[str, tuple[str, ...]]:
@@ -257,7 +263,7 @@ def _counts(packed: Packed) -> tuple[int, ...]:
     return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
 
 
-FORMS_PER_BATCH = 256  # stems whose forms are looked up together, in 2 ms
+FORMS_PER_BATCH = 64  # stems whose forms are looked up together, in 0.5 ms
 UNKNOWN = -1  # the number of a stem that no cached memory has
 MOST_CODES = 65_536  # ordinary text has some hundreds
 MOST_FORMS = 16_384  # words whose neighbors are cached in each of two generations
@@ -287,7 +293,8 @@ class Vocabulary:
         self._stems: list[str] = []  # by number
         self._uses = array("I")  # the number of areas with the stem, by number
         self._free: list[int] = []
-        self._formless: dict[str, None] = {}  # stems whose forms are not known yet
+        # Stems whose forms are not known yet, by first letter: typos need few of them.
+        self._formless: dict[str, dict[str, None]] = {}
         self._stem_of: dict[str, str] = {}  # by form, if it differs from its stem
         # Lists, as a set of a few forms takes four times the memory.
         self._forms: dict[str, list[str]] = {}  # by each of their `_keys`
@@ -349,13 +356,10 @@ class Vocabulary:
 
     def near(self, form: str) -> Mapping[int, str]:
         """Return the numbers of stems whose form is one edit from this one, with these forms."""
-        if self.add_some_forms():  # adding those of a whole project would block the event loop
-            size, (head, tails) = len(form), halves(form)
-            self._add_forms_of([
-                it for it in self._formless
-                if it[0] == form[0] and size - 3 <= len(it) <= size + 1
-                and (it.startswith(head) or it.endswith(tails))
-            ])  # fmt: skip
+        if waiting := self._formless.get(form[0]):
+            line = f" {' '.join(waiting)} "
+            likely = {it for it in likely_in(line, form) if may_be_one_edit(form, it)}
+            self._add_forms_of(list(waiting if len(waiting) <= FORMS_PER_BATCH else likely))
         added, near = self._near[form]
         if added != self._added.get(form[0], 0):
             self._near[form] = _, near = self._neighbors([form])[form]
@@ -364,19 +368,26 @@ class Vocabulary:
     def add_some_forms(self) -> bool:
         """Look up the forms of a batch of new stems; return whether more stems are left."""
         if self._formless:
-            self._add_forms_of(list(islice(reversed(self._formless), FORMS_PER_BATCH)))
+            waiting = next(iter(self._formless.values()))
+            self._add_forms_of(list(islice(waiting, FORMS_PER_BATCH)))
         return bool(self._formless)
 
     def _add_forms_of(self, stems: Sequence[str]) -> None:
         assert self._forms_of is not None
         for stem, form in self._forms_of(stems).items():
-            del self._formless[stem]
+            self._leave(stem)
             if is_compared(form):
                 for key in _keys(form):
                     self._forms.setdefault(key, []).append(form)
                 if form != stem:
                     self._stem_of[form] = stem
                 self._added[form[0]] = self._added.get(form[0], 0) + 1
+
+    def _leave(self, stem: str) -> None:
+        """Let a stem wait no longer for its form."""
+        waiting = self._formless.get(stem[0], {})
+        if waiting.pop(stem, stem) is None and not waiting:
+            del self._formless[stem[0]]
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
         stem_of, near = self._stem_of.get, dict[str, tuple[int, dict[int, str]]]()
@@ -396,7 +407,7 @@ class Vocabulary:
         """Remove the forms of removed stems, and all cached neighbors."""
         self._near.forget()
         for it in stems:
-            self._formless.pop(it, None)
+            self._leave(it)
         form_of = {stem: form for form, stem in self._stem_of.items() if stem in stems}
         # The stem of "noisee" is "noise", which is also the form of the stem "nois" and must stay.
         forms = {*form_of.values(), *(stems - self._stem_of.keys() - form_of.keys())}
@@ -417,7 +428,7 @@ class Vocabulary:
             self._uses.append(0)
         self.numbers[stem] = number
         if self._forms_of is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
-            self._formless[stem] = None
+            self._formless.setdefault(stem[0], {})[stem] = None
         if stem in self.unnumbered:
             self.numbered += [(word, number) for word in self.unnumbered.pop(stem)]
         return number

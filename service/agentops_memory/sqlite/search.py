@@ -81,6 +81,8 @@ def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
         except BaseException:
             index.queue.defer(number)
             raise
+    while not index.queue.is_due and index.add_some_forms():
+        pass  # each batch takes the lock
 
 
 def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> None:
