@@ -36,6 +36,7 @@ ROOT = Path(__file__).parents[1]
 CONNECTIONS = 16
 REQUESTS = 800  # of 16 connections in a turn; one connection makes a quarter of them
 WARMING = 3  # turns that do not count: until the index is in memory, and prompts' words are known
+SECONDS = 2.0  # of a turn of reads, at least: speed of the machine may double within a second
 ROWS = 3_000  # of an import, in a turn
 TICKS = os.sysconf("SC_CLK_TCK")
 SEED = """
@@ -85,18 +86,25 @@ def main() -> None:
             )
             for name, source in sources.items()
         }
-        kinds = {name: turn for name, turn in _kinds(made).items() if given.only in name}
-        show(figures(subjects, kinds, given.rounds))
+        for kinds, seconds in ((_reads(made), SECONDS), (_others(made), 0.0)):
+            chosen = {name: turn for name, turn in kinds.items() if given.only in name}
+            show(figures(subjects, chosen, given.rounds, seconds))
 
 
-def figures(subjects: dict[str, Subject], kinds: dict[str, Turn], rounds: int) -> Iterator[Figure]:
-    """For each kind of request the ratios of rate and of processor time, now to before."""
+def figures(
+    subjects: dict[str, Subject], kinds: dict[str, Turn], rounds: int, seconds: float
+) -> Iterator[Figure]:
+    """For each kind of request the ratios of rate and of processor time, now to before.
+
+    A turn's requests are repeated for so many seconds, so that the faster one is not measured
+    in moments.
+    """
     for kind, turn in kinds.items():
         measured = {name: Measured() for name in subjects}
         for number in range(WARMING + rounds):
             for name in list(subjects)[:: 1 if number % 2 else -1]:
                 counted = measured[name] if number >= WARMING else Measured()
-                _measure(subjects[name], turn, number, counted)
+                _measure(subjects[name], turn, number, counted, seconds)
         yield from compared(kind, measured["before"], measured["now"])
 
 
@@ -114,7 +122,7 @@ def compared(kind: str, before: Measured, now: Measured) -> Iterator[Figure]:
     yield Figure(what=f"{kind}: processor time", value=cost, beside=beside)
 
 
-def _kinds(made: Bench) -> dict[str, Turn]:
+def _reads(made: Bench) -> dict[str, Turn]:
     def health(_: Subject, count: int) -> list[Request]:
         return [get("/health")] * count
 
@@ -122,12 +130,15 @@ def _kinds(made: Bench) -> dict[str, Turn]:
         return lambda asked, count: [reads.request(read) for read in kind.reads(made, asked, count)]
 
     asked = {str(kind): reading(kind) for kind in (reads.RUN, reads.SIX, reads.WORDS)}
-    turns = {
+    return {
         f"{name}, {connections} connections": _asking(requests, connections)
         for name, requests in {**asked, "/health": health}.items()
         for connections in (CONNECTIONS, 1)
     }
-    return turns | {
+
+
+def _others(made: Bench) -> dict[str, Turn]:
+    return {
         f"{reads.RUN}, never asked before, {CONNECTIONS} connections": _asking_anew(made),
         f"saves, {CONNECTIONS} writers": _saving(made.seed, CONNECTIONS),
         "saves, 1 writer": _saving(made.seed, 1),
@@ -180,12 +191,17 @@ def _drive(asked: Subject, requests: list[Request], connections: int) -> None:
         crowd.converse([in_turn(shared) for _ in range(connections)])
 
 
-def _measure(asked: Subject, turn: Turn, number: int, measured: Measured) -> None:
+def _measure(asked: Subject, turn: Turn, number: int, measured: Measured, seconds: float) -> None:
     count, ask = turn(asked, number)
     spent, began = _processor_time(asked.service.pid), time.perf_counter()
     ask()
-    measured.rates.append(count / (time.perf_counter() - began))
-    measured.processor.append((_processor_time(asked.service.pid) - spent) / count * 1e3)
+    times = 1
+    while (taken := time.perf_counter() - began) < seconds:
+        ask()
+        times += 1
+    measured.rates.append(times * count / taken)
+    spent = _processor_time(asked.service.pid) - spent
+    measured.processor.append(spent / (times * count) * 1e3)
 
 
 def _processor_time(pid: int) -> float:

@@ -6,7 +6,7 @@ A read is left to a transaction, which answers the same, if the index is missing
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from time import time_ns
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -151,6 +151,7 @@ class Ranking:
 
 MAX_CACHED, CHUNK_OVERHEAD = 3_000_000, 100  # characters of all chunks, counting 100 extra each
 NO_WORD, NOT_PLAIN = -1, -2  # in place of a word; lower numbers stand for several words
+UNSEEN = -(1 << 62)
 
 Word = int
 """Twice the number of a word, plus one if it may be misspelt."""
@@ -213,9 +214,11 @@ class PromptWords(dict[str, Word]):
             chunks = dict.fromkeys(sentence.split())
             if not chunks:
                 continue
-            if not all(map(self.__contains__, chunks)):
+            words = [*map(self.get, chunks, repeat(UNSEEN))]
+            if min(words) == UNSEEN:
                 self._add(it for it in chunks if it not in self)
-            marked = [it for it in map(self.__getitem__, chunks) if it != NO_WORD]
+                words = [*map(self.__getitem__, chunks)]
+            marked = [it for it in words if it != NO_WORD]
             if not marked or not sentence.isascii():  # stop words only, or not plain
                 return None
             if min(marked) < 0:
@@ -589,5 +592,8 @@ class Reading:
 
     def _corrections(self, missing: Iterable[str]) -> Corrections:
         """Return corrections of words that no memory has."""
-        forms = self._stems.compared.get_all(missing)
-        return self._ranking.corrections(it for it in forms.items() if it[1])
+        left, forms = iter(missing), dict[str, str]()
+        while batch := list(islice(left, MOST_WORDS - len(forms))):
+            found = self._stems.compared.get_all(batch)  # 40 us for new words
+            forms |= {word: form for word, form in found.items() if form}
+        return self._ranking.corrections(forms.items())
