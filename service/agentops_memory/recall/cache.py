@@ -278,9 +278,11 @@ class DatabaseIndex(InMemory[Group]):
 
     # Callers of the following methods hold the lock.
 
-    def is_at(self, token: Token) -> bool:
-        """Apply commits, then return whether the cache is as of this token."""
+    def is_at(self, token: Token | None) -> bool:
+        """Apply commits, then return whether the cache is as of this token, if there is one."""
         self._catch_up()
+        if token is None:
+            return False
         if len(self.vocabulary.codes) > MOST_CODES:  # only crafted texts have so many
             self._forget()
         if token == self._token:

@@ -17,6 +17,7 @@ from ..memory.search import FOLLOWING, GAINING, SENTENCE_DEPTH, Method, Scored, 
 from ..memory.space import GLOBAL_AREA, Project
 from ..memory.table import PastStep
 from ..secrets.redaction import Rules
+from ..turns import OncePerTurn
 from .cache import READ_BYTES, DatabaseIndex, Token
 from .group import Group, Stem, StemIndexes, StemPiece, Weights
 from .query import (
@@ -151,7 +152,7 @@ class Ranking:
 
 MAX_CACHED, CHUNK_OVERHEAD = 3_000_000, 100  # characters of all chunks, counting 100 extra each
 NO_WORD, NOT_PLAIN = -1, -2  # in place of a word; lower numbers stand for several words
-UNSEEN = -(1 << 62)
+UNSEEN = -(1 << 62)  # a chunk that no prompt had
 
 Word = int
 """Twice the number of a word, plus one if it may be misspelt."""
@@ -338,9 +339,11 @@ class CachedReads:
     stored: StoredReads
     stems: Stems
     _words: PromptWords = field(init=False)
+    _token: OncePerTurn[Token | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self._words = PromptWords(self.index.vocabulary, self.stems.known)
+        self._token = OncePerTurn(self.stored.token)
 
     def context(self, request: PlainRead, render: Render) -> CachedRead | None:
         """Answer as `recall.context` would, or return None if the index cannot answer.
@@ -406,17 +409,14 @@ class CachedReads:
         index, project = self.index, request.project
         if not index.parts or not request.projects.match(project):
             return None
-        token = self.stored.token()
-        if token is None or not index.is_at(token):
+        if not (index.is_at(self._token.get()) or index.is_at(self._token.renewed())):
             return None
         if request.rules is not None:
             index.set_rules(request.rules)
-        location = index.locations.get(project)
+        location = index.locations.get(project) or self.stored.location(project)
         if location is None:
-            location = self.stored.location(project)
-            if location is None:
-                return None
-            index.locations[project] = location
+            return None
+        index.locations[project] = location
         group = index.group(location.group)
         if group is None or group.memories_of(location.area) > MAX_ON_LOOP:
             return None

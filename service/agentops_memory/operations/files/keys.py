@@ -30,7 +30,7 @@ from ...engine.files import (
     sync,
 )
 from ...errors import Invalid, Unavailable
-from ...light import dataclass
+from ...light import dataclass, field
 from ...memory import rows as instants
 from ...memory.access import (
     DIGEST_BYTES,
@@ -55,6 +55,7 @@ from ...memory.access import (
 )
 from ...memory.rows import rendered
 from ...memory.space import Held, Kind
+from ...turns import OncePerTurn
 
 AUDIT_DRAFT = ".part"  # the suffix of the file that replaces the audit file
 OF_KEYS = ("key.", "keys.")  # prefixes of actions that concern keys
@@ -531,14 +532,18 @@ class WatchedKeys:
     """
 
     file: KeyFile
+    _stamp: OncePerTurn[Stamp] = field(init=False)
     _known: tuple[Stamp, KeyRing] | None = None
     _may_have_keys: bool = False
     _complaint: str = ""
 
+    def __post_init__(self) -> None:
+        self._stamp = OncePerTurn(self.file.stamp)
+
     def ring(self) -> KeyRing:
         """Return the current keys; Unavailable if they cannot be read, with one log line."""
         try:
-            if self._known is not None and self.file.stamp() == self._known[0]:
+            if self._known is not None and self._stamp.get() == self._known[0]:
                 ring = self._known[1]
             else:
                 ring = self.read()
