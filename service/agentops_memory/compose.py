@@ -20,9 +20,9 @@ from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
 from .engine.engine import AuditLog, Engine, Sealer, Storage, noop
 from .engine.files import require_local
-from .http.app import Application, application, scrape
+from .http.app import ALWAYS, Application, Early, Probes, healthy, host_of, local_names
 from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
-from .http.middleware import ALWAYS, Early, Probes, healthy, host_of, local_names
+from .http.openapi import documentation, scrape
 from .http.protocol import Operation, Protocol
 from .jobs.jobs import attempted, background, repeat
 from .jobs.schedule import BackgroundJobs, Figures, watch_the_loop
@@ -225,7 +225,8 @@ class _Wiring:
             if self.exposition is not None:
                 is_open = settings.metrics == "open"
                 more.append(scrape(figures.refresh, self.exposition, gate, is_open=is_open))
-            app = application(served, more, gate, self.telemetry)
+            own = [*documentation(served, more, gate)]
+            app = Application(served, own, gate, self.telemetry)
             app.early = self._early(storage, gate)
             if not self.telemetry.tracer:  # otherwise spans must show each step of a save
                 heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})

@@ -26,8 +26,8 @@ from .recall.recall import Recall
 from .recall.summary import Message
 from .recall.text import clean
 from .settings import Settings
-from .telemetry import Telemetry, count, hide_by, traced
-from .telemetry.metrics import REDACTIONS
+from .telemetry import Telemetry, hide_by, traced
+from .telemetry.metrics import REDACTIONS, count
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]

@@ -14,12 +14,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import uvicorn
-from starlette.types import ASGIApp
 
 from . import __version__
 from .errors import SettingRefused
+from .http.app import HttpService
 from .http.http_limits import LimitedProtocol
-from .http.middleware import StartupGate, guarded
 from .http.protocol import Protocol
 from .light import dataclass, replace
 from .settings import IN_WORKING_FOLDER, Address, Settings, file
@@ -59,14 +58,14 @@ async def serve(settings: Settings, of_openwop: "OpenWopOperations | None" = Non
     try:
         async with AsyncExitStack() as stack:
             starting = stack.enter_async_context(running(settings, telemetry, of_openwop))
-            service = await signals.unless_signaled(starting)
-            if service is not None:
+            started = await signals.unless_signaled(starting)
+            if started is not None:
                 gc.collect(0)  # the garbage of early probes
                 gc.freeze()  # existing objects stay: no request waits for their collection
                 gc.set_threshold(GC_THRESHOLD)
-                _announce(settings, service.address)
+                _announce(settings, started.address)
                 received = await signals.received.get()
-                service.gate.drain()
+                started.service.drain()
                 if received == signal.SIGTERM:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(settings.drain.total_seconds()):
@@ -81,7 +80,7 @@ class Running:
     """A running service and its address."""
 
     address: Address
-    gate: StartupGate
+    service: HttpService
 
 
 @asynccontextmanager
@@ -94,20 +93,19 @@ async def running(
     elapsed: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[Running]:
     """Run the service on its socket; at the end finish accepted requests, then close."""
-    gate = StartupGate(_protocols)
-    app = guarded(gate, _protocols, telemetry.metrics, settings)
+    service = HttpService(_protocols, telemetry.metrics, settings)
     async with (
-        _listening(app, gate, settings.listen) as server,
+        _listening(service, settings.listen) as server,
         # Imported on a thread, so that probes are answered meanwhile.
         (await asyncio.to_thread(import_module, ".compose", __package__)).opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)), telemetry,
-            of_openwop=of_openwop, clock=clock, elapsed=elapsed, on_wait=gate.wait,
-            on_upgrade=gate.upgrade,
+            of_openwop=of_openwop, clock=clock, elapsed=elapsed, on_wait=service.wait,
+            on_upgrade=service.upgrade,
         ) as application,
     ):  # fmt: skip
-        gate.open(application, application.early, application.early_posts)
+        service.open(application, application.early, application.early_posts)
         try:
-            yield Running(address=server.address, gate=gate)
+            yield Running(address=server.address, service=service)
         finally:
             await server.finish()
 
@@ -142,11 +140,11 @@ class _Signals:
 class _Server(uvicorn.Server):
     """uvicorn's server without its signal handling, which would raise SIGTERM again at the end."""
 
-    def __init__(self, application: ASGIApp, gate: StartupGate, listener: socket.socket) -> None:
+    def __init__(self, service: HttpService, listener: socket.socket) -> None:
         super().__init__(
             uvicorn.Config(
-                application,
-                http=partial(LimitedProtocol, gate=gate),  # type: ignore[arg-type]
+                service,
+                http=partial(LimitedProtocol, service=service),  # type: ignore[arg-type]
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -206,12 +204,12 @@ class _Server(uvicorn.Server):
 
 
 @asynccontextmanager
-async def _listening(app: ASGIApp, gate: StartupGate, address: Address) -> AsyncIterator[_Server]:
-    server = _Server(app, gate, _listener(address))
+async def _listening(service: HttpService, address: Address) -> AsyncIterator[_Server]:
+    server = _Server(service, _listener(address))
     try:
         yield server
     finally:
-        gate.close()
+        service.close()
         await server.finish()
 
 

@@ -110,7 +110,7 @@ def test_a_command_loads_what_it_needs_alone_and_a_service_listens_before_its_pr
         (("search", "queue", *file), PROGRAM, "click",
          {*OF_OTHER_WORK, "pydantic", "rich", "email", "tempfile"}),
         (("mcp", *file), PROGRAM, "agentops_memory.mcp.tools", OF_OTHER_WORK),
-        (("--version",), "import agentops_memory.server", "agentops_memory.http.middleware",
+        (("--version",), "import agentops_memory.server", "agentops_memory.http.app",
          {*rest, "agentops_memory.backend", "agentops_memory.sqlite.engine"}),
     ):  # fmt: skip
         done = run(*arguments, variables={"PYTHONPROFILEIMPORTTIME": "1"}, code=code)

@@ -17,8 +17,8 @@ from starlette.types import Message
 
 from agentops_memory import __version__
 from agentops_memory.compose import PROTOCOLS
-from agentops_memory.http import middleware
-from agentops_memory.http.middleware import StartupGate, guarded
+from agentops_memory.http import app
+from agentops_memory.http.app import HttpService
 from agentops_memory.http.protocol import Protocol
 from agentops_memory.settings import default_db_path, settings
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
@@ -234,8 +234,8 @@ def patient_for(time: str) -> str:
     """The program, which lets requests wait so long for its start."""
     return f"""
 from datetime import timedelta
-from agentops_memory.http import middleware
-middleware.START_TIMEOUT = timedelta({time})
+from agentops_memory.http import app
+app.START_TIMEOUT = timedelta({time})
 {PROGRAM}"""
 
 
@@ -315,10 +315,10 @@ def test_a_start_that_takes_too_long_is_a_503(path: Path) -> None:
 def test_no_more_requests_wait_than_there_are_places_and_one_that_is_answered_leaves_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(middleware, "MOST_WAITING", 1)
+    monkeypatch.setattr(app, "MOST_WAITING", 1)
 
     async def statuses() -> list[int]:
-        gate = StartupGate(lambda: PROTOCOLS)
+        gate = http_service()
         first = await waiting_at(gate)
         crowded = await waiting_at(gate)
         assert crowded.done()  # at once
@@ -337,15 +337,19 @@ def test_probes_are_answered_before_the_protocols_are_imported() -> None:
         raise AssertionError("the import takes half of a start")
 
     async def status() -> int:
-        gate, metrics = StartupGate(protocols), Telemetry.started(None).metrics
-        transport = httpx.ASGITransport(guarded(gate, protocols, metrics, settings({})))
+        service = HttpService(protocols, Telemetry.started(None).metrics, settings({}))
+        transport = httpx.ASGITransport(service)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             return (await http.get("/health/live")).status_code
 
     assert asyncio.run(status()) == 200
 
 
-async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[int]":
+def http_service() -> HttpService:
+    return HttpService(lambda: PROTOCOLS, Telemetry.started(None).metrics, settings({}))
+
+
+async def waiting_at(gate: HttpService, path: str = "/stats") -> "asyncio.Task[int]":
     """The status of a request that has come to the gate."""
     status: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -357,7 +361,8 @@ async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[i
         raise AssertionError
 
     async def ask() -> int:
-        await gate({"type": "http", "method": "GET", "path": path}, receive, send)
+        scope = {"type": "http", "method": "GET", "path": path, "headers": []}
+        await gate(scope, receive, send)
         return await status
 
     task = asyncio.create_task(ask())
@@ -367,7 +372,7 @@ async def waiting_at(gate: StartupGate, path: str = "/stats") -> "asyncio.Task[i
 
 def test_a_probe_is_told_of_the_end_of_a_start_that_came_to_nothing() -> None:
     async def statuses(probe: str) -> list[int]:
-        gate = StartupGate(lambda: PROTOCOLS)
+        gate = http_service()
         before = await waiting_at(gate, probe)
         gate.close()
         return [await before, await (await waiting_at(gate, probe))]

@@ -18,7 +18,7 @@ import pytest
 
 from agentops_memory.cli import output
 from agentops_memory.cli.program import COMMANDS, OF_MEMORIES, loaded
-from agentops_memory.http.middleware import ALWAYS
+from agentops_memory.http.app import ALWAYS
 from agentops_memory.memory.access import Role
 from agentops_memory.secrets.redaction import KINDS
 

@@ -17,7 +17,7 @@ import pytest
 from agentops_memory.errors import Full, OverQuota
 from agentops_memory.jobs import jobs as background
 from agentops_memory.jobs.jobs import MODEST, CheckStopped, Stopped, log_failure, run_in_thread
-from agentops_memory.telemetry.logs import JsonFormatter
+from agentops_memory.telemetry import JsonFormatter
 
 from ..support.samples import for_each
 

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from agentops_memory.engine.engine import Condition
-from agentops_memory.http import middleware as health
+from agentops_memory.http import app as health
 from agentops_memory.memory.access import TenantId
 from agentops_memory.sqlite.tenants import tenant_file
 from agentops_memory.telemetry import Telemetry

@@ -8,8 +8,8 @@ import httpx
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agentops_memory.http.app import FOREIGN, RENAMED, host_of, is_welcome
 from agentops_memory.http.gate import is_loopback
-from agentops_memory.http.middleware import FOREIGN, RENAMED, host_of, is_welcome
 
 from ..support.anthropic_sdk import STORES, client, store
 from ..support.raw import request, wire

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from mcp.shared.exceptions import MCPError
 
+from agentops_memory.http.app import FOREIGN
 from agentops_memory.http.bodies import SHORT
-from agentops_memory.http.middleware import FOREIGN
 from agentops_memory.mcp.tools import MOST_NAMED, SessionNames
 from agentops_memory.telemetry import Telemetry
 

@@ -17,8 +17,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.logs import JsonFormatter
+from agentops_memory.telemetry import JsonFormatter, Telemetry
 
 from ..support.answers import REST, Known, Writer, every_write, memory, write_memories
 from ..support.callers import calling, made_key

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.jobs import schedule as gauges
-from agentops_memory.telemetry.logs import JsonFormatter
+from agentops_memory.telemetry import JsonFormatter
 
 from ..support.callers import audit, calling, made_key
 from ..support.measures import key, measured

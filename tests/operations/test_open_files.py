@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import StartRefused, Unavailable
-from agentops_memory.http import middleware as health
+from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR, TenantId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import connection as transactions

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from agentops_memory.http import middleware as health
+from agentops_memory.http import app as health
 
 from ..http.test_health import ready
 from ..support.pods import Pods, one

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from agentops_memory.telemetry.logs import JsonFormatter
+from agentops_memory.telemetry import JsonFormatter
 
 from ..support.fast_reads import LONG_WAY, Counted, counted, held
 from ..support.otlp import Collector, ReceivedSpan

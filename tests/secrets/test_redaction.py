@@ -10,8 +10,7 @@ import httpx
 import pytest
 
 from agentops_memory.memory.sight import Tier
-from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.logs import JsonFormatter
+from agentops_memory.telemetry import JsonFormatter, Telemetry
 
 from ..support.callers import calling, made_key
 from ..support.engines import is_postgresql, rows, tables

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from agentops_memory.errors import Damaged, StartRefused
-from agentops_memory.http import middleware as health
+from agentops_memory.http import app as health
 from agentops_memory.jobs import schedule as jobs
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, transaction

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import httpx
 import pytest
 
-from agentops_memory.http import middleware as health
+from agentops_memory.http import app as health
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.memory.damage import COLUMNS, Finding, Status
 from agentops_memory.openwop.commitments import CommitmentState

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.http import middleware as health
+from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import open_files as wal

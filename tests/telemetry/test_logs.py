@@ -24,11 +24,14 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.types import Message, Scope
 
+from agentops_memory.compose import PROTOCOLS
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Unavailable
+from agentops_memory.http.app import HttpService
 from agentops_memory.http.protocol import Handler
-from agentops_memory.telemetry import Metrics, Requests, Telemetry, configure_logging
-from agentops_memory.telemetry.logs import JsonFormatter
+from agentops_memory.settings import settings
+from agentops_memory.telemetry import JsonFormatter, Telemetry, configure_logging
+from agentops_memory.telemetry.metrics import Metrics
 
 from ..support.otlp import Collector, collector, trace
 from ..support.process import served
@@ -276,7 +279,7 @@ async def answer(request: Request) -> PlainTextResponse:
     return PlainTextResponse("", 204)
 
 
-async def get(app: Requests, path: str) -> None:
+async def get(app: HttpService, path: str) -> None:
     scope: Scope = {
         "type": "http", "method": "GET", "path": path, "query_string": b"q=secret",
         "headers": [], "server": ("localhost", 80), "scheme": "http", "root_path": "",
@@ -291,10 +294,10 @@ async def get(app: Requests, path: str) -> None:
     await app(scope, receive, send)
 
 
-def watched(path: str, handler: Handler) -> Requests:
-    return Requests(
-        Starlette(routes=[Route(path, handler)]), Metrics(), lambda scope: str(scope["path"])
-    )
+def watched(path: str, handler: Handler) -> HttpService:
+    service = HttpService(lambda: PROTOCOLS, Metrics(), settings({}))
+    service.open(Starlette(routes=[Route(path, handler)]))
+    return service
 
 
 APPLICATION = watched("/{path:path}", answer)

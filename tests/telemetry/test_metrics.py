@@ -17,7 +17,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
 from agentops_memory import __version__
-from agentops_memory.telemetry import Requests, Telemetry, otlp
+from agentops_memory.compose import PROTOCOLS
+from agentops_memory.http.app import HttpService
+from agentops_memory.settings import settings
+from agentops_memory.telemetry import Telemetry, otlp
 from agentops_memory.telemetry import metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
 
@@ -95,10 +98,12 @@ async def test_a_request_that_ends_without_an_answer_has_failed() -> None:
 
     telemetry = Telemetry.started(None)
     value_of = telemetry.exposition()
-    transport = httpx.ASGITransport(Requests(broken, telemetry.metrics, lambda _: "none"))
+    application = HttpService(lambda: PROTOCOLS, telemetry.metrics, settings({}))
+    application.open(broken)
+    transport = httpx.ASGITransport(application)
 
     with pytest.raises(RuntimeError):
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as http:
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             await http.get("/")
     telemetry.metrics.settle()
     assert 'route="none",status="500"} 1.0\n' in value_of("")[0].decode()

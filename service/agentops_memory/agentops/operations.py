@@ -32,9 +32,8 @@ from ..recall.query import MAX_PROMPT
 from ..recall.recall import OtherSources, Recall, timeline, totals, whole_memory
 from ..recall.summary import Message
 from ..recall.text import clean
-from ..telemetry import Cut, OwnText, annotate, count, events
-from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, SUPERSEDED
-from ..telemetry.spans import Attributes
+from ..telemetry import Attributes, Cut, OwnText, annotate, events
+from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, SUPERSEDED, count
 from . import wire
 from .wire import MOST_OVERHEAD, Rows, SummaryLine, fitting, json_bytes
 

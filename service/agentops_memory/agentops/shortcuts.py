@@ -18,8 +18,8 @@ from pydantic_core import to_json
 from starlette.types import Scope
 
 from ..errors import Refusal
+from ..http.app import Body
 from ..http.gate import CHARGED, FAILED, PIECE, Gate
-from ..http.middleware import Body
 from ..http.protocol import REDACTED
 from ..http.query import parsed
 from ..light import dataclass, field
@@ -34,9 +34,8 @@ from ..memory.table import PastStep
 from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
-from ..telemetry import BEGAN, Cut, OwnText, Telemetry, hide_by, log_answered
+from ..telemetry import BEGAN, Cut, OwnText, Telemetry, hide_by, log_answered, sendable
 from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, SUPERSEDED
-from ..telemetry.spans import sendable
 from . import models as m
 from . import wire
 from .operations import METHODS, AgentOps, context_span, injected, outcome, search_span

@@ -20,7 +20,7 @@ from ..agentops import wire
 from ..agentops.operations import project_of
 from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound
-from ..http.middleware import READY
+from ..http.app import READY
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
 from ..light import dataclass
 from ..memory import sight

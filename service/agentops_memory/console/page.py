@@ -31,9 +31,9 @@ from agentops_memory_client.contract.service import MemoryService
 from ..agentops.operations import AgentOps
 from ..engine.engine import Maintenance, Transaction
 from ..errors import Denied, Invalid, Refusal
+from ..http.app import Readiness
 from ..http.bodies import MAX_BODY, query_of, whole_body
 from ..http.gate import current_caller
-from ..http.middleware import Readiness
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
 from ..http.query import Query, public_id, whole_number
 from ..light import dataclass, field
@@ -46,7 +46,8 @@ from ..openwop.api import Serving as OpenWop
 from ..recall.text import clean
 from ..recall.visible import printable, runs
 from ..settings import Settings
-from ..telemetry import Metrics, trace_headers
+from ..telemetry import trace_headers
+from ..telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -40,8 +40,8 @@ from ..light import dataclass, field, replace
 from ..memory.access import Caller, IdempotentRequest, KeyId, KeyRing, KeyStore, Role, parsed
 from ..secrets.redaction import Rules
 from ..settings import NANOSECONDS, Rate
-from ..telemetry import CALLER, Telemetry, annotate, count, hide_by
-from ..telemetry.metrics import REDACTIONS
+from ..telemetry import CALLER, Telemetry, annotate, hide_by
+from ..telemetry.metrics import REDACTIONS, count
 from .protocol import REDACTED, Handler, Operation, Protocol, TooSlow
 
 LARGE = 256 * 1024  # bytes of a response

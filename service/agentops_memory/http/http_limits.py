@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http import httptools_impl
 
 from ..light import dataclass
-from .middleware import ALWAYS, Headers, StartupGate
+from .app import ALWAYS, Headers, HttpService
 
 log = logging.getLogger(__name__)
 
@@ -178,12 +178,12 @@ class HeldTransport:
 class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     """HTTP/1.1 with limits; its refusals are JSON.
 
-    The gate may answer a request once its head, or a short body, has arrived.
+    The service may answer a request once its head, or a short body, has arrived.
     """
 
-    def __init__(self, *args: Any, gate: StartupGate, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, service: HttpService, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._gate = gate
+        self._service = service
         self._is_answered_early = False
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
@@ -280,7 +280,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _answered_early(self) -> bool:
-        """Answer the request now if the gate can and no other waits; return whether it did."""
+        """Answer the request now if the service can and no other waits; return whether it did."""
         if (
             self.parser.get_method() != b"GET"
             or self.parser.get_http_version() != "1.1"
@@ -293,7 +293,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         date = b"%b: %b\r\n" % self.server_state.default_headers[0]
         try:
             address = self.client[0] if self.client else ""
-            answer = self._gate.early(self.url, self.headers, date, address)
+            answer = self._service.early(self.url, self.headers, date, address)
         except Exception:  # otherwise the parser would report an invalid request
             log.exception("the fast path failed; the request takes the slow one")
             answer = None
@@ -333,7 +333,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self._wait(LINGER_TIME, self._close)
 
     def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
-        super()._start_asgi_task(cycle, partial(_run, app, self._gate, cycle))
+        super()._start_asgi_task(cycle, partial(_run, app, self._service, cycle))
 
     def _parse(self, part: bytes) -> None:
         is_upgrade = False
@@ -443,7 +443,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
 
 async def _run(
     app: ASGIApp,
-    gate: StartupGate,
+    service: HttpService,
     cycle: httptools_impl.RequestResponseCycle,
     scope: Scope,
     receive: Receive,
@@ -451,7 +451,7 @@ async def _run(
 ) -> None:
     """Run the application. If its response ends early, it or the server has logged the reason."""
     try:
-        if await _is_posted_early(gate, cycle, scope):
+        if await _is_posted_early(service, cycle, scope):
             return
         await app(scope, receive, send)
     except asyncio.CancelledError:
@@ -463,7 +463,7 @@ async def _run(
 
 
 async def _is_posted_early(
-    gate: StartupGate, cycle: httptools_impl.RequestResponseCycle, scope: Scope
+    service: HttpService, cycle: httptools_impl.RequestResponseCycle, scope: Scope
 ) -> bool:
     """Answer the request without the application if possible; return whether it was answered."""
     is_plain = (
@@ -473,7 +473,7 @@ async def _is_posted_early(
         and cycle.keep_alive
         and scope["http_version"] == "1.1"
     )
-    early_post = gate.early_posts.get(scope["path"]) if is_plain else None
+    early_post = service.early_posts.get(scope["path"]) if is_plain else None
     answer = await early_post(scope, partial(_body, cycle)) if early_post else None
     if answer is None:
         return False

@@ -46,8 +46,7 @@ from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
 from ..stores.store import erase_some_of_store, is_store_going
-from ..telemetry import Metrics
-from ..telemetry.metrics import EXPIRED, SWEPT_ROWS
+from ..telemetry.metrics import EXPIRED, SWEPT_ROWS, Metrics
 
 T = TypeVar("T")
 

@@ -27,8 +27,8 @@ from ..memory.sight import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.space import Capacities
 from ..memory.table import Sql
 from ..recall.features import Features
-from ..telemetry import annotate, count
-from ..telemetry.metrics import AGENT_EVICTIONS
+from ..telemetry import annotate
+from ..telemetry.metrics import AGENT_EVICTIONS, count
 from . import agents, api, changes, drafts, entries
 from .agents import AgentSummary
 from .api import BODIES, PAGE, Ids, identify, identify_writer, op, page, redactor_for, route

@@ -23,9 +23,9 @@ from ..recall import recall
 from ..recall.query import Query, parse_query
 from ..recall.recall import K
 from ..record import Record
-from ..telemetry import Cut, annotate, count
+from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
-from ..telemetry.metrics import CAPACITY_REFUSALS
+from ..telemetry.metrics import CAPACITY_REFUSALS, count
 from . import api, events, intents, memory, namespaces, tasks
 from .api import AGENT, PREFIX, TOTAL, FullRecord, identify, route
 from .drafts import MAX_BATCH, TierName

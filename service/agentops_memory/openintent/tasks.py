@@ -27,8 +27,8 @@ from ..memory.sight import Binding, EventType, IntentId, Labels, Policy, TaskId,
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..telemetry import annotate
-from ..telemetry import count as counted
 from ..telemetry.metrics import AGENT_ARCHIVED
+from ..telemetry.metrics import count as counted
 from . import api, events, intents
 from .api import Agent, Ids, JsonObject, Serving, Time, identify, op, redactor_for
 from .events import add_event

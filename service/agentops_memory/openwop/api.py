@@ -40,8 +40,8 @@ from ..recall.visible import has_controls
 from ..record import Record
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE
-from ..telemetry import Cut, annotate, count
-from ..telemetry.metrics import COMMITMENTS_FIRED
+from ..telemetry import Cut, annotate
+from ..telemetry.metrics import COMMITMENTS_FIRED, count
 
 T = TypeVar("T")
 

@@ -15,8 +15,8 @@ from starlette.types import Scope
 
 from .. import errors
 from ..errors import AnswerErased, AnswerLost, BadFields, Denied, KeyReused, Refusal
-from ..http.app import document
 from ..http.bodies import JSON, Refused, answered, written
+from ..http.openapi import document
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.access import Caller
 from ..telemetry import hide_too

@@ -25,8 +25,7 @@ from ..memory.space import StoreId
 from ..recall.recall import Recall, whole_memory
 from ..recall.text import clean, cut, sha256_of
 from ..record import Record
-from ..telemetry import Cut, annotate, events
-from ..telemetry.spans import Attributes
+from ..telemetry import Attributes, Cut, annotate, events
 from . import api
 from . import entry as entries
 from . import store as rules
