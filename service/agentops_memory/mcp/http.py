@@ -73,46 +73,41 @@ class McpOverHttp:
         """Answer one message of an agent; a new connection gets an id that cannot be guessed."""
         request.state.project = _project(request)
         annotate({"memory.project": request.state.project})
-        try:
-            body = await whole_body(request, MAX_BODY)
-            if len(body) < SHORT:
-                message = m.message_in(body)
-            else:
-                message = await asyncio.to_thread(m.message_in, body)  # keeps the event loop free
-        except m.Fault as fault:
-            return _response(m.error_response(None, fault), STATUS)
+        body = await whole_body(request, MAX_BODY)
         # Checked again: the body may have arrived slowly, and the key may be revoked by now.
         request.state.caller = current_caller(request)
         version = request.headers.get(VERSION)
         has_envelope = version is not None and version not in m.HANDSHAKE
-        call = m.request_of(message)
-        if call is None:
-            return _acknowledge(message, version if has_envelope else None)
+        call = None
+        try:
+            if len(body) < SHORT:
+                call = m.request_in(body)
+            else:
+                call = await asyncio.to_thread(m.request_in, body)  # keeps the event loop free
+            if not call.needs_answer:
+                return _acknowledge(call, version if has_envelope else None)
+            if has_envelope:
+                _require_headers(request, call)
+                program = m.envelope_of(call.params).program
+        except m.Fault as fault:
+            return _response(m.error_response(fault, call and call.id), STATUS)
         if has_envelope:
-            return await self._answer_in_envelope(request, call)
+            connection = self._connection(request, call, program.name if program else "")
+            # `server/discover` lists only versions with a handshake, so that each connection of a
+            # host has its own session. A host that sends envelopes without discovery is served.
+            result = self._server.answer_in_envelope(call, connection, m.HANDSHAKE)
+            return _response(await m.response_to(call, result), STATUS)
         if call.method != "initialize":
             connection = self._connection(request, call, "")
-            return _response(await m.response_to(call.id, self._server.answer(call, connection)))
+            return _response(await m.response_to(call, self._server.answer(call, connection)))
         try:
             welcome = self._server.shake_hands(call.params)
         except m.Fault as fault:
-            return _response(m.error_response(call.id, fault))
+            return _response(m.error_response(fault, call.id))
         answer = _response({"jsonrpc": "2.0", "id": call.id, "result": welcome})
         if SESSION not in request.headers:
             answer.headers[SESSION] = secrets.token_hex(16)
         return answer
-
-    async def _answer_in_envelope(self, request: Request, call: "m.Request") -> Response:
-        try:
-            _require_headers(request, call)
-            program = m.envelope_of(call.params).program
-        except m.Fault as fault:
-            return _response(m.error_response(call.id, fault), STATUS)
-        connection = self._connection(request, call, program.name if program else "")
-        # `server/discover` lists only versions with a handshake, so that each connection of a host
-        # has its own session. A host that sends envelopes without discovery is served, too.
-        result = self._server.answer_in_envelope(call, connection, m.HANDSHAKE)
-        return _response(await m.response_to(call.id, result), STATUS)
 
     def _connection(self, request: Request, call: "m.Request", program: str) -> Connection:
         """Return the connection of an authorized request.
@@ -120,7 +115,7 @@ class McpOverHttp:
         Without a session id, which protocol 2026-07-28 dropped, all requests of one program for
         one project on one day share a connection.
         """
-        meta = (call.params or {}).get("_meta")
+        meta = call.params.get("_meta")
         traceparent = meta.get("traceparent") if isinstance(meta, dict) else None
         trace = {"traceparent": traceparent} if isinstance(traceparent, str) else trace_headers()
         caller, project = request.state.caller, request.state.project
@@ -139,20 +134,12 @@ class McpOverHttp:
         return Response(status_code=204)
 
 
-def _acknowledge(message: object, version: str | None) -> Response:
+def _acknowledge(message: "m.Request", version: str | None) -> Response:
     """Acknowledge a notification or response; without a handshake, `version` is its version."""
-    is_good = m.notification_of(message) is not None
-    if version is None:
-        is_good = is_good or m.is_response(message)
-    elif isinstance(message, dict) and "id" in message:
-        is_good = False
-    try:
-        if not is_good:
+    if version is not None:
+        if not message.is_notification:
             raise m.Fault(m.INVALID_REQUEST, m.INVALID_MESSAGE)
-        if version is not None:
-            m.require_envelope_version(version)
-    except m.Fault as fault:
-        return _response(m.error_response(m.id_of(message), fault), STATUS)
+        m.require_envelope_version(version)
     return Response(status_code=202)
 
 
@@ -161,7 +148,7 @@ def _require_headers(request: Request, call: "m.Request") -> None:
     for name in (VERSION, METHOD, NAME):
         if len(request.headers.getlist(name)) > 1:
             raise m.Fault(MISMATCH, f"{name} header appears more than once")
-    params = call.params or {}
+    params = call.params
     meta = params.get("_meta")
     if not isinstance(meta, dict) or not {m.VERSION, m.CAPABILITIES} <= meta.keys():
         m.envelope_of(params)  # raises a Fault that names the missing keys

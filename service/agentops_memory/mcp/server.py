@@ -10,7 +10,7 @@ import asyncio
 import logging
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -103,11 +103,13 @@ log = logging.getLogger(__name__)
 
 
 class Fault(Exception):
-    """A JSON-RPC error: its code, message and data."""
+    """A JSON-RPC error: its code, message and data, and the id of its request, if known."""
 
-    def __init__(self, code: int, message: str, data: object = None) -> None:
+    def __init__(
+        self, code: int, message: str, data: object = None, id_: int | str | None = None
+    ) -> None:
         super().__init__(message)
-        self.code, self.data = code, data
+        self.code, self.data, self.id = code, data, id_
 
 
 class Params(BaseModel):
@@ -153,83 +155,59 @@ class Envelope(BaseModel):
 
 
 class Request(NamedTuple):
-    """A message that needs an answer."""
+    """A message: a request, a notification, or a response, which nobody waits for here."""
 
-    id: int | str
+    id: int | str | None
     method: str
-    params: Json | None
+    params: Json
+    needs_answer: bool
+    is_notification: bool  # strictly: without even an id of `null`
 
     @property
     def has_envelope(self) -> bool:
-        meta = (self.params or {}).get("_meta")
+        meta = self.params.get("_meta")
         return isinstance(meta, dict) and VERSION in meta
 
 
-def message_in(body: bytes) -> object:
-    """Return the JSON in a body, with U+FFFD for invalid text; raises a Fault if not JSON."""
+def request_in(body: bytes) -> Request:
+    """Parse a message, with U+FFFD for invalid text; raises a Fault if it is not one."""
     try:
-        return parsed(written(parsed(body)))
+        message = parsed(written(parsed(body)))
     except Invalid as error:
         raise Fault(PARSE_ERROR, str(error)) from error
-
-
-def request_of(message: object) -> Request | None:
-    """Return a message as a request, or None for a notification, response or invalid message."""
-    match message:
-        case {"jsonrpc": "2.0", "id": int() | str() as id_, "method": str() as method, **others}:
-            params = others.get("params")
-            if not isinstance(id_, bool) and (params is None or isinstance(params, dict)):
-                return Request(id_, method, params)
-    return None
-
-
-def notification_of(message: object) -> tuple[str, Json] | None:
-    """Return the method and parameters of a notification, or None for other messages."""
-    match message:
-        case {"jsonrpc": "2.0", "method": str() as method, **others}:
-            params = others.get("params")
-            # Some hosts send a null id with notifications; any other id makes it a request.
-            if others.get("id") is None and (params is None or isinstance(params, dict)):
-                return method, params or {}
-    return None
-
-
-def is_response(message: object) -> bool:
-    """Return whether a message is a response, although this server sends no requests."""
-    match message:
+    fields = message if isinstance(message, dict) else {}
+    id_, params = fields.get("id"), fields.get("params")
+    is_id = isinstance(id_, int | str) and not isinstance(id_, bool)
+    # Some hosts send a null id with notifications; any other id makes it a request.
+    is_valid = (is_id or id_ is None) and (params is None or isinstance(params, dict))
+    known = id_ if is_id else None
+    match fields:
+        case {"jsonrpc": "2.0", "method": str() as method} if is_valid:
+            return Request(known, method, params or {}, is_id, "id" not in fields)
         case {"jsonrpc": "2.0", "result": dict()} | {"jsonrpc": "2.0", "error": dict()}:
-            return True
-    return False
+            return Request(known, "", {}, False, False)
+    raise Fault(INVALID_REQUEST, INVALID_MESSAGE, id_=known)  # so that the host stops waiting
 
 
-def id_of(message: object) -> int | str | None:
-    """Return the id of an invalid request for its error, so that the host stops waiting."""
-    match message:
-        case {"id": int() | str() as id_} if not isinstance(id_, bool):
-            return id_
-    return None
-
-
-def parse_params(kind: type[Model], params: Json | None) -> Model:
+def parse_params(kind: type[Model], params: Json) -> Model:
     try:
-        return kind.model_validate(params or {})
+        return kind.model_validate(params)
     except ValidationError as error:  # its text quotes the input, so it is not sent
         raise Fault(INVALID_PARAMS, "Invalid request parameters", "") from error
 
 
-def envelope_of(params: Json | None) -> Envelope:
+def envelope_of(params: Json) -> Envelope:
     """Return the envelope of a request; raises a Fault if it or its version is invalid."""
-    meta = (params or {}).get("_meta")
+    meta = params.get("_meta")
     if not isinstance(meta, dict):
         raise Fault(
             INVALID_PARAMS,
             f"params._meta must be an object carrying the required {VERSION!r} and "
             f"{CAPABILITIES!r} envelope keys",
         )
-    if missing := [name for name in (VERSION, CAPABILITIES) if name not in meta]:
-        names = ", ".join(missing)
+    if missing := ", ".join(name for name in (VERSION, CAPABILITIES) if name not in meta):
         raise Fault(
-            INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {names}"
+            INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {missing}"
         )
     require_envelope_version(meta[VERSION])
     return parse_params(Envelope, meta)
@@ -267,44 +245,53 @@ def guide(profile: Profile, project: str) -> str:
     return "\n\n".join(parts)
 
 
-def _constant(result: Json) -> Callable[[Json | None, Connection], Awaitable[Json]]:
-    async def answer(params: Json | None, _: Connection) -> Json:
-        parse_params(Page, params)
-        return result
-
-    return answer
+METHODS = (
+    "ping", "tools/list", "tools/call", "resources/list", "resources/read", "prompts/list",
+    "prompts/get",
+)  # fmt: skip
 
 
 class MemoryServer:
     """The methods of MCP for one profile; each call names its connection."""
 
     def __init__(self, profile: Profile, project: str = "named by the address") -> None:
-        self._profile = profile
-        self._project = project
         self._tools = offered(profile)
-        self.methods: Mapping[str, Callable[[Json | None, Connection], Awaitable[Json]]] = {
-            "ping": _constant({}), "tools/list": self._list_tools, "tools/call": self._call_tool,
-            "resources/list": _constant({"resources": [CONTEXT]}),
-            "resources/read": self._read_resource,
-            "prompts/list": _constant({"prompts": [PROMPT]}), "prompts/get": self._get_prompt,
+        self._profile = profile
+        self._about = {
+            "capabilities": SERVER_CAPABILITIES, "instructions": instructions(profile, project),
         }  # fmt: skip
 
-    def shake_hands(self, params: Json | None) -> Json:
+    def shake_hands(self, params: Json) -> Json:
         """Answer `initialize` with the proposed version, or the newest if that is unknown."""
         proposed = parse_params(Handshake, params).protocol_version
-        return {
-            "capabilities": SERVER_CAPABILITIES,
-            "instructions": instructions(self._profile, self._project),
-            "protocolVersion": proposed if proposed in HANDSHAKE else HANDSHAKE[-1],
-            "serverInfo": SERVER_INFO,
-        }
+        version = proposed if proposed in HANDSHAKE else HANDSHAKE[-1]
+        return {**self._about, "protocolVersion": version, "serverInfo": SERVER_INFO}
 
     async def answer(self, request: Request, connection: Connection) -> Json:
         """Return the result of a request after a handshake; raises a Fault."""
-        method = self.methods.get(request.method)
-        if method is None:
-            raise Fault(NO_METHOD, "Method not found", request.method)
-        return await method(request.params, connection)
+        match request.method:
+            case "tools/call":
+                call = parse_params(ToolCall, request.params)
+                tool = self._tools.get(call.name)
+                if tool is None:
+                    raise Fault(INVALID_PARAMS, f"Unknown tool: {call.name[:100]}")
+                text, is_error = await tool.call(connection, call.arguments or {})
+                return {"content": [{"text": text, "type": "text"}], "isError": is_error}
+            case "resources/read":
+                if parse_params(ResourceRead, request.params).uri != CONTEXT["uri"]:
+                    raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
+                text = await _context(connection)
+                content = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": CONTEXT["uri"]}
+                return {"contents": [content]}
+            case "prompts/get":
+                if parse_params(PromptGet, request.params).name != PROMPT["name"]:
+                    raise Fault(INVALID_PARAMS, f"Unknown prompt; there is {PROMPT['name']}.")
+                text = guide(self._profile, connection.project)
+                return {"messages": [{"content": {"text": text, "type": "text"}, "role": "user"}]}
+            case "ping" | "tools/list" | "resources/list" | "prompts/list":
+                parse_params(Page, request.params)
+                return self._constants[request.method]
+        raise Fault(NO_METHOD, "Method not found", request.method)
 
     async def answer_in_envelope(
         self, request: Request, connection: Connection, versions: tuple[str, ...] = ENVELOPE
@@ -312,11 +299,7 @@ class MemoryServer:
         """Return the result of a request whose envelope is valid; raises a Fault."""
         if request.method == "server/discover":
             parse_params(Params, request.params)
-            result: Json = {
-                "capabilities": SERVER_CAPABILITIES,
-                "instructions": instructions(self._profile, self._project),
-                "supportedVersions": list(versions),
-            }
+            result: Json = {**self._about, "supportedVersions": list(versions)}
         elif request.method == "ping":  # versions with envelopes have no ping
             raise Fault(NO_METHOD, "Method not found", request.method)
         else:
@@ -327,53 +310,37 @@ class MemoryServer:
         return {**dict(sorted(parts.items())), "_meta": {SERVER: SERVER_INFO}}
 
     @cached_property
-    def _listed(self) -> list[dict[str, Any]]:
-        return [tool.description() for tool in self._tools.values()]
-
-    async def _list_tools(self, params: Json | None, _: Connection) -> Json:
-        parse_params(Page, params)
-        return {"tools": self._listed}
-
-    async def _call_tool(self, params: Json | None, connection: Connection) -> Json:
-        call = parse_params(ToolCall, params)
-        tool = self._tools.get(call.name)
-        if tool is None:
-            raise Fault(INVALID_PARAMS, f"Unknown tool: {call.name[:100]}")
-        text, is_error = await tool.call(connection, call.arguments or {})
-        return {"content": [{"text": text, "type": "text"}], "isError": is_error}
-
-    async def _read_resource(self, params: Json | None, connection: Connection) -> Json:
-        if parse_params(ResourceRead, params).uri != CONTEXT["uri"]:
-            raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
-        try:
-            text = await context.run(connection)
-        except MemoryServiceError as error:
-            raise Fault(INTERNAL, sentence(error)) from error
-        except Exception as error:  # the outermost boundary, as in Tool.call
-            log.exception("a resource failed")
-            raise Fault(INTERNAL, FAILED) from error
-        content = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": CONTEXT["uri"]}
-        return {"contents": [content]}
-
-    async def _get_prompt(self, params: Json | None, connection: Connection) -> Json:
-        if parse_params(PromptGet, params).name != PROMPT["name"]:
-            raise Fault(INVALID_PARAMS, f"Unknown prompt; there is {PROMPT['name']}.")
-        text = guide(self._profile, connection.project)
-        return {"messages": [{"content": {"text": text, "type": "text"}, "role": "user"}]}
+    def _constants(self) -> Mapping[str, Json]:
+        """The results of methods that always have the same."""
+        return {
+            "ping": {}, "resources/list": {"resources": [CONTEXT]},
+            "tools/list": {"tools": [tool.description() for tool in self._tools.values()]},
+            "prompts/list": {"prompts": [PROMPT]},
+        }  # fmt: skip
 
 
-async def response_to(id_: int | str, result: Awaitable[Json]) -> dict[str, Any]:
+async def _context(connection: Connection) -> str:
     try:
-        return {"jsonrpc": "2.0", "id": id_, "result": await result}
+        return await context.run(connection)
+    except MemoryServiceError as error:
+        raise Fault(INTERNAL, sentence(error)) from error
+    except Exception as error:  # the outermost boundary, as in Tool.call
+        log.exception("a resource failed")
+        raise Fault(INTERNAL, FAILED) from error
+
+
+async def response_to(request: Request, result: Awaitable[Json]) -> dict[str, Any]:
+    try:
+        return {"jsonrpc": "2.0", "id": request.id, "result": await result}
     except Fault as fault:
-        return error_response(id_, fault)
+        return error_response(fault, request.id)
 
 
-def error_response(id_: int | str | None, fault: Fault) -> dict[str, Any]:
+def error_response(fault: Fault, id_: int | str | None = None) -> dict[str, Any]:
     error: dict[str, Any] = {"code": fault.code, "message": str(fault)}
     if fault.data is not None:
         error["data"] = fault.data
-    return {"jsonrpc": "2.0", "id": id_, "error": error}
+    return {"jsonrpc": "2.0", "id": fault.id if id_ is None else id_, "error": error}
 
 
 LONGEST_CALL = 30.0  # seconds: a client's retries, and a write that waits in the queue
@@ -411,22 +378,17 @@ class Host:
 
     def _handle(self, line: bytes) -> None:
         try:
-            message = message_in(line)
+            request = request_in(line)
         except Fault as fault:
-            self._start(self._write(error_response(None, fault)))
+            self._start(self._write(error_response(fault)))
             return
-        if request := request_of(message):
+        if request.id is not None and request.needs_answer:
             self._latest[request.id] = call = self._start(self._answer(request))
             call.add_done_callback(partial(self._forget, request.id))
-        elif (notification := notification_of(message)) is not None:
-            method, params = notification
-            id_ = params.get("requestId")
-            cancelled = self._latest.get(id_) if isinstance(id_, int | str) else None
-            if method == "notifications/cancelled" and cancelled:
+        elif request.method == "notifications/cancelled":
+            id_ = request.params.get("requestId")
+            if isinstance(id_, int | str) and (cancelled := self._latest.get(id_)):
                 cancelled.cancel()  # it gets no answer
-        elif not is_response(message):
-            invalid = Fault(INVALID_REQUEST, INVALID_MESSAGE)
-            self._start(self._write(error_response(id_of(message), invalid)))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
@@ -439,7 +401,7 @@ class Host:
             del self._latest[id_]
 
     async def _answer(self, request: Request) -> None:
-        await self._write(await response_to(request.id, self._result(request)))
+        await self._write(await response_to(request, self._result(request)))
 
     async def _write(self, answer: Json) -> None:
         try:
@@ -455,7 +417,7 @@ class Host:
         if self._has_envelopes:
             if is_handshake:
                 raise unsupported(
-                    (request.params or {}).get("protocolVersion"),
+                    request.params.get("protocolVersion"),
                     "connection is serving the 2026-07-28 protocol; the initialize handshake is "
                     "not accepted",
                 )
@@ -471,8 +433,7 @@ class Host:
                 "this connection serves the handshake protocol era; requests carrying the "
                 "2026-07-28 envelope are not accepted on it",
             )
-        is_known = request.method in self._server.methods and request.method != "ping"
-        if is_known and not self._has_shaken_hands:
+        if request.method in METHODS[1:] and not self._has_shaken_hands:  # all but `ping`
             raise Fault(INVALID_PARAMS, "Invalid request parameters", "")
         return await self._server.answer(request, self._connection)
 
