@@ -27,7 +27,7 @@ from contextlib import asynccontextmanager, contextmanager, nullcontext, suppres
 from datetime import datetime, timedelta
 from functools import partial
 from ipaddress import IPv4Address, ip_address
-from typing import Self, TypeVar
+from typing import TypeVar
 from weakref import WeakValueDictionary
 
 from starlette.requests import Request
@@ -120,7 +120,7 @@ class LargeAnswers:
         self._lists: WeakValueDictionary[KeyId | None, _Lists] = WeakValueDictionary()
         self._large = asyncio.Lock()
         self._taken: Counter[KeyId | None] = Counter()
-        self.freed = asyncio.Event()
+        self._freed = asyncio.Event()
 
     async def made(self, key: KeyId | None, make: Callable[[], Awaitable[Response]]) -> Response:
         """Read and render a list: LISTS_OF_A_KEY per key at a time, and one large list in total.
@@ -154,7 +154,51 @@ class LargeAnswers:
             pause = (time.monotonic() - began) / 2
             asyncio.get_running_loop().call_later(pause, self._large.release)
 
-    def refusal(self, key: KeyId | None, count: int, own: int = 0) -> Refusal | None:
+    async def send(
+        self, make: Callable[[], Awaitable[Response]], scope: Scope, receive: Receive, send: Send,
+        *, waits: bool = False,
+    ) -> None:  # fmt: skip
+        """Make a response and send it in pieces, with the slots that its size needs.
+
+        If it `waits`, it takes a slot before it is made. Without enough slots, a read is refused
+        with TooMany or Unavailable. A write is answered, since its client would repeat it, but is
+        cut off unless the client reads without delay.
+        """
+        taken, timeout = 0, PIECE_TIMEOUT
+        try:
+            if waits:
+                await self._wait(_key(scope))
+                taken = 1
+            answer = await make()
+            body, key = getattr(answer, "body", None), _key(scope)
+            size = SLOT if body is None else len(body)  # a streamed response has no body
+            count = -(-size // SLOT) if size > LARGE else 0
+            refusal = self._refusal(key, count, taken) if count > taken else None
+            if refusal is None:
+                self._add(key, count - taken)
+                taken = count
+            elif scope["method"] in SAFE:
+                raise refusal
+            else:
+                timeout = 0.0
+            pieces = _in_pieces(send, timeout) if body is None or size > PIECE else send
+            await answer(scope, receive, pieces)
+        finally:
+            self._add(_key(scope), -taken)
+
+    async def _wait(self, key: KeyId | None) -> None:
+        """Take a slot for a response of unknown size. Raises TooMany or Unavailable."""
+        refusal = None
+        try:
+            async with asyncio.timeout(SLOT_TIMEOUT):
+                while refusal := self._refusal(key, 1):
+                    await self._freed.wait()
+        except TimeoutError:
+            assert refusal is not None
+            raise refusal from None
+        self._add(key, 1)
+
+    def _refusal(self, key: KeyId | None, count: int, own: int = 0) -> Refusal | None:
         """Return why `count` slots are refused, or None; a lone large response gets any number."""
         others_of_key, others = self._taken[key] - own, self._taken.total() - own
         if others_of_key and others_of_key + count > SLOTS_OF_A_KEY:
@@ -163,71 +207,21 @@ class LargeAnswers:
             return Unavailable(UNREAD)
         return None
 
-    def add(self, key: KeyId | None, more: int) -> None:
+    def _add(self, key: KeyId | None, more: int) -> None:
         """Count slots as taken, or as released with a negative number."""
-        self._taken[key] += more
-        if not self._taken[key]:
-            del self._taken[key]
+        if more:
+            self._taken[key] += more
+            if not self._taken[key]:
+                del self._taken[key]
         if more < 0:
-            self.freed.set()  # wakes all waiting requests, each of which checks again
-            self.freed.clear()
+            self._freed.set()  # wakes all waiting requests, each of which checks again
+            self._freed.clear()
 
 
 class _Lists:
     def __init__(self) -> None:
         self.slots = asyncio.Semaphore(LISTS_OF_A_KEY)
         self.are_large = False
-
-
-@dataclass(slots=True)
-class Slot:
-    """The slots that one response has taken, released at the end of the block."""
-
-    _slots: LargeAnswers
-    _key: KeyId | None
-    _count: int = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._resize(0)
-
-    async def wait(self) -> None:
-        """Take a slot for a response of unknown size. Raises TooMany or Unavailable."""
-        refusal = None
-        try:
-            async with asyncio.timeout(SLOT_TIMEOUT):
-                while refusal := self._slots.refusal(self._key, 1):
-                    await self._slots.freed.wait()
-        except TimeoutError:
-            assert refusal is not None
-            raise refusal from None
-        self._resize(1)
-
-    async def send(self, answer: Response, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send a response in pieces, with the slots that its size needs.
-
-        Without enough slots, a read is refused with TooMany or Unavailable. A write is answered,
-        since its client would repeat it, but is cut off unless the client reads without delay.
-        """
-        body, timeout = getattr(answer, "body", None), PIECE_TIMEOUT
-        size = SLOT if body is None else len(body)  # a streamed response has no body
-        count, refusal = -(-size // SLOT) if size > LARGE else 0, None
-        if count > self._count:
-            refusal = self._slots.refusal(self._key, count, self._count)
-        if refusal is None:
-            self._resize(count)
-        elif scope["method"] in SAFE:
-            raise refusal
-        else:
-            timeout = 0.0
-        await answer(scope, receive, _in_pieces(send, timeout))
-
-    def _resize(self, count: int) -> None:
-        if count != self._count:
-            self._slots.add(self._key, count - self._count)
-            self._count = count
 
 
 async def paced(parts: Iterable[T], size: Callable[[T], int]) -> AsyncIterator[T]:
@@ -436,10 +430,6 @@ class Gate:
         request.scope[ADMISSION] = Admission(admitted=caller, caller=identify)
         return caller
 
-    def slot(self, admitted: Admission | None) -> Slot:
-        """Return a holder of slots for a response; callers without a key share their slots."""
-        return Slot(self.large_answers, _key(admitted))
-
 
 def admission(request: Request) -> Admission:
     known: Admission = request.scope[ADMISSION]
@@ -485,26 +475,19 @@ class Endpoint:
                 self.row_counts is not None
                 and any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
             )
-            if not is_large:
-                answer = await self._answer(request, admitted)
-                body = getattr(answer, "body", None)
-                if body is not None and len(body) <= PIECE:
-                    await answer(scope, receive, send)
-                    return
-            with self.gate.slot(admitted) as slot:
-                if is_large:
-                    await slot.wait()
-                    if admitted is not None:
-                        admitted.has_waited = True
-                    answer = await self._answer(request, admitted)
-                await slot.send(answer, scope, receive, send)
+            if is_large and admitted is not None:
+                admitted.has_waited = True
+            make = partial(self._answer, request, admitted)
+            await self.gate.large_answers.send(make, scope, receive, send, waits=is_large)
 
     async def _answer(self, request: Request, admitted: Admission | None) -> Response:
         if (error := request.scope.get(FAILED)) is not None:
             raise error
         make = partial(self.operation.handler, request)
-        is_list = self.row_counts is not None
-        answer = await (self.gate.large_answers.made(_key(admitted), make) if is_list else make())
+        if self.row_counts is None:
+            answer = await make()
+        else:
+            answer = await self.gate.large_answers.made(_key(request.scope), make)
         if admitted and (status := admitted.replayed_status):
             annotate(REPLAY)
             answer.status_code = status
@@ -515,7 +498,8 @@ class Endpoint:
         return answer
 
 
-def _key(admitted: Admission | None) -> KeyId | None:
+def _key(scope: Scope) -> KeyId | None:
+    admitted: Admission | None = scope.get(ADMISSION)
     return admitted.admitted.key if admitted else None
 
 
@@ -527,9 +511,8 @@ class PlainEndpoint:
     gate: Gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        answer = await self.handler(Request(scope, receive))
-        with self.gate.slot(scope.get(ADMISSION)) as slot:
-            await slot.send(answer, scope, receive, send)
+        make = partial(self.handler, Request(scope, receive))
+        await self.gate.large_answers.send(make, scope, receive, send)
 
 
 def routes(
