@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
@@ -12,18 +12,16 @@ from agentops_memory_client.contract.models import Imported, ImportPlan, Progres
 from agentops_memory_client.contract.service import Call, MemoryService, regular_file
 
 from .agentops import wire
-from .agentops.operations import AgentOps
+from .agentops.operations import AgentOps, RequestContext
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
 from .errors import Refusal
-from .http.query import Query
 from .light import KW_ONLY, Lazy, dataclass, field
 from .memory.access import DEFAULT_TENANT, Caller, TenantId
 from .memory.redactor import Redaction, Registry, RulesOf
 from .memory.space import project_name
 from .operations.files.secrets import RedactionFile
 from .recall.recall import Recall
-from .recall.summary import Message
 from .recall.text import clean
 from .settings import Settings
 from .telemetry import Telemetry, hide_by, traced
@@ -70,7 +68,7 @@ class LocalService(MemoryService):
     async def _send(self, call: Call[T], /) -> T:
         with self._operation(call.operation) as caller:
             operation = getattr(self.agentops, call.operation)
-            answer = await operation(_CallContext(call, caller))
+            answer = await operation(_context(call, caller))
             count(REDACTIONS, by=getattr(answer, "redacted", 0))
             return cast(T, list(answer) if isinstance(answer, Rows) else answer)
 
@@ -118,33 +116,20 @@ class LocalService(MemoryService):
             watched.tell(watched.size)
 
 
-@dataclass(frozen=True, slots=True)
-class _CallContext:
-    """The request of a call, whose path is a noun, its id, and perhaps a part of it."""
+def _context(call: Call[Any], caller: Caller) -> RequestContext:
+    """Return the request of a call, whose path is a noun, its id, and perhaps a part of it."""
 
-    call: Call[Any]
-    asking: Caller
+    async def body() -> Mapping[str, object]:
+        return call.body or {}
 
-    @property
-    def path_params(self) -> Mapping[str, str]:
-        return {"id": self.call.path[1]}
+    async def caller_for_write() -> Caller:
+        return caller
 
-    @property
-    def query(self) -> Query:
-        return self.call.query
-
-    def caller(self) -> Caller:
-        return self.asking
-
-    async def body(self) -> Mapping[str, object]:
-        return self.call.body or {}
-
-    @asynccontextmanager
-    async def transcript(self) -> AsyncIterator[Iterator[Message]]:
-        yield wire.messages({"messages": [], **(self.call.body or {})})
-
-    async def caller_for_write(self) -> Caller:
-        return self.asking
+    return RequestContext(
+        query=call.query, path_params=dict(zip(("", "id"), call.path, strict=False)), body=body,
+        caller=lambda: caller, caller_for_write=caller_for_write,
+        transcript=lambda: nullcontext(wire.messages({"messages": [], **(call.body or {})})),
+    )  # fmt: skip
 
 
 @contextmanager

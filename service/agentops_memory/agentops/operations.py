@@ -5,10 +5,18 @@ Searches, contexts and timelines come first: their parameters, answers and spans
 
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from agentops_memory_client.contract import models as c
 
@@ -74,37 +82,40 @@ METHODS = {method: OwnText(method.value) for method in Method}
 METHODS[Method.TOPIC_KEY] = METHODS[Method.FULL_TEXT]
 
 
-class ReadContext(Protocol):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadContext:
     """The request of an operation that reads a list."""
 
-    @property
-    def query(self) -> q.Query:
-        """The query parameters."""
-
-    def caller(self) -> Caller:
-        """Return the caller by the current keys; raise Unauthenticated if there is none."""
-
-
-class RequestContext(ReadContext, Protocol):
-    @property
-    def path_params(self) -> Mapping[str, str]:
-        """The parameters in the path."""
-
-    async def body(self) -> Mapping[str, object]:
-        """Return the JSON object in the body."""
-
-    def transcript(self) -> AbstractAsyncContextManager[Iterator[Message]]:
-        """Yield the messages in the body, streamed; none without a body."""
-
-    async def caller_for_write(self) -> Caller:
-        """Return the caller after the body was read, with the idempotency key, if any."""
+    query: q.Query
+    caller: Callable[[], Caller]
+    """Returns the caller by the current keys; raises Unauthenticated if there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecallOperations:
+class RequestContext(ReadContext):
+    """The request of an operation, over HTTP or in this process."""
+
+    path_params: Mapping[str, str]
+    body: Callable[[], Awaitable[Mapping[str, object]]]
+    """Returns the JSON object in the body."""
+    transcript: Callable[[], AbstractAsyncContextManager[Iterator[Message]]]
+    """Yields the messages in the body, streamed; none without a body."""
+    caller_for_write: Callable[[], Awaitable[Caller]]
+    """Returns the caller after the body was read, with the idempotency key, if any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentOps:
+    """The operations on the domain. Each returns a noun and describes its effect in its span."""
+
     engine: Engine
+    rules: RulesOf
     recall: Recall
     periods: ReviewPeriods  # time until memories of a type need a review
+    dedupe_window: timedelta
+    transfer: "Callable[[], t.Transfer]"
+    projects: "Callable[[], projects.Projects]"
+    clock: Callable[[], datetime]
 
     async def search(self, request: ReadContext) -> c.Found:
         text = q.parameter(request.query, "q") or ""
@@ -197,143 +208,6 @@ class RecallOperations:
             total_sessions=stored.sessions, total_observations=stored.memories,
             projects=stored.projects,
         )  # fmt: skip
-
-
-def project_of(request: ReadContext) -> Project | None:
-    """Return the project in the query; None, for all projects, if it is missing or empty."""
-    return project_name(q.parameter(request.query, "project") or "") or None
-
-
-def filter_of(
-    request: ReadContext, *, global_too: bool = False, is_current: bool = False
-) -> Filter:
-    return Filter(
-        project=project_of(request), scope=q.parameter(request.query, "scope"),
-        type=q.parameter(request.query, "type"),
-        excluded_types=q.several(request.query, "exclude_type", MOST_TYPES),
-        tag=q.parameter(request.query, "tag"), global_too=global_too, is_current=is_current,
-    )  # fmt: skip
-
-
-def _options(request: ReadContext) -> Include:
-    memory = q.parameter(request.query, "why_not")
-    return Include(
-        explain=q.is_true(request.query, "explain"),
-        why_not=None if memory is None else MemoryId(q.whole_number(memory, "why_not")),
-    )
-
-
-def _other_sources(request: ReadContext) -> OtherSources:
-    namespaces = _listed(request, "namespaces", "namespaces")
-    episodic = q.asks_for(request.query, "episodic")
-    viewer = None
-    if namespaces or episodic:
-        caller = request.caller()
-        agent = asking(caller, q.parameter(request.query, "agent") or "")
-        viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
-    stores = _listed(request, "stores", "memory stores")
-    joined = tuple(StoreId(q.known_uid(q.STORE, it.strip(), NO_STORE)) for it in stores)
-    return OtherSources(stores=joined, viewer=viewer, episodic=episodic, namespaces=namespaces)
-
-
-def _listed(request: ReadContext, name: str, nouns: str) -> tuple[str, ...]:
-    values = (q.parameter(request.query, name) or "").split(",")
-    listed = tuple(dict.fromkeys(filter(None, values)))
-    if len(listed) > MOST_STORES:
-        raise Invalid(f"{name} names at most {MOST_STORES} {nouns}.")
-    return listed
-
-
-async def _context(of: Context, budget: Budget, options: Include) -> c.Context:
-    summaries = list(map(SummaryLine, of.summaries))
-    lines = [_line(of, position, budget, options) for position in range(len(of.found.hits))]
-    why = None
-    if options:
-        why = a.explained_answer(of.found, options.explain, budget=budget, packed=of.packed)
-    fit = await fitting([*summaries, *lines], overhead=len(json_bytes(why)) if why else 0)
-    kept = fit.after(len(summaries))
-    return c.Context(
-        summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
-        observations=cast("Rows[c.Line]", kept), omitted=fit.omitted,
-        explanation=why and a.explanation_of_kept(why, of.found.hits[: len(kept)]),
-    )  # fmt: skip
-
-
-def _line(of: Context, position: int, budget: Budget, options: Include) -> c.Line:
-    hit, why = of.found.hits[position], None
-    text = hit.memory.text
-    if options.explain and of.packed:
-        is_cut = len(text.content) > budget.content_chars
-        why = a.explained_item(hit, of.packed.places[position], of.found, is_cut=is_cut)
-    line = wire.line(text, budget.content_chars, explain=why)
-    if not options.links:
-        return line
-    superseded = len(hit.memory.links.supersedes) or None
-    return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
-
-
-def search_span(text: str, project: Project | None, result: SearchResult) -> Attributes:
-    return {
-        "memory.project": project,
-        "memory.search.query": Cut(text, SPAN_QUERY),
-        "memory.search.result_count": len(result.hits),
-        "memory.search.degraded": result.is_degraded or None,
-    }
-
-
-def context_span(text: str, project: Project | None, result: SearchResult) -> Attributes:
-    return {
-        "memory.project": project,
-        "memory.query": Cut(text, MAX_PROMPT),
-        "memory.context.query_used": bool(text),
-        "memory.context.method": METHODS[result.method],
-        "memory.context.result_count": len(result.hits),
-        "memory.context.degraded": result.is_degraded or None,
-        "memory.context.corrected_count": len(result.query.corrections) or None,
-        "gen_ai.operation.name": OwnText("retrieval"),
-        "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
-        "gen_ai.retrieval.document_count": len(result.hits),
-    }
-
-
-def budget_span(budget: Budget, context: Context) -> Attributes:
-    """Return a budget, its use, and the number of hits left out; empty without a budget."""
-    packed = context.packed
-    if not budget.is_bounded or packed is None:
-        return {}
-    return {
-        "memory.context.max_tokens": budget.max_tokens,
-        "memory.context.max_chars": budget.max_chars,
-        "memory.context.used_tokens": packed.tokens,
-        "memory.context.used_chars": packed.chars,
-        "memory.context.left_out_count": len(packed.left_out) + packed.summaries_left_out,
-    }
-
-
-def outcome(methods: Collection[Method]) -> str:
-    """Return the metric label of a context, by the methods of its memories."""
-    return "found" if {*methods} - {Method.RECENCY} else "recency" if methods else "empty"
-
-
-def injected(hit: Hit) -> Attributes:
-    return {
-        "memory.injected.observation_id": hit.memory.id,
-        "memory.injected.type": hit.memory.text.type,
-        "memory.injected.title": Cut(hit.memory.text.title, SPAN_TITLE),
-        "memory.injected.rank": hit.rank,
-        "memory.injected.method": METHODS[hit.method],
-    }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentOps(RecallOperations):
-    """The operations on the domain. Each returns a noun and describes its effect in its span."""
-
-    rules: RulesOf
-    dedupe_window: timedelta
-    transfer: "Callable[[], t.Transfer]"
-    projects: "Callable[[], projects.Projects]"
-    clock: Callable[[], datetime]
 
     async def create_session(self, request: RequestContext) -> c.Session:
         body = m.body(m.SessionBody, await request.body())
@@ -553,4 +427,130 @@ def _observation_span(of: Memory) -> Attributes:
         "memory.project": of.space.project,
         "memory.observation.id": of.id,
         "memory.observation.type": of.text.type,
+    }
+
+
+def project_of(request: ReadContext) -> Project | None:
+    """Return the project in the query; None, for all projects, if it is missing or empty."""
+    return project_name(q.parameter(request.query, "project") or "") or None
+
+
+def filter_of(
+    request: ReadContext, *, global_too: bool = False, is_current: bool = False
+) -> Filter:
+    return Filter(
+        project=project_of(request), scope=q.parameter(request.query, "scope"),
+        type=q.parameter(request.query, "type"),
+        excluded_types=q.several(request.query, "exclude_type", MOST_TYPES),
+        tag=q.parameter(request.query, "tag"), global_too=global_too, is_current=is_current,
+    )  # fmt: skip
+
+
+def _options(request: ReadContext) -> Include:
+    memory = q.parameter(request.query, "why_not")
+    return Include(
+        explain=q.is_true(request.query, "explain"),
+        why_not=None if memory is None else MemoryId(q.whole_number(memory, "why_not")),
+    )
+
+
+def _other_sources(request: ReadContext) -> OtherSources:
+    namespaces = _listed(request, "namespaces", "namespaces")
+    episodic = q.asks_for(request.query, "episodic")
+    viewer = None
+    if namespaces or episodic:
+        caller = request.caller()
+        agent = asking(caller, q.parameter(request.query, "agent") or "")
+        viewer = Viewer(agent=agent, is_admin=caller.role.includes(Role.ADMIN))
+    stores = _listed(request, "stores", "memory stores")
+    joined = tuple(StoreId(q.known_uid(q.STORE, it.strip(), NO_STORE)) for it in stores)
+    return OtherSources(stores=joined, viewer=viewer, episodic=episodic, namespaces=namespaces)
+
+
+def _listed(request: ReadContext, name: str, nouns: str) -> tuple[str, ...]:
+    values = (q.parameter(request.query, name) or "").split(",")
+    listed = tuple(dict.fromkeys(filter(None, values)))
+    if len(listed) > MOST_STORES:
+        raise Invalid(f"{name} names at most {MOST_STORES} {nouns}.")
+    return listed
+
+
+async def _context(of: Context, budget: Budget, options: Include) -> c.Context:
+    summaries = list(map(SummaryLine, of.summaries))
+    lines = [_line(of, position, budget, options) for position in range(len(of.found.hits))]
+    why = None
+    if options:
+        why = a.explained_answer(of.found, options.explain, budget=budget, packed=of.packed)
+    fit = await fitting([*summaries, *lines], overhead=len(json_bytes(why)) if why else 0)
+    kept = fit.after(len(summaries))
+    return c.Context(
+        summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
+        observations=cast("Rows[c.Line]", kept), omitted=fit.omitted,
+        explanation=why and a.explanation_of_kept(why, of.found.hits[: len(kept)]),
+    )  # fmt: skip
+
+
+def _line(of: Context, position: int, budget: Budget, options: Include) -> c.Line:
+    hit, why = of.found.hits[position], None
+    text = hit.memory.text
+    if options.explain and of.packed:
+        is_cut = len(text.content) > budget.content_chars
+        why = a.explained_item(hit, of.packed.places[position], of.found, is_cut=is_cut)
+    line = wire.line(text, budget.content_chars, explain=why)
+    if not options.links:
+        return line
+    superseded = len(hit.memory.links.supersedes) or None
+    return replace(line, age=int(whole_memory(hit).age.total_seconds()), superseded=superseded)
+
+
+def search_span(text: str, project: Project | None, result: SearchResult) -> Attributes:
+    return {
+        "memory.project": project,
+        "memory.search.query": Cut(text, SPAN_QUERY),
+        "memory.search.result_count": len(result.hits),
+        "memory.search.degraded": result.is_degraded or None,
+    }
+
+
+def context_span(text: str, project: Project | None, result: SearchResult) -> Attributes:
+    return {
+        "memory.project": project,
+        "memory.query": Cut(text, MAX_PROMPT),
+        "memory.context.query_used": bool(text),
+        "memory.context.method": METHODS[result.method],
+        "memory.context.result_count": len(result.hits),
+        "memory.context.degraded": result.is_degraded or None,
+        "memory.context.corrected_count": len(result.query.corrections) or None,
+        "gen_ai.operation.name": OwnText("retrieval"),
+        "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
+        "gen_ai.retrieval.document_count": len(result.hits),
+    }
+
+
+def budget_span(budget: Budget, context: Context) -> Attributes:
+    """Return a budget, its use, and the number of hits left out; empty without a budget."""
+    packed = context.packed
+    if not budget.is_bounded or packed is None:
+        return {}
+    return {
+        "memory.context.max_tokens": budget.max_tokens,
+        "memory.context.max_chars": budget.max_chars,
+        "memory.context.used_tokens": packed.tokens,
+        "memory.context.used_chars": packed.chars,
+        "memory.context.left_out_count": len(packed.left_out) + packed.summaries_left_out,
+    }
+
+
+def outcome(methods: Collection[Method]) -> str:
+    """Return the metric label of a context, by the methods of its memories."""
+    return "found" if {*methods} - {Method.RECENCY} else "recency" if methods else "empty"
+
+
+def injected(hit: Hit) -> Attributes:
+    return {
+        "memory.injected.observation_id": hit.memory.id,
+        "memory.injected.type": hit.memory.text.type,
+        "memory.injected.title": Cut(hit.memory.text.title, SPAN_TITLE),
+        "memory.injected.rank": hit.rank,
+        "memory.injected.method": METHODS[hit.method],
     }

@@ -1,8 +1,9 @@
 """The operations over HTTP: handlers, the route table and the format of refusals."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from ..errors import Invalid, Refusal
 from ..http.bodies import is_empty, json_object, query_of, read_key, spooled
 from ..http.gate import admission, current_caller
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
-from ..http.query import Query, asks_for, entries
+from ..http.query import asks_for, entries
 from ..light import dataclass
 from ..memory.access import Caller, Role
 from ..recall.summary import Message
@@ -80,36 +81,28 @@ class Handlers:
             finally:
                 await asyncio.to_thread(document.close)
 
-    def _context(self, request: Request) -> "_RequestContext":
-        return _RequestContext(request, self, request.path_params, query_of(request))
+    def _context(self, request: Request) -> RequestContext:
+        async def caller_for_write() -> Caller:
+            await read_key(request)
+            return current_caller(request)
 
+        def caller() -> Caller:
+            # A read has awaited nothing since its admission.
+            is_read = request.method == "GET"
+            return admission(request).admitted if is_read else current_caller(request)
 
-@dataclass(frozen=True, slots=True)
-class _RequestContext:
-    request: Request
-    handlers: Handlers
-    path_params: Mapping[str, str]
-    query: Query
-
-    def caller(self) -> Caller:
-        if self.request.method == "GET":  # it has awaited nothing since its admission
-            return admission(self.request).admitted
-        return current_caller(self.request)
-
-    async def body(self) -> Mapping[str, object]:
-        return await json_object(self.request)
+        return RequestContext(
+            query=query_of(request), path_params=request.path_params, caller=caller,
+            body=partial(json_object, request), transcript=partial(self._transcript, request),
+            caller_for_write=caller_for_write,
+        )  # fmt: skip
 
     @asynccontextmanager
-    async def transcript(self) -> AsyncIterator[Iterator[Message]]:
-        limit, folder = self.handlers.max_upload, self.handlers.folder
-        async with spooled(self.request, limit, folder) as file:
+    async def _transcript(self, request: Request) -> AsyncIterator[Iterator[Message]]:
+        async with spooled(request, self.max_upload, self.folder) as file:
             # An empty body has no messages; others are parsed as they are consumed.
             items = () if is_empty(file) else entries(file, ("messages",))
             yield (wire.message(item, position) for _, position, item in items)
-
-    async def caller_for_write(self) -> Caller:
-        await read_key(self.request)
-        return current_caller(self.request)
 
 
 async def _continued(

@@ -28,14 +28,14 @@ from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Re
 from agentops_memory_client.contract.models import JUST_NOW, Refused, age_words
 from agentops_memory_client.contract.service import MemoryService
 
-from ..agentops.operations import AgentOps
+from ..agentops.operations import AgentOps, ReadContext
 from ..engine.engine import Maintenance, Transaction
 from ..errors import Denied, Invalid, Refusal
 from ..http.app import Readiness
 from ..http.bodies import MAX_BODY, query_of, whole_body
 from ..http.gate import current_caller
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
-from ..http.query import Query, public_id, whole_number
+from ..http.query import public_id, whole_number
 from ..light import dataclass, field
 from ..memory.access import Caller, KeyId, KeyRing, Role
 from ..memory.memories import MemoryTable
@@ -335,11 +335,12 @@ class Visit:
         return {name: self.query[name] for name in names if name in self.query}
 
     @property
-    def read_request(self) -> "ReadRequest":
-        return ReadRequest(self.caller, query_of(self.request))
+    def read_request(self) -> ReadContext:
+        return ReadContext(query=query_of(self.request), caller=lambda: self.caller)
 
-    def read_request_of(self, **query: object) -> "ReadRequest":
-        return ReadRequest(self.caller, {name: [str(it)] for name, it in query.items()})
+    def read_request_of(self, **query: object) -> ReadContext:
+        texts = {name: [str(it)] for name, it in query.items()}
+        return ReadContext(query=texts, caller=lambda: self.caller)
 
     async def read(
         self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **named: P.kwargs
@@ -395,15 +396,6 @@ class Visit:
         key = '-H "Authorization: Bearer $MEMORY_API_KEY" ' if self.caller.key else ""
         key += f"-H {shlex.quote(header)} " if header else ""
         return f"curl {key}{shlex.quote(url)}"
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    reader: Caller
-    query: Query
-
-    def caller(self) -> Caller:
-        return self.reader
 
 
 def project_names(tx: Transaction) -> list[Project]:
