@@ -21,7 +21,7 @@ from .console.page import Console
 from .engine.engine import AuditLog, Engine, Sealer, Storage, noop
 from .engine.files import require_local
 from .http.app import ALWAYS, Application, Early, Probes, healthy, host_of, local_names
-from .http.gate import Gate, Identity, RateLimiter, is_loopback, is_open_allowed, must_have_keys
+from .http.gate import Gate, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.openapi import documentation, scrape
 from .http.protocol import Operation, Protocol
 from .jobs.jobs import attempted, background, repeat
@@ -107,9 +107,9 @@ async def opened(
     with closing(wiring.reader):
         async with (
             watched_keys(settings) as keys,
-            nullcontext(wiring.identity(keys)) as identity,
+            nullcontext(wiring.gate(keys)) as gate,
             _storage(settings, jobs, keys, on_wait) as storage,
-            wiring.application(storage, identity, jobs) as application,
+            wiring.application(storage, gate, jobs) as application,
         ):
             yield application
 
@@ -165,8 +165,8 @@ class _Wiring:
         """The redaction rules for what a caller writes."""
         return self.redaction.rules
 
-    def identity(self, keys: KeyStore) -> Identity:
-        """Return who has access; SettingRefused if nobody, KeyFileRefused for unreadable keys."""
+    def gate(self, keys: KeyStore) -> Gate:
+        """Return the gate; SettingRefused if nobody, KeyFileRefused for unreadable keys."""
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
         must_have_keys(ring, auth, host)
@@ -177,17 +177,17 @@ class _Wiring:
                 settings.listen.port,
                 extra={"auth": auth, "listen": str(settings.listen)},
             )
-        is_open = is_open_allowed(auth, host)
-        return Identity(keys, is_open_allowed=is_open, clock=self.clock)
+        return Gate(
+            keys=keys, is_open_allowed=is_open_allowed(auth, host), clock=self.clock,
+            require_rate=RateLimiter(settings.rate_limit).require, rules=self.rules,
+        )  # fmt: skip
 
     @asynccontextmanager
     async def application(
-        self, storage: Storage, identity: Identity, jobs: BackgroundJobs
+        self, storage: Storage, gate: Gate, jobs: BackgroundJobs
     ) -> AsyncIterator[Application]:
         """Yield the application, with its background jobs running."""
         settings, on_erased = self.settings, jobs.erased.set
-        rates = RateLimiter(settings.rate_limit)
-        gate = Gate(identify=identity.caller, require_rate=rates.require, rules=self.rules)
         metrics, backups = self.telemetry.metrics, jobs.backups()
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         entries = AgentEntries(
@@ -217,7 +217,7 @@ class _Wiring:
         ):
             of_console = partial(
                 Console, readiness=probes.readiness, maintenance=storage.maintenance,
-                settings=settings, metrics=metrics, keys=identity.keys.ring, used=identity.used,
+                settings=settings, metrics=metrics, keys=gate.keys.ring, used=gate.used,
             )  # fmt: skip
             operations = self._operations(api, entries, of_openwop, of_console, on_erased)
             served = list(zip(PROTOCOLS, operations, strict=True))

@@ -16,7 +16,7 @@ from agentops_memory.errors import (
     Unauthenticated,
     Unavailable,
 )
-from agentops_memory.http.gate import Identity, is_open_allowed, must_have_keys
+from agentops_memory.http.gate import Gate, RateLimiter, is_open_allowed, must_have_keys
 from agentops_memory.memory.access import (
     MOST_SECRETS,
     NOTHING,
@@ -33,6 +33,7 @@ from agentops_memory.memory.access import (
     tenant_id,
 )
 from agentops_memory.operations.files.keys import KeyFile, WatchedKeys
+from agentops_memory.secrets.redaction import DEFAULT_RULES
 
 from ..support.samples import for_each
 from ..support.service import START, Clock
@@ -114,15 +115,16 @@ def test_names_of_tenants_are_safe_as_files_and_those_of_keys_can_be_printed() -
 
 
 class Door:
-    """An identity over a key file: who comes in with which headers."""
+    """A gate over a key file: who comes in with which headers."""
 
     def __init__(self, path: Path, *, is_open_allowed: bool) -> None:
         self.path = path
         self.clock = Clock()
         self.file = KeyFile(path, audit=path.with_name("audit"))
-        self._identity = Identity(
-            WatchedKeys(self.file), is_open_allowed=is_open_allowed, clock=self.clock
-        )
+        self._gate = Gate(
+            keys=WatchedKeys(self.file), is_open_allowed=is_open_allowed, clock=self.clock,
+            require_rate=RateLimiter(None).require, rules=lambda _: DEFAULT_RULES,
+        )  # fmt: skip
 
     def made(self) -> tuple[Key, str]:
         key, token = made()
@@ -132,7 +134,7 @@ class Door:
     def caller(self, **headers: str) -> Caller:
         """Who comes; `x_api_key="..."` is the header X-Api-Key."""
         named = {name.replace("_", "-").title(): value for name, value in headers.items()}
-        return self._identity.caller(Headers(named))
+        return self._gate.identify(Headers(named))
 
     def lets_in(self, token: str) -> bool:
         try:

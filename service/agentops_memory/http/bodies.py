@@ -63,9 +63,7 @@ async def json_object(
     With `empty`, an empty body counts as an empty object. With `exact`, bytes that are not UTF-8
     are refused; otherwise they become U+FFFD.
     """
-    body = bytearray()
-    async for chunk in _chunks(request, limit):
-        body += chunk
+    body = await whole_body(request, limit)
     if empty and not body.strip():
         return {}
     # A body of a megabyte can have 250,000 values; a thread parses it while others are served.

@@ -261,35 +261,6 @@ def _in_pieces(send: Send, timeout: float) -> Send:
     return sent
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Identifies the callers of requests; a change of the keys applies to the next request."""
-
-    keys: KeyStore
-    is_open_allowed: bool
-    clock: Callable[[], datetime]
-    used: dict[KeyId, datetime] = field(default_factory=dict)  # when each key was last used
-
-    def caller(self, headers: Mapping[str, str]) -> Caller:
-        """Return the owner of the key in the headers, whose names are in lower case.
-
-        While the service is open, return ANYBODY and ignore keys. Unauthenticated has the same
-        message for every text that is not a valid key; Invalid if there are two keys.
-        """
-        ring = self.keys.ring()
-        if self.is_open_allowed and not ring.was_ever_used:
-            return ANYBODY
-        now = self.clock()
-        key = ring.opened_by(_token(headers), now)
-        if key is None:
-            raise Unauthenticated(NOT_A_KEY)
-        self.used[key.id] = now
-        return Caller(
-            tenant=key.tenant, role=key.role, projects=key.projects, agents=key.agents,
-            coordinates=key.coordinates, key=key.id, key_name=key.name,
-        )  # fmt: skip
-
-
 def is_open_allowed(auth: str, host: str) -> bool:
     """Whether a service without keys may serve anyone: by its settings, or because of loopback."""
     return auth == NONE or (auth != KEYS and is_loopback(host))
@@ -401,13 +372,35 @@ class Admission:
 class Gate:
     """Admits requests by their headers, before anything else is read.
 
-    Raises Unauthenticated, Denied or TooMany.
+    Raises Unauthenticated, Denied or TooMany. A change of the keys applies to the next request.
     """
 
-    identify: Callable[[Mapping[str, str]], Caller]
+    keys: KeyStore
+    is_open_allowed: bool
+    clock: Callable[[], datetime]
     require_rate: Callable[[KeyId | None], None]
     rules: Callable[[Caller], Rules]  # redaction of logs and spans
+    used: dict[KeyId, datetime] = field(default_factory=dict)  # when each key was last used
     large_answers: LargeAnswers = field(default_factory=LargeAnswers)
+
+    def identify(self, headers: Mapping[str, str]) -> Caller:
+        """Return the owner of the key in the headers, whose names are in lower case.
+
+        While the service is open, return ANYBODY and ignore keys. Unauthenticated has the same
+        message for every text that is not a valid key; Invalid if there are two keys.
+        """
+        ring = self.keys.ring()
+        if self.is_open_allowed and not ring.was_ever_used:
+            return ANYBODY
+        now = self.clock()
+        key = ring.opened_by(_token(headers), now)
+        if key is None:
+            raise Unauthenticated(NOT_A_KEY)
+        self.used[key.id] = now
+        return Caller(
+            tenant=key.tenant, role=key.role, projects=key.projects, agents=key.agents,
+            coordinates=key.coordinates, key=key.id, key_name=key.name,
+        )  # fmt: skip
 
     def admit(
         self,

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.json_schema import GenerateJsonSchema
 
 from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import MemoryService
@@ -186,6 +187,13 @@ HINTS = {
 log = logging.getLogger(__name__)
 
 
+class _WithoutTitles(GenerateJsonSchema):
+    """The schema without the titles of fields, which repeat their names."""
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
+        return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
     """A tool. `run` returns text, or raises MemoryServiceError."""
@@ -218,13 +226,16 @@ class Tool:
             return FAILED, True
 
     def description(self) -> dict[str, Any]:
+        schema = self.takes.model_json_schema(schema_generator=_WithoutTitles)
+        for model in (schema, *schema.get("$defs", {}).values()):
+            del model["title"]
         return {
             "annotations": {
                 "destructiveHint": self.destroys, "idempotentHint": self.reads or self.repeats,
                 "openWorldHint": False, "readOnlyHint": self.reads, "title": self.title,
             },
             "description": self.about,
-            "inputSchema": _without_titles(self.takes.model_json_schema()),
+            "inputSchema": schema,
             "name": self.name,
             "title": self.title,
         }  # fmt: skip
@@ -514,20 +525,6 @@ def offered(profile: Profile) -> Mapping[str, Tool]:
         takes = _arguments(session_end.run, without="messages")
         tools[session_end.name] = replace(session_end, takes=takes)
     return tools
-
-
-def _without_titles(schema: Any) -> Any:
-    if isinstance(schema, list):
-        return [_without_titles(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    return {
-        name: {key: _without_titles(value) for key, value in part.items()}
-        if name in ("properties", "$defs")
-        else _without_titles(part)
-        for name, part in schema.items()
-        if name != "title"
-    }
 
 
 def sentence(error: m.MemoryServiceError) -> str:
