@@ -108,6 +108,8 @@ def called(params: object, id_: object = 7) -> dict[str, object]:
         (HEADERS, called(CALL), 400, -32602),
         ({**HEADERS, "Mcp-Method": "ping"}, enveloped("ping"), 404, -32601),
         ({}, {"jsonrpc": "2.0", "id": 7, "method": "no/such"}, 200, -32601),
+        ({}, {"jsonrpc": "2.0", "id": 7, "method": ""}, 200, -32601),
+        (HEADERS, {"jsonrpc": "2.0", "id": 7, "result": {}}, 400, -32600),
         ({}, called({"name": 7}), 200, -32602),
         ({}, {"jsonrpc": "2.0", "id": [7], "method": 7}, 400, -32600),
         ({}, called(CALL, True), 400, -32600), ({}, called(CALL, 1.5), 400, -32600),

@@ -13,7 +13,7 @@ from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -25,19 +25,15 @@ from ..http.bodies import MAX_BODY, SHORT, whole_body
 from ..http.gate import current_caller
 from ..http.protocol import READ, Operation, Protocol, Refusals
 from ..http.query import written
-from ..light import Lazy, dataclass, field
+from ..light import dataclass, field
 from ..memory.access import Caller, KeyId, Role, TenantId
 from ..memory.redactor import MAX_PROJECT
 from ..memory.space import Project, project_name
 from ..recall.text import clean
 from ..settings import Profile
 from ..telemetry import annotate, trace_headers
+from . import server as m
 from .tools import Connection, SessionNames
-
-if TYPE_CHECKING:
-    from . import server as m
-else:  # imported with the first request: it takes 20 ms, which services without agents save
-    m = Lazy(__package__, ".server")
 
 PREFIX = "/mcp"
 PROJECT = "X-Memory-Project"
@@ -66,7 +62,7 @@ class McpOverHttp:
     )
 
     @cached_property
-    def _server(self) -> "m.MemoryServer":
+    def _server(self) -> m.MemoryServer:
         return m.MemoryServer(self.profile)
 
     async def handle(self, request: Request) -> Response:
@@ -88,11 +84,11 @@ class McpOverHttp:
                 return _acknowledge(call, version if has_envelope else None)
             if has_envelope:
                 _require_headers(request, call)
-                program = m.envelope_of(call.params).program
+                program = m.program_in_envelope(call.params)
         except m.Fault as fault:
             return _response(m.error_response(fault, call and call.id), STATUS)
         if has_envelope:
-            connection = self._connection(request, call, program.name if program else "")
+            connection = self._connection(request, call, program)
             # `server/discover` lists only versions with a handshake, so that each connection of a
             # host has its own session. A host that sends envelopes without discovery is served.
             result = self._server.answer_in_envelope(call, connection, m.HANDSHAKE)
@@ -109,7 +105,7 @@ class McpOverHttp:
             answer.headers[SESSION] = secrets.token_hex(16)
         return answer
 
-    def _connection(self, request: Request, call: "m.Request", program: str) -> Connection:
+    def _connection(self, request: Request, call: m.Request, program: str) -> Connection:
         """Return the connection of an authorized request.
 
         Without a session id, which protocol 2026-07-28 dropped, all requests of one program for
@@ -134,7 +130,7 @@ class McpOverHttp:
         return Response(status_code=204)
 
 
-def _acknowledge(message: "m.Request", version: str | None) -> Response:
+def _acknowledge(message: m.Request, version: str | None) -> Response:
     """Acknowledge a notification or response; without a handshake, `version` is its version."""
     if version is not None:
         if not message.is_notification:
@@ -143,7 +139,7 @@ def _acknowledge(message: "m.Request", version: str | None) -> Response:
     return Response(status_code=202)
 
 
-def _require_headers(request: Request, call: "m.Request") -> None:
+def _require_headers(request: Request, call: m.Request) -> None:
     """Refuse a request whose headers, by which proxies may route, contradict its body."""
     for name in (VERSION, METHOD, NAME):
         if len(request.headers.getlist(name)) > 1:
@@ -151,7 +147,7 @@ def _require_headers(request: Request, call: "m.Request") -> None:
     params = call.params
     meta = params.get("_meta")
     if not isinstance(meta, dict) or not {m.VERSION, m.CAPABILITIES} <= meta.keys():
-        m.envelope_of(params)  # raises a Fault that names the missing keys
+        m.program_in_envelope(params)  # raises a Fault that names the missing keys
         return
     key = PARAM_OF_NAME.get(call.method, "")
     expected = {

@@ -13,9 +13,7 @@ import sys
 from collections.abc import Awaitable, Coroutine, Mapping
 from datetime import UTC, datetime
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
-
-from pydantic import BaseModel, Field, ValidationError
+from typing import Any, NamedTuple
 
 from agentops_memory_client.contract.models import MemoryServiceError
 from agentops_memory_client.contract.service import MemoryService
@@ -36,7 +34,7 @@ INVALID_MESSAGE = "A message must be one JSON-RPC 2.0 object; MCP has no batches
 
 META_PREFIX = "io.modelcontextprotocol/"
 VERSION, CAPABILITIES = f"{META_PREFIX}protocolVersion", f"{META_PREFIX}clientCapabilities"
-SERVER = f"{META_PREFIX}serverInfo"
+SERVER, PROGRAM = f"{META_PREFIX}serverInfo", f"{META_PREFIX}clientInfo"
 
 SERVER_INFO = {"name": "agentops-memory", "title": "AgentOps memory", "version": __version__}
 SERVER_CAPABILITIES = {
@@ -97,7 +95,6 @@ CACHEABLE = {"server/discover", "tools/list", "resources/list", "resources/read"
 NO_CACHING = {"ttlMs": 0, "cacheScope": "private"}
 
 Json = Mapping[str, Any]
-Model = TypeVar("Model", bound=BaseModel)
 
 log = logging.getLogger(__name__)
 
@@ -112,46 +109,8 @@ class Fault(Exception):
         self.code, self.data, self.id = code, data, id_
 
 
-class Params(BaseModel):
-    meta: dict[str, Any] | None = Field(None, alias="_meta")
-
-
-class Page(Params):
-    """The parameters of a list, all of which is one page."""
-
-    cursor: str | None = None
-
-
-class ToolCall(Params):
-    name: str
-    arguments: dict[str, Any] | None = None
-
-
-class ResourceRead(Params):
-    uri: str
-
-
-class PromptGet(Params):
-    name: str
-    arguments: dict[str, str] | None = None
-
-
-class Program(BaseModel):
-    name: str
-    version: str
-
-
-class Handshake(Params):
-    protocol_version: str = Field(alias="protocolVersion")
-    capabilities: dict[str, Any]
-    client_info: Program = Field(alias="clientInfo")
-
-
-class Envelope(BaseModel):
-    """The metadata of a request that has no handshake."""
-
-    capabilities: dict[str, Any] = Field(alias="io.modelcontextprotocol/clientCapabilities")
-    program: Program | None = Field(None, alias="io.modelcontextprotocol/clientInfo")
+def invalid_params() -> Fault:
+    return Fault(INVALID_PARAMS, "Invalid request parameters", "")
 
 
 class Request(NamedTuple):
@@ -189,15 +148,18 @@ def request_in(body: bytes) -> Request:
     raise Fault(INVALID_REQUEST, INVALID_MESSAGE, id_=known)  # so that the host stops waiting
 
 
-def parse_params(kind: type[Model], params: Json) -> Model:
-    try:
-        return kind.model_validate(params)
-    except ValidationError as error:  # its text quotes the input, so it is not sent
-        raise Fault(INVALID_PARAMS, "Invalid request parameters", "") from error
+def _checked(params: Json) -> Json:
+    """Return parameters, with None for optional ones; raises a Fault if `_meta` is invalid."""
+    if not isinstance(params.get("_meta"), dict | None):
+        raise invalid_params()
+    return {"arguments": None, "cursor": None, **params}
 
 
-def envelope_of(params: Json) -> Envelope:
-    """Return the envelope of a request; raises a Fault if it or its version is invalid."""
+def program_in_envelope(params: Json) -> str:
+    """Return the name of the program that sent a request without a handshake, if it has one.
+
+    Raises a Fault if the envelope or its version is invalid.
+    """
     meta = params.get("_meta")
     if not isinstance(meta, dict):
         raise Fault(
@@ -210,7 +172,12 @@ def envelope_of(params: Json) -> Envelope:
             INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {missing}"
         )
     require_envelope_version(meta[VERSION])
-    return parse_params(Envelope, meta)
+    match meta.get(CAPABILITIES), meta.get(PROGRAM):
+        case dict(), None:
+            return ""
+        case dict(), {"name": str() as name, "version": str()}:
+            return name
+    raise invalid_params()
 
 
 def require_envelope_version(version: object) -> None:
@@ -263,42 +230,49 @@ class MemoryServer:
 
     def shake_hands(self, params: Json) -> Json:
         """Answer `initialize` with the proposed version, or the newest if that is unknown."""
-        proposed = parse_params(Handshake, params).protocol_version
-        version = proposed if proposed in HANDSHAKE else HANDSHAKE[-1]
-        return {**self._about, "protocolVersion": version, "serverInfo": SERVER_INFO}
+        match _checked(params):
+            case {
+                "protocolVersion": str() as proposed, "capabilities": dict(),
+                "clientInfo": {"name": str(), "version": str()},
+            }:  # fmt: skip
+                version = proposed if proposed in HANDSHAKE else HANDSHAKE[-1]
+                return {**self._about, "protocolVersion": version, "serverInfo": SERVER_INFO}
+        raise invalid_params()
 
     async def answer(self, request: Request, connection: Connection) -> Json:
         """Return the result of a request after a handshake; raises a Fault."""
-        match request.method:
-            case "tools/call":
-                call = parse_params(ToolCall, request.params)
-                tool = self._tools.get(call.name)
+        if request.method not in METHODS:
+            raise Fault(NO_METHOD, "Method not found", request.method)
+        match request.method, _checked(request.params):
+            case "tools/call", {"name": str() as name, "arguments": None | dict() as arguments}:
+                tool = self._tools.get(name)
                 if tool is None:
-                    raise Fault(INVALID_PARAMS, f"Unknown tool: {call.name[:100]}")
-                text, is_error = await tool.call(connection, call.arguments or {})
+                    raise Fault(INVALID_PARAMS, f"Unknown tool: {name[:100]}")
+                text, is_error = await tool.call(connection, arguments or {})
                 return {"content": [{"text": text, "type": "text"}], "isError": is_error}
-            case "resources/read":
-                if parse_params(ResourceRead, request.params).uri != CONTEXT["uri"]:
+            case "resources/read", {"uri": str() as uri}:
+                if uri != CONTEXT["uri"]:
                     raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
                 text = await _context(connection)
-                content = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": CONTEXT["uri"]}
+                content = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": uri}
                 return {"contents": [content]}
-            case "prompts/get":
-                if parse_params(PromptGet, request.params).name != PROMPT["name"]:
+            case "prompts/get", {"name": str() as name, "arguments": None | dict() as arguments}:
+                if not all(isinstance(it, str) for it in (arguments or {}).values()):
+                    raise invalid_params()
+                if name != PROMPT["name"]:
                     raise Fault(INVALID_PARAMS, f"Unknown prompt; there is {PROMPT['name']}.")
                 text = guide(self._profile, connection.project)
                 return {"messages": [{"content": {"text": text, "type": "text"}, "role": "user"}]}
-            case "ping" | "tools/list" | "resources/list" | "prompts/list":
-                parse_params(Page, request.params)
-                return self._constants[request.method]
-        raise Fault(NO_METHOD, "Method not found", request.method)
+            case method, {"cursor": None | str()} if method in self._constants:
+                return self._constants[method]
+        raise invalid_params()
 
     async def answer_in_envelope(
         self, request: Request, connection: Connection, versions: tuple[str, ...] = ENVELOPE
     ) -> Json:
         """Return the result of a request whose envelope is valid; raises a Fault."""
         if request.method == "server/discover":
-            parse_params(Params, request.params)
+            _checked(request.params)
             result: Json = {**self._about, "supportedVersions": list(versions)}
         elif request.method == "ping":  # versions with envelopes have no ping
             raise Fault(NO_METHOD, "Method not found", request.method)
@@ -421,7 +395,7 @@ class Host:
                     "connection is serving the 2026-07-28 protocol; the initialize handshake is "
                     "not accepted",
                 )
-            envelope_of(request.params)
+            program_in_envelope(request.params)
             return await self._server.answer_in_envelope(request, self._connection)
         if is_handshake:
             result = self._server.shake_hands(request.params)
