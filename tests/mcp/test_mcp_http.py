@@ -111,6 +111,7 @@ def called(params: object, id_: object = 7) -> dict[str, object]:
         ({}, {"jsonrpc": "2.0", "id": 7, "method": ""}, 200, -32601),
         (HEADERS, {"jsonrpc": "2.0", "id": 7, "result": {}}, 400, -32600),
         ({}, called({"name": 7}), 200, -32602),
+        ({}, called({**CALL, "_meta": 7}), 200, -32602),
         ({}, {"jsonrpc": "2.0", "id": [7], "method": 7}, 400, -32600),
         ({}, called(CALL, True), 400, -32600), ({}, called(CALL, 1.5), 400, -32600),
         ({}, called(CALL, []), 400, -32600),
