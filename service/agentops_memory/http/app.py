@@ -27,16 +27,7 @@ from ..settings import PORTS, Settings, canonical_origin
 from ..telemetry import BEGAN, CALLER, SPAN, Telemetry, log_answered
 from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT, REQUESTS_IN_FLIGHT, Metrics
 from .gate import BEGUN, SAFE, Endpoint, Gate, is_loopback, routes
-from .protocol import (
-    READ,
-    SENT,
-    NoPath,
-    Operation,
-    Protocol,
-    Served,
-    protocol_at,
-    template,
-)
+from .protocol import READ, SENT, NoPath, Operation, Protocol, Served, protocol_at, template
 
 HEALTH, LIVE, READY, STARTUP = "/health", "/health/live", "/health/ready", "/health/startup"
 

@@ -11,34 +11,12 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache, wraps
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    Concatenate,
-    NamedTuple,
-    ParamSpec,
-    TextIO,
-    TypeAlias,
-    TypeVar,
-    cast,
-)
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TextIO, TypeVar, cast
 
 from agentops_memory_client.contract.models import SERVER, install_command
 
-from .. import __version__
+from .. import __version__, errors
 from ..engine.engine import Engine, Maintenance, Transaction, noop
-from ..errors import (
-    AtItem,
-    Conflict,
-    Refusal,
-    RunAgain,
-    SettingRefused,
-    is_own,
-    message_of,
-    safe_message,
-    text_of,
-    trace,
-)
 from ..light import Lazy
 from ..memory import saves
 from ..memory.access import Caller
@@ -165,12 +143,12 @@ class JsonFormatter(logging.Formatter):
             "time": f"{_second(seconds)}.{microseconds // 1000:03d}Z",
             "level": record.levelname,
             "logger": record.name,
-            "message": message_of(record),
+            "message": errors.message_of(record),
             **trace_ids(current_span()),
         }
         fields |= {name: value for name, value in _extra(record).items() if name not in fields}
         if record.exc_info and record.exc_info[1]:
-            fields["exception"] = trace(record.exc_info[1])
+            fields["exception"] = errors.trace(record.exc_info[1])
         if record.stack_info:
             fields["stack"] = record.stack_info
         return _line(fields)
@@ -199,10 +177,10 @@ class TextFormatter(logging.Formatter):
             )
         style = STYLES.get(record.levelno, "")
         level = f"{self.styled(record.levelname.lower(), style)}  " if style else ""
-        line = f"{self.styled(at, DIM)}  {level}{hidden(message_of(record))}"
+        line = f"{self.styled(at, DIM)}  {level}{hidden(errors.message_of(record))}"
         line += "".join(f"  {name}={it}" for name, it in extra.items())
         error = record.exc_info[1] if record.exc_info else None
-        return line + (f"\n{trace(error).rstrip()}" if error else "")
+        return line + (f"\n{errors.trace(error).rstrip()}" if error else "")
 
     def styled(self, text: str, style: str) -> str:
         return f"\x1b[{style}m{text}\x1b[0m" if self._has_colors else text
@@ -228,7 +206,7 @@ def _second(since_epoch: int) -> str:
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:
-    if not is_own(record):  # its fields may hold anything
+    if not errors.is_own(record):  # its fields may hold anything
         return {"source": f"{record.filename}:{record.lineno}"}
     return {name: value for name, value in vars(record).items() if name not in _OWN}
 
@@ -241,7 +219,7 @@ def _line(fields: Mapping[str, object]) -> str:
         }
         return _STRICT.encode(safe)
     except (TypeError, ValueError, RecursionError):  # NaN, odd keys, circles
-        return json.dumps({name: hidden(text_of(value)) for name, value in fields.items()})
+        return json.dumps({name: hidden(errors.text_of(value)) for name, value in fields.items()})
 
 
 def _without_secrets(value: object) -> object:
@@ -255,7 +233,7 @@ def _without_secrets(value: object) -> object:
         return {_name(name): _without_secrets(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_without_secrets(item) for item in value]
-    return hidden(text_of(value))
+    return hidden(errors.text_of(value))
 
 
 def _name(key: object) -> str:
@@ -354,7 +332,7 @@ class Cut(NamedTuple):
     limit: int  # code points
 
 
-Attributes: TypeAlias = "Mapping[str, AnyValue | Cut]"
+Attributes = Mapping[str, "AnyValue | Cut"]
 
 UNKNOWN_ERROR = "error"
 ERROR_TYPES = frozenset(
@@ -389,7 +367,7 @@ class Telemetry:
             spans, telemetry.past, measurements = providers(endpoint, protocol, telemetry.metrics)
         except ModuleNotFoundError as error:
             command = install_command(SERVER, "otlp")
-            raise SettingRefused(
+            raise errors.SettingRefused(
                 f"OTEL_EXPORTER_OTLP_ENDPOINT: sending needs an extra: {command}."
             ) from error
 
@@ -474,27 +452,27 @@ def events(name: str, each: Iterable[Attributes]) -> None:
 
 
 def _fail(current: "Span", error: Exception) -> None:
-    if isinstance(error, RunAgain) or not current.is_recording():
+    if isinstance(error, errors.RunAgain) or not current.is_recording():
         return
     annotate({"error.type": _error_type(error)})
-    name, message = type(error).__name__, safe_message(error)
+    name, message = type(error).__name__, errors.safe_message(error)
     status = _encodable(f"{name}: {message}" if message else name)
     current.set_status(otel.Status(otel.StatusCode.ERROR, status))
     # Span.record_exception would record data that the message quotes.
     attributes = {
         "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
         "exception.message": message or None,
-        "exception.stacktrace": trace(error),
+        "exception.stacktrace": errors.trace(error),
     }
     events("exception", [attributes])
 
 
 def _error_type(error: Exception) -> str:
-    if isinstance(error, AtItem):
+    if isinstance(error, errors.AtItem):
         return _error_type(error.refusal)
-    if isinstance(error, Conflict):
-        return Conflict.code  # its kinds have codes that the contract lacks
-    code = error.code if isinstance(error, Refusal) else UNKNOWN_ERROR
+    if isinstance(error, errors.Conflict):
+        return errors.Conflict.code  # its kinds have codes that the contract lacks
+    code = error.code if isinstance(error, errors.Refusal) else UNKNOWN_ERROR
     return code if code in ERROR_TYPES else UNKNOWN_ERROR
 
 
