@@ -11,8 +11,8 @@ from typing import Any
 from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from . import memory as records
-from .memory import ENDED, LIFECYCLE, MEMORY, Memory, MemoryId, Shown, live, memory_of, undeleted
-from .rows import EARLIEST, MAX_LIST, Uids, micros, optional_micros, portion, reads
+from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Shown, live, undeleted
+from .rows import EARLIEST, MAX_LIST, Uids, micros, portion, reads
 from .search import Filter
 from .space import (
     GLOBAL_SCOPE,
@@ -126,12 +126,12 @@ class MemoryLists(FilteredTable):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """Return the memories with these ids, in their order, up to the size limit of a list."""
-        return listed(self._intact(self._by_ids(MEMORY, _SPACE, ids), memory_of))
+        return listed(self._intact(self._by_ids(str(MEMORY), _SPACE, ids), MEMORY))
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """Return the same as `loaded`, without the fields that most answers omit."""
-        rows = self._by_ids(records.TEXT_COLUMNS, "", ids)
-        return portion(self._intact(rows, records.memory_text), MAX_LIST, _size)
+        rows = self._by_ids(str(SHOWN_MEMORY), "", ids)
+        return portion(self._intact(rows, SHOWN_MEMORY), MAX_LIST, _size)
 
     def _by_ids(self, columns: str, joins: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
         """Return the rows with these ids, in their order; many are read lazily, in batches."""
@@ -166,7 +166,7 @@ class MemoryLists(FilteredTable):
 
     def _after(self, after: MemoryId, limit: int, which: str, **values: object) -> list[Memory]:
         return self._page(
-            memory_of,
+            MEMORY,
             _size,
             f"""SELECT {MEMORY}
                   FROM memories m
@@ -475,7 +475,12 @@ class MemoryTable(MemoryLists):
         return set(projects)
 
     def _row(self, memory: Memory) -> dict[str, object]:
-        return {**records.memory_row(memory), "key": self._key(memory)}
+        """Return the columns of a memory, except its id and space."""
+        row = MEMORY.values(memory, "m.")
+        del row["id"]
+        hash_ = memory.content_hash or content_hash(memory.text.content)
+        words = fingerprint(memory.key, memory.text.type, memory.text.title, hash_)
+        return {**row, "key": self._key(memory), "content_hash": hash_, "fingerprint": words}
 
     def _key(self, memory: Memory) -> str | None:
         """Return the key for the memory's row; the key of an expired one is in `lifecycles`."""
@@ -485,13 +490,12 @@ class MemoryTable(MemoryLists):
         if memory.lifecycle == records.NO_LIFECYCLE:
             self._execute("DELETE FROM lifecycles WHERE memory_id = :id", id=memory.id)
             return
-        fields = ((it, getattr(memory.lifecycle, it)) for it in records.LIFECYCLE_FIELDS)
-        instants = {name: optional_micros(at) for name, at in fields}
+        instants = MEMORY.values(memory, "l.")
         self._execute(PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants)
 
     def _one(self, condition: str, **values: object) -> Memory | None:
         return self._first(
-            memory_of,
+            MEMORY,
             f"""SELECT {MEMORY}
                   FROM memories m
                   JOIN spaces s ON s.id = m.space_id
@@ -513,7 +517,7 @@ class MemoryTable(MemoryLists):
             fingerprint=searched, hash=hash_, key=key, type=text.type, title=text.title,
             **values,
         )  # fmt: skip
-        return self._intact(rows, memory_of)
+        return self._intact(rows, MEMORY)
 
 
 @cache

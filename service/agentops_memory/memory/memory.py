@@ -7,8 +7,8 @@ The SQL functions return a condition on a memory, by table alias or name. `expir
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
-from functools import cached_property, lru_cache
-from typing import Any, Literal, NamedTuple, NewType
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple, NewType
 
 from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields
@@ -16,20 +16,14 @@ from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
 from .rows import (
     EARLIEST,
     LAST,
-    UNREADABLE,
+    UNSTORED,
     Column,
-    count,
-    damaged_row,
-    instant,
-    json_of,
+    RowMapper,
     micros,
     optional_instant,
-    optional_micros,
-    pairs_of,
     tag_array,
-    texts_of,
 )
-from .space import NO_PROJECT, Project, Space, SpaceKind
+from .space import Project, Space
 
 # Conditions on a lifecycle: expired; expired but still indexed; not expired but not indexed again.
 # An expiry out of range does not count: reads refuse the memory as damaged, and nothing removes
@@ -162,14 +156,21 @@ UNSET = Unset.UNSET
 InstantOrUnset = datetime | Literal[Unset.UNSET] | None
 
 
+def _of_lifecycles(column: str) -> Column:
+    return Column(f"l.{column}", beside=("lifecycles", "m.id"))
+
+
+EXPIRES_AT = _of_lifecycles("expires_at")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
     """The state of a memory in addition to its text; it is expired from `expires_at` on."""
 
-    expires_at: datetime | None = None
-    pinned_at: datetime | None = None
-    review_at: datetime | None = None
-    confirmed_at: datetime | None = None
+    expires_at: Annotated[datetime | None, EXPIRES_AT] = None
+    pinned_at: Annotated[datetime | None, _of_lifecycles("pinned_at")] = None
+    review_at: Annotated[datetime | None, _of_lifecycles("review_at")] = None
+    confirmed_at: Annotated[datetime | None, _of_lifecycles("confirmed_at")] = None
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -241,9 +242,10 @@ class Shown:
     """The fields of a memory that a result shows; `links` are read only if they are shown."""
 
     id: MemoryId = UNSAVED
-    key: str | None
+    # The row of `lifecycles` holds the key of an expired memory.
+    key: Annotated[str | None, Column("coalesce(m.key, l.held_key)")]
     text: Text
-    links: Links = NO_LINKS
+    links: Annotated[Links, UNSTORED] = NO_LINKS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,8 +257,8 @@ class Memory(Shown):
     """
 
     uid: str
-    session: SessionId | None
-    space: Space
+    session: Annotated[SessionId | None, Column("m.session_id")]
+    space: Annotated[Space, Column("s.", is_shared=True)]
     content_hash: str = ""
     revision: int = 1
     duplicates: int = 1
@@ -266,8 +268,8 @@ class Memory(Shown):
     updated_at: datetime
     deleted_at: datetime | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
-    lifecycle: Lifecycle = NO_LIFECYCLE
-    as_of: datetime | None = None
+    lifecycle: Annotated[Lifecycle, Column("l.", is_shared=True)] = NO_LIFECYCLE
+    as_of: Annotated[datetime | None, UNSTORED] = None
 
     @property
     def is_expired(self) -> bool:
@@ -346,95 +348,16 @@ class Session:
     message_count: int = 0
 
 
-# The columns that `memory_of` reads, from `memories m`, `spaces s` and the join LIFECYCLE.
-MEMORY = f"""m.id, m.uid, m.session_id, s.kind, s.project, s.scope, coalesce(m.key, l.held_key),
-            m.type, m.title, m.content, m.tags, m.content_hash, m.revision, m.duplicates,
-            m.last_seen_at, m.promoted_to, m.created_at, m.updated_at, m.deleted_at, m.extras,
-            l.memory_id, {", ".join(f"l.{it}" for it in LIFECYCLE_FIELDS)}"""
-TEXT_COLUMNS = """m.id, coalesce(m.key, l.held_key), m.type, m.title, m.content, m.tags,
-           l.expires_at"""  # the columns that `memory_text` reads
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
-
-
-# The readers for lists do the checks of `reads` by hand, which saves half a microsecond a row.
-
-
-def memory_of(row: Any) -> Memory:
-    try:
-        (id_, uid, session, kind, project, scope, key, type_, title, content, tags, hash_, revision,
-         duplicates, last_seen_at, promoted_to, created_at, updated_at, deleted_at,
-         extras, has_lifecycle, *instants) = row  # fmt: skip
-        if not type(uid) is type(hash_) is type(type_) is type(title) is type(content) is str:
-            raise Unreadable
-        created = instant(created_at)
-        return Memory(
-            id=MemoryId(count(id_)),
-            uid=uid,
-            session=None if session is None else SessionId(_text(session)),
-            space=_space(kind, project, scope),
-            key=None if key is None else _text(key),
-            text=Text(type=type_, title=title, content=content, tags=texts_of(tags)),
-            content_hash=hash_,
-            revision=count(revision),
-            duplicates=count(duplicates),
-            # Most memories were never changed.
-            last_seen_at=created if last_seen_at == created_at else instant(last_seen_at),
-            promoted_to=None if promoted_to is None else _text(promoted_to),
-            created_at=created,
-            updated_at=created if updated_at == created_at else instant(updated_at),
-            deleted_at=optional_instant(deleted_at),
-            extras=pairs_of(extras),
-            lifecycle=_lifecycle(id_, *instants) if has_lifecycle else NO_LIFECYCLE,
-        )
-    except UNREADABLE as error:
-        raise damaged_row("memories", row, error) from error
-
-
-def memory_text(row: Any) -> Shown:
-    try:
-        id_, key, type_, title, content, tags, expires_at = row
-        if not type(type_) is type(title) is type(content) is type(key or "") is str:
-            raise Unreadable
-        if expires_at is not None:
-            expiry_of(id_, expires_at)
-        text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
-        return Shown(id=MemoryId(count(id_)), key=key, text=text)
-    except UNREADABLE as error:
-        raise damaged_row("memories", row, error) from error
-
-
-def _text(text: str) -> str:
-    if type(text) is not str:
-        raise Unreadable
-    return text
-
-
-def memory_row(memory: Memory) -> dict[str, object]:
-    """Return the columns of a memory, except its id and space."""
-    hash_ = memory.content_hash or content_hash(memory.text.content)
-    return {
-        "uid": memory.uid, "session_id": memory.session, "key": memory.key,
-        **text_row(memory.text), "content_hash": hash_,
-        "fingerprint": fingerprint(memory.key, memory.text.type, memory.text.title, hash_),
-        "revision": memory.revision, "duplicates": memory.duplicates,
-        "last_seen_at": micros(memory.last_seen_at), "promoted_to": memory.promoted_to,
-        "created_at": micros(memory.created_at), "updated_at": micros(memory.updated_at),
-        "deleted_at": optional_micros(memory.deleted_at), "extras": json_of(memory.extras),
-    }  # fmt: skip
+MEMORY = RowMapper(Memory, "memories", "m.id", alias="m.")
+"""Needs `memories m`, its `spaces s` and the join LIFECYCLE."""
+SHOWN_MEMORY = RowMapper(Shown, "memories", "m.id", alias="m.", also={EXPIRES_AT: datetime | None})
+"""Needs `memories m` and the join LIFECYCLE."""
 
 
 def text_row(text: Text) -> dict[str, object]:
     tags = tag_array(text.tags)
     return {"type": text.type, "title": text.title, "content": text.content, "tags": tags}
-
-
-@lru_cache
-def _space(kind: str, project: str | None, scope: str) -> Space:
-    named = Project(NO_PROJECT if project is None else _text(project))
-    return Space(project=named, scope=_text(scope), kind=SpaceKind(kind))
-
-
-EXPIRES_AT = Column("l.expires_at", beside=("lifecycles", "m.id"))
 
 
 def expiry_of(memory: int, expires_at: int | None) -> datetime | None:
@@ -443,11 +366,3 @@ def expiry_of(memory: int, expires_at: int | None) -> datetime | None:
         return optional_instant(expires_at)
     except Unreadable as error:
         raise DamagedRow("lifecycles", memory, "expires_at") from error
-
-
-def _lifecycle(memory: int, *instants: int | None) -> Lifecycle:
-    try:
-        fields = zip(LIFECYCLE_FIELDS, map(optional_instant, instants), strict=True)
-        return Lifecycle(**dict(fields))
-    except UNREADABLE as error:
-        raise DamagedRow("lifecycles", memory) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, NewType
+from typing import TYPE_CHECKING, Annotated, Any, NewType
 
 from ..errors import DamagedRow
 from ..light import Lazy, dataclass, replace
@@ -123,7 +123,7 @@ NO_PROJECT = Project("")  # the project of spaces that belong to no project
 class Space:
     """A container of memories: a scope of a project, or a space that belongs to no project."""
 
-    project: Project
+    project: Annotated[Project, "coalesce(s.project, '')"]  # selected so, as by a `Column`
     scope: str = PROJECT_SCOPE
     kind: SpaceKind = SpaceKind.PROJECT
 

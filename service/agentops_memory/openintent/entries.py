@@ -306,7 +306,12 @@ def _require_sound(entry: AgentEntry) -> None:
 
 
 ENTRY = RowMapper(
-    AgentEntry, "agent_memories", "m.id", alias="a.", check=_require_sound, also={"a.tier": Tier}
+    AgentEntry,
+    "agent_memories",
+    "m.id",
+    alias="a.",
+    check=_require_sound,
+    also={Column("a.tier"): Tier},
 )
 
 
