@@ -13,10 +13,19 @@ from agentops_memory_client.contract import models as c
 
 from ..http.query import ENTRY, STORE, public_id
 from ..memory.erasure import Erasure
-from ..memory.explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
 from ..memory.memory import NO_LINKS
 from ..memory.rows import rendered
-from ..memory.search import Budget, Hit, Packed, Reason, SearchResult
+from ..memory.search import (
+    Budget,
+    FollowingPart,
+    Hit,
+    LeftOutEntry,
+    Packed,
+    Reason,
+    SearchResult,
+    SentencePart,
+    WhyNotAnswer,
+)
 from ..recall.explanation import MAX_EXPLAINED
 from ..recall.query import Term
 from ..recall.recall import whole_memory

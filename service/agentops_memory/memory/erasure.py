@@ -12,7 +12,7 @@ from ..light import dataclass, field, replace
 from . import space
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
-from .rows import EARLIEST, UNSTORED, Column, RowMapper, count, first_uid, instant, micros, reads
+from .rows import EARLIEST, UNSTORED, Column, RowMapper, first_uid, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
 from .space import BY_CLOCK, NO_PROJECT, ErasureKind, Held, Kind, Project, Retentions, SpaceKind
 from .table import Connection, Dialect, Sql, Table
@@ -189,8 +189,8 @@ async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Eras
 
 
 @reads("erasures")
-def _id(id_: str) -> ErasureId:
-    return ErasureId(id_)
+def _id(id_: ErasureId) -> ErasureId:
+    return id_
 
 
 def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
@@ -220,8 +220,8 @@ def _receipt(database: Connection, row: Any) -> Erasure:
 
 
 @reads("erased")
-def _memory(id_: int) -> MemoryId:
-    return MemoryId(count(id_))
+def _memory(id_: MemoryId) -> MemoryId:
+    return id_
 
 
 # The memories of a store that is being erased are left to that erasure.
@@ -293,12 +293,12 @@ def next_step(
 
 @reads("spaces")
 def _erasable(
-    _: int, kind: str, project: str | None, id_: int, length: int, revisions: int, lengths: int
-) -> tuple[Erasable, int, int]:
+    _: int, kind: SpaceKind, project: Project | None, id_: MemoryId, length: int, revisions: int,
+    lengths: int,
+) -> tuple[Erasable, int, int]:  # fmt: skip
     """Return an erasable memory, its revisions and characters; none of a damaged space."""
-    named = Project(project or NO_PROJECT)
     is_long = revisions > 1 and (revisions >= MAX_ROWS or lengths >= MAX_STEP)
-    erasable = Erasable(memory=MemoryId(id_), project=named, kind=SpaceKind(kind), is_long=is_long)
+    erasable = Erasable(memory=id_, project=project or NO_PROJECT, kind=kind, is_long=is_long)
     return erasable, revisions, length + lengths
 
 

@@ -16,7 +16,7 @@ from .erasure import MAX_STEP
 from .memories import MemoryTable
 from .memory import ENDED, MAX_PINNED, NO_LINKS, UNSET, Lifecycle, Links, Memory, MemoryId, live
 from .memory import superseded as superseded_sql
-from .rows import MICROSECOND, instant, micros, portion, reads
+from .rows import MICROSECOND, micros, portion, reads
 from .search import Filter
 from .space import GLOBAL_SCOPE, Space
 from .table import Dialect, FilteredTable, Sql
@@ -258,10 +258,9 @@ class ReviewItem:
 
 @reads("memories")
 def _position(
-    id_: int, at: int, reason: str, other: int, score: float | None
+    id_: MemoryId, at: datetime, reason: ReviewReason, other: MemoryId, score: float | None
 ) -> tuple[ReviewPosition, float | None]:
-    position = ReviewPosition(instant(at), ReviewReason(reason), MemoryId(id_), MemoryId(other))
-    return position, score
+    return ReviewPosition(at, reason, id_, other), score
 
 
 _SOON = SOON // MICROSECOND

@@ -96,13 +96,8 @@ class MemoryLists(FilteredTable):
         if not self._moment.has.pins:
             return []
         ids = self._scalars(
-            f"""SELECT m.id
-                  FROM spaces s
-                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
-                       ON l.space_id = s.id
-                 {self._sql.leads} memories m ON m.id = l.memory_id
-                 WHERE {self._on_spaces(filter_)} AND l.pinned_at IS NOT NULL
-                       AND {live("m")} {self._on_memories(filter_, "m")}
+            f"""SELECT m.id {_pinned(self._sql)}
+                       AND {self._on_spaces(filter_)} {self._on_memories(filter_, "m")}
               ORDER BY l.pinned_at, m.id
                  LIMIT :limit""",
             limit=limit,
@@ -113,16 +108,9 @@ class MemoryLists(FilteredTable):
     def pins(self, space: Space) -> int:
         """Count the live pinned memories of the space's project, or all global ones."""
         of_project = f"s.project = :project AND NOT ({GLOBAL})"
-        return self._number(
-            f"""SELECT count(*)
-                  FROM spaces s
-                 {self._sql.leads} lifecycles l {self._sql.hint("lifecycles_by_pin")}
-                       ON l.space_id = s.id
-                 {self._sql.leads} memories m ON m.id = l.memory_id
-                 WHERE {GLOBAL if space.scope == GLOBAL_SCOPE else of_project}
-                       AND l.pinned_at IS NOT NULL AND {live("m")}""",
-            project=space.project,
-        )
+        which = GLOBAL if space.scope == GLOBAL_SCOPE else of_project
+        counted = f"SELECT count(*) {_pinned(self._sql)} AND {which}"
+        return self._number(counted, project=space.project)
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """Return the memories with these ids, in their order, up to the size limit of a list."""
@@ -168,15 +156,18 @@ class MemoryLists(FilteredTable):
         return self._page(
             MEMORY,
             _size,
-            f"""SELECT {MEMORY}
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                       {LIFECYCLE}
-                 WHERE m.id > :after AND {which} AND {self._acts_on("s.project")}
+            f"""{MEMORY.selecting()} m.id > :after AND {which} AND {self._acts_on("s.project")}
               ORDER BY m.id
                  LIMIT :limit""",
             after=after, limit=limit, **values,
         )  # fmt: skip
+
+
+def _pinned(sql: Dialect) -> str:
+    return f"""FROM spaces s
+              {sql.leads} lifecycles l {sql.hint("lifecycles_by_pin")} ON l.space_id = s.id
+              {sql.leads} memories m ON m.id = l.memory_id
+              WHERE l.pinned_at IS NOT NULL AND {live("m")}"""
 
 
 _SPACE = "JOIN spaces s ON s.id = m.space_id"
@@ -328,17 +319,17 @@ class MemoryTable(MemoryLists):
     def get(self, memory: records.Reference) -> Memory | None:
         """Return the memory with this id or stable id, if the caller may read it."""
         column = "m.uid" if isinstance(memory, str) else "m.id"
-        return self._one(f"{column} = :id AND {self._readable}", id=memory)
+        return self._fetch(MEMORY, f"{column} = :id AND {self._readable}", id=memory)
 
     def in_store(self, store: StoreId, uid: str) -> Memory | None:
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
-        return self._one(f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
+        return self._fetch(MEMORY, f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
 
     @step("store.dedup.topic_key", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
         """Return the undeleted memory at the key; a space has at most one."""
         which = f"{named(space)} AND m.key = :key AND {undeleted('m')}"
-        return self._one(which, key=key, **names_of(space))
+        return self._fetch(MEMORY, which, key=key, **names_of(space))
 
     @step("store.dedup.hash", _match)
     def recent_duplicate(self, memory: Memory, since: datetime) -> Memory | None:
@@ -367,7 +358,7 @@ class MemoryTable(MemoryLists):
         return next(chain.from_iterable(duplicates), None)
 
     def by_uid(self, uid: str) -> Memory | None:
-        return self._one("m.uid = :uid", uid=uid)
+        return self._fetch(MEMORY, "m.uid = :uid", uid=uid)
 
     @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
@@ -492,18 +483,6 @@ class MemoryTable(MemoryLists):
             return
         instants = MEMORY.values(memory, "l.")
         self._execute(PUT_LIFECYCLE, id=memory.id, key=memory.key, **instants)
-
-    def _one(self, condition: str, **values: object) -> Memory | None:
-        return self._first(
-            MEMORY,
-            f"""SELECT {MEMORY}
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                       {LIFECYCLE}
-                 WHERE {condition}
-                 LIMIT 1""",
-            **values,
-        )
 
     def _duplicates(self, memory: Memory, which: str, **values: object) -> Iterator[Memory]:
         """Yield memories of its space with its key, type, title and hash that meet `which`."""

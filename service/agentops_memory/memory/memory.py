@@ -349,8 +349,9 @@ class Session:
 
 
 LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
-MEMORY = RowMapper(Memory, "memories", "m.id", alias="m.")
-"""Needs `memories m`, its `spaces s` and the join LIFECYCLE."""
+MEMORY = RowMapper(
+    Memory, "memories", "m.id", alias="m.", joins=f"JOIN spaces s ON s.id = m.space_id {LIFECYCLE}"
+)
 SHOWN_MEMORY = RowMapper(Shown, "memories", "m.id", alias="m.", also={EXPIRES_AT: datetime | None})
 """Needs `memories m` and the join LIFECYCLE."""
 

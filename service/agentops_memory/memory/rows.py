@@ -3,7 +3,7 @@ and the values of the domain.
 
 Stable ids are UUIDv7, which sort by the instant of their creation. In a damaged file a column may
 have a value that was never stored. Such a row is never read as a weaker one: the conversions here
-raise, and `reads` turns that into a DamagedRow.
+raise, and a `RowMapper` turns that into a DamagedRow.
 """
 
 import json
@@ -12,8 +12,7 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
-from functools import cache, cached_property, lru_cache, wraps
-from itertools import chain
+from functools import cache, cached_property, lru_cache
 from operator import attrgetter
 from threading import Lock
 from types import MappingProxyType, NoneType
@@ -148,54 +147,6 @@ UNREADABLE = ValueError, TypeError, ArithmeticError, RecursionError, Unreadable
 """The exceptions of a conversion for a value that its column must not have."""
 
 
-def reads(table: str) -> Callable[[Callable[..., T]], Callable[[Any], T]]:
-    """Decorate a function that makes a record of a row, whose first column is its key in `table`.
-
-    The types of the columns are checked by the function's annotations; the function itself raises
-    for wrong values. Either fault becomes a DamagedRow.
-    """
-
-    def decorated(made: Callable[..., T]) -> Callable[[Any], T]:
-        sound: set[tuple[type, ...]] = set()
-
-        @wraps(made)
-        def read(row: Any) -> T:
-            try:
-                if (types := tuple(map(type, row))) not in sound:
-                    _require_types(made, types)
-                    sound.add(types)
-                return made(*row)
-            except UNREADABLE as error:
-                raise damaged_row(table, row, error) from error
-
-        return read
-
-    return decorated
-
-
-def damaged_row(table: str, row: Any, error: Exception) -> DamagedRow:
-    """Return the DamagedRow for an error: the error itself if it names a related row."""
-    if isinstance(error, DamagedRow):
-        return error
-    key = tuple.__getitem__(row, 0)
-    return DamagedRow(table, key.hex() if isinstance(key, bytes) else key)
-
-
-def _require_types(made: Callable[..., object], types: tuple[type, ...]) -> None:
-    hints = [hint for name, hint in get_type_hints(made).items() if name != "return"]
-    for hint, type_ in zip(hints, types, strict=True):
-        known = chain.from_iterable(_TYPES.get(it, ()) for it in (hint, *get_args(hint)))
-        if hint is not Any and type_ not in known:
-            raise TypeError
-
-
-# SQLite has no Boolean type.
-_TYPES: Mapping[Any, tuple[type, ...]] = {
-    **{type_: (type_,) for type_ in (int, str, float, bytes, NoneType)},
-    bool: (bool, int),
-}
-
-
 def micros(at: datetime) -> int:
     """Return an aware instant as whole microseconds since 1970."""
     return (at - EPOCH) // MICROSECOND
@@ -327,24 +278,26 @@ class RowMapper(Generic[T]):
 
     The mapping follows the names and types of the record's fields, except where a `Column`
     overrides it. A row begins with the column that identifies it: the key, or the first column of
-    the statement. DamagedRow for a value that its field or another column (`also`) must not have,
-    or that `check` refuses.
+    the statement. `joins` are the tables of other columns. DamagedRow for a value that its field or
+    another column (`also`) must not have, or that `check` refuses.
     """
 
     def __init__(
         self, record: Callable[..., T], table: str, key: str = "", *, alias: str = "",
-        check: Callable[[T], object] = bool, also: Mapping[Column, Any] = MappingProxyType({}),
+        joins: str = "", check: Callable[[T], object] = bool,
+        also: Mapping[Column, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self._table, self._declared = table, (record, key, alias, check, also)
+        self._table, self._joins = table, joins
+        self._declared = record, key, alias, check, also
 
     def __str__(self) -> str:
         return self._reading.selected
 
-    def selecting(self, row: str) -> str:
+    def selecting(self, row: str = "") -> str:
         """Return a SELECT up to its condition; without a key, `row` selects the row's name."""
         _, key, alias, *_ = self._declared
         leading = "" if key else f"{alias}{row}, "
-        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} WHERE "
+        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} {self._joins} WHERE "
 
     def but(self, *names: str) -> str:
         """Return the columns of a SELECT, with NULL for the fields of these names."""
@@ -354,8 +307,12 @@ class RowMapper(Generic[T]):
     def __call__(self, row: Any) -> T:
         try:
             return cast("T", self._reading.read(row))
+        except DamagedRow:  # of a related row
+            raise
         except UNREADABLE as error:
-            raise damaged_row(self._table, row, error) from error
+            key = tuple.__getitem__(row, 0)
+            named = key.hex() if isinstance(key, bytes) else key
+            raise DamagedRow(self._table, named) from error
 
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
         """Return the values of the columns under an alias; with `before`, only changed ones."""
@@ -371,6 +328,14 @@ class RowMapper(Generic[T]):
     @cached_property
     def _reading(self) -> "_Reading":
         return _Reading(*self._declared)
+
+
+def reads(table: str) -> Callable[[Callable[..., T]], RowMapper[T]]:
+    """Decorate a function of the columns of a row, the first of them its key in `table`.
+
+    The columns are converted to the types of the parameters, as to those of a record's fields.
+    """
+    return lambda made: RowMapper(made, table, next(iter(made.__annotations__)))
 
 
 class _Reading:
@@ -467,16 +432,18 @@ def _is_part(hint: Any) -> bool:
 
 
 def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
-    """Yield the fields of a record, with their types and annotations."""
+    """Yield the fields of a record, or a function's parameters, with types and annotations."""
     if hasattr(record, "whole"):  # pydantic stores its annotations apart
         for name, it in record.__pydantic_fields__.items():
             if name not in getattr(record, "members", ()):  # members are stored in the details
                 yield name, it.annotation, it.metadata
         return
     hints = get_type_hints(record, include_extras=True)
-    for it in fields(record):
-        notes = getattr(hints[it.name], "__metadata__", ())
-        yield it.name, hints[it.name].__origin__ if notes else hints[it.name], notes
+    parameters = [it for it in hints if it != "return"]
+    names = [it.name for it in fields(record)] if is_dataclass(record) else parameters
+    for name in names:
+        notes = getattr(hints[name], "__metadata__", ())
+        yield name, hints[name].__origin__ if notes else hints[name], notes
 
 
 def _required(hint: Any) -> tuple[Any, bool]:
@@ -518,6 +485,7 @@ def _beside(read: Conversion, stored: type | None, table: str, field: str) -> Co
 
 _CONVERSIONS: Mapping[Any, tuple[type | None, Conversion | None, Conversion]] = {
     **{type_: (type_, None, type_) for type_ in (str, bytes, float)},
+    Any: (None, None, str),
     int: (None, count, int),
     bool: (None, flag, bool),
     datetime: (int, _instant, micros),

@@ -33,7 +33,7 @@ from .memory import (
     text_row,
 )
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
-from .rows import LATEST, count, instant, micros, portion, reads, texts_of
+from .rows import LATEST, micros, portion, reads
 from .search import Filter
 from .sessions import SessionTable, project_warning
 from .space import GLOBAL_SCOPE, ErasureKind, History, in_a_session
@@ -184,13 +184,13 @@ class RevisionTable(Table):
 
 @reads("revisions")
 def _revision(  # noqa: PLR0917 - one per column
-    _: int, number: int, deed: str, at: int, type_: str | None, title: str | None,
-    content: str | None, tags: str | None,
+    _: int, number: int, kind: ChangeKind, at: datetime, type_: str | None, title: str | None,
+    content: str | None, tags: tuple[str, ...] | None,
 ) -> Revision:  # fmt: skip
     text = None
     if not (type_ is None or title is None or content is None or tags is None):
-        text = Text(type=type_, title=title, content=content, tags=texts_of(tags))
-    return Revision(number=count(number), kind=ChangeKind(deed), at=instant(at), text=text)
+        text = Text(type=type_, title=title, content=content, tags=tags)
+    return Revision(number=number, kind=kind, at=at, text=text)
 
 
 SECOND = timedelta(seconds=1)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import log
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..light import dataclass, field, replace
 from ..recall.features import Feature, Features
@@ -18,10 +18,6 @@ from ..recall.query import Query, Term
 from .access import AgentId
 from .memory import Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
-
-if TYPE_CHECKING:
-    from .explanations import FollowingPart, LeftOutEntry, SentencePart, WhyNotAnswer
-
 
 SHOWN = 300  # default code points of a memory's content in a context
 MOST_SHOWN = 50_000  # most code points of a memory's content
@@ -45,13 +41,23 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeftOutEntry:
+    """A candidate that did not fit into the budget."""
+
+    id: int
+    place: int
+    tokens: int
+    chars: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
     """The size of a packed context, and what did not fit; `places` count all candidates."""
 
     tokens: int
     chars: int
     places: tuple[int, ...]
-    left_out: "tuple[LeftOutEntry, ...]"
+    left_out: tuple[LeftOutEntry, ...]
     summaries_left_out: int
 
 
@@ -115,6 +121,29 @@ class Matched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SentencePart:
+    """A sentence's part of a score, if the memory was among the best of the sentence."""
+
+    sentence: int
+    weight: float = field(metadata={
+        "description": "Weight relative to the others: less for more words, more for a question."
+    })  # fmt: skip
+    score: float
+    share: float
+    counted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowingPart:
+    """The part of a score from a following memory of the session that is a top hit itself."""
+
+    id: int
+    weight: float
+    score: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explained:
     """An explained score; shares of fields sum to one, as do those of sentences and followers.
 
@@ -123,8 +152,8 @@ class Explained:
 
     score: float
     fields: Mapping[Field, float]
-    sentences: "list[SentencePart]"
-    following: "list[FollowingPart]"
+    sentences: list[SentencePart]
+    following: list[FollowingPart]
     matched: tuple[Matched, ...]
 
 
@@ -143,6 +172,24 @@ class Reason(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WhyNotAnswer:
+    """The reason why a memory is not in a result; the reason `none` means that it is."""
+
+    id: int
+    reason: str
+    filters: list[str] | None = None
+    tier: str | None = None
+    # The position among all hits of the tiers; None if too many precede the memory, or if it is
+    # not among the best of any sentence.
+    place: int | None = None
+    score: float | None = None
+    last_score: float | None = None
+    older: bool | None = None  # older than the newest memories that fill up the result
+    beyond_depth: bool | None = None
+    superseded_by: list[int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
     """The explanation of a result: `items` has the memories found by their words, by id.
 
@@ -154,7 +201,7 @@ class Explanation:
     queried: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
     links: Mapping[MemoryId, Links] = field(default_factory=dict)
-    why_not: "WhyNotAnswer | None" = None
+    why_not: WhyNotAnswer | None = None
     is_timed_out: bool = False
 
 

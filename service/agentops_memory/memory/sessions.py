@@ -15,7 +15,7 @@ from .access import Caller
 from .idempotency import once
 from .memory import Session, SessionId
 from .redactor import Redactor, faults_of, is_known_project, refuse, require_margin
-from .rows import MAX_LIST, RowMapper, count, instant, micros, portion, reads
+from .rows import MAX_LIST, RowMapper, micros, portion, reads
 from .space import UNKNOWN_PROJECT, Project
 from .table import FilteredTable, Known, Table, inserting, step
 
@@ -206,15 +206,12 @@ def _size(session: Session) -> int:
 def _transcript(
     _: int, messages: int, user: int, assistant: int, first: str, last: str
 ) -> Transcript:
-    return Transcript(
-        messages=count(messages), user=count(user), assistant=count(assistant), first=first,
-        last=last,
-    )  # fmt: skip
+    return Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
 
 
 @reads("transcripts")
-def _idle(_: int, id_: str, last_receipt: int) -> tuple[SessionId, datetime]:
-    return SessionId(id_), instant(last_receipt)
+def _idle(_: int, id_: SessionId, last_receipt: datetime) -> tuple[SessionId, datetime]:
+    return id_, last_receipt
 
 
 AT_ONCE = 100  # idle sessions ended in one transaction, during which saves wait

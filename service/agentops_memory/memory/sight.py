@@ -364,13 +364,13 @@ def permissions(tx: Transaction, namespace: str) -> Permissions:
 
 
 @reads("namespaces")
-def _default(_: Any, access: int) -> Access:
-    return Access(access)
+def _default(_: Any, access: Access) -> Access:
+    return access
 
 
 @reads("namespace_access")
-def _allowed(_: Any, agent: str, access: int) -> tuple[AgentId, Access]:
-    return AgentId(agent), Access(access)
+def _allowed(_: Any, agent: AgentId, access: Access) -> tuple[AgentId, Access]:
+    return agent, access
 
 
 def reads_namespace(tx: Transaction, viewer: Viewer, name: str) -> bool:

@@ -306,13 +306,9 @@ def _require_sound(entry: AgentEntry) -> None:
 
 
 ENTRY = RowMapper(
-    AgentEntry,
-    "agent_memories",
-    "m.id",
-    alias="a.",
-    check=_require_sound,
+    AgentEntry, "agent_memories", "m.id", alias="a.", check=_require_sound,
     also={Column("a.tier"): Tier},
-)
+)  # fmt: skip
 
 
 @dataclass(eq=False)

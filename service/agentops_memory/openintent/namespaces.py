@@ -1,6 +1,7 @@
 """Semantic namespaces and their permissions: list, read, change (§2.3)."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, Field, PlainSerializer, model_validator
@@ -16,7 +17,7 @@ from ..memory.access import Role
 from ..memory.idempotency import once
 from ..memory.memory import live
 from ..memory.redactor import Redactor, require_room
-from ..memory.rows import count, instant, reads
+from ..memory.rows import reads
 from ..memory.saves import Written
 from ..memory.sight import NAMESPACES as KNOWN
 from ..memory.sight import Access, Permissions, Viewer, access_in, permissions, seen, sum_of
@@ -251,20 +252,6 @@ def readable(
     tx: Transaction, viewer: Viewer, limit: int, offset: int, which: str = "TRUE", **values: object
 ) -> list[Namespace]:
     """Return the namespaces that the viewer may read and that match a condition, by name."""
-
-    @reads("namespaces")
-    def made(  # noqa: PLR0913, PLR0917 - one parameter per column
-        name: str, access: int, version: int | None, set_at: int | None,
-        changed_at: int | None, entries: int, size: int, first: int | None, last: int | None,
-    ) -> Namespace:  # fmt: skip
-        return Namespace.model_construct(
-            namespace=name, permissions=permissions(tx, name), access=Access(access),
-            version=count(version or 0), entry_count=entries,
-            total_size_kb=api.kilobytes(count(size)),
-            created_at=instant(min(at for at in (set_at, first) if at is not None)),
-            updated_at=instant(max(at for at in (changed_at, last) if at is not None)),
-        )  # fmt: skip
-
     rows = tx[Sql].run(
         f"""SELECT k.name, {access_in("k.name")} AS access,
                    max(v.version), max(v.created_at), max(v.updated_at),
@@ -280,4 +267,21 @@ def readable(
              LIMIT :limit OFFSET :offset""",
         limit=limit, offset=offset, **values, **seen(viewer),
     )  # fmt: skip
+
+    def made(row: Any) -> Namespace:
+        return Namespace.model_construct(**_listed(row), permissions=permissions(tx, row[0]))
+
     return list(tx[Sql].intact(rows.fetchall(), made))
+
+
+@reads("namespaces")
+def _listed(  # noqa: PLR0913, PLR0917 - one parameter per column
+    name: str, access: Access, version: int | None, set_at: datetime | None,
+    changed_at: datetime | None, entries: int, size: int, first: datetime | None,
+    last: datetime | None,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "namespace": name, "access": access, "version": version or 0, "entry_count": entries,
+        "total_size_kb": api.kilobytes(size), "created_at": min(filter(None, (set_at, first))),
+        "updated_at": max(filter(None, (changed_at, last))),
+    }  # fmt: skip

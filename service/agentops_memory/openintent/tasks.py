@@ -421,8 +421,8 @@ def _merged(details: str, change: str) -> str:
 
 
 @reads("tasks")
-def _id_and_size(_: Any, id_: str, size: int) -> tuple[TaskId, int]:
-    return TaskId(id_), size
+def _id_and_size(_: Any, id_: TaskId, size: int) -> tuple[TaskId, int]:
+    return id_, size
 
 
 def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskId]) -> list[Task]:

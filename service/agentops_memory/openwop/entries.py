@@ -27,17 +27,15 @@ from ..memory.rows import (
     UNSTORED,
     Column,
     RowMapper,
-    count,
     micros,
     optional_micros,
     reads,
     tag_array,
-    texts_of,
 )
 from ..memory.saves import created
 from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
 from ..memory.table import Sql, Table
-from ..recall.text import content_hash, object_of
+from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
 from . import api
 from .api import RefEntryId, Serving, Snapshot, op, present, put_by, ref_entry_id
@@ -169,8 +167,8 @@ def _tag(sql: Sql, memory: Memory, space: int) -> None:
 
 
 @reads("ref_entries")
-def sized(id_: int, size: int, length: int) -> ListedRef:
-    return ListedRef(MemoryId(id_), count(size), count(length))
+def sized(id_: MemoryId, size: int, length: int) -> ListedRef:
+    return ListedRef(id_, size, length)
 
 
 _SOURCES = """SELECT older_id FROM ref_supersessions
@@ -551,13 +549,15 @@ def anonymize_events(
 
 
 @reads("runs")  # only these columns: damage in others must not keep the name
-def _refs(id_: int, refs: str, wrote: str) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    return id_, texts_of(refs), texts_of(wrote)
+def _refs(
+    id_: int, refs: tuple[str, ...], wrote: tuple[str, ...]
+) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
+    return id_, refs, wrote
 
 
 @reads("run_events")
-def _parsed_event(id_: int, payload: str) -> tuple[int, dict[str, Any]]:
-    return id_, object_of(payload)
+def _parsed_event(id_: int, payload: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    return id_, payload
 
 
 def finish_forgetting(tx: Transaction, report: ForgottenSubject) -> ForgottenSubject:

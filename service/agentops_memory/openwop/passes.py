@@ -15,7 +15,7 @@ from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId
-from ..memory.rows import MOST, Column, RowMapper, count, micros, reads, tag_array, texts_of
+from ..memory.rows import MOST, Column, RowMapper, micros, reads, tag_array
 from ..memory.space import MemoryRef
 from ..memory.table import Dialect, Sql
 from ..recall.text import sha256_of
@@ -329,8 +329,10 @@ def undoable(tx: Transaction, id_: RunId) -> tuple[Run, MemoryRef, Sequence[Memo
 
 
 @reads("passes")
-def _pass(_: int, ref: str, written: str, replaced: int) -> tuple[MemoryRef, list[MemoryId], int]:
-    return MemoryRef(ref), [MemoryId(int(it)) for it in texts_of(written)], count(replaced)
+def _pass(
+    _: int, ref: MemoryRef, written: tuple[str, ...], replaced: int
+) -> tuple[MemoryRef, list[MemoryId], int]:
+    return ref, [MemoryId(int(it)) for it in written], replaced
 
 
 def _count_replaced(tx: Transaction, run: Run, condition: str) -> int:

@@ -23,7 +23,7 @@ from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.redactor import JsonRedactor, is_plain, require_margin, require_room, texts, written
-from ..memory.rows import UNSTORED, Column, RowMapper, count, micros, reads, tag_array
+from ..memory.rows import UNSTORED, Column, RowMapper, micros, reads, tag_array
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..recall.text import clean, object_of
@@ -409,10 +409,9 @@ def _artifacts(
 
 
 @reads("proposals")
-def _installed(_: int, name: str, kind: str, checksum: bytes) -> InstalledArtifact:
-    of = ArtifactKind(kind)
-    ref = installed_ref(of, name, checksum)
-    return InstalledArtifact(installed_artifact_ref=ref, kind=of, proposal_id=name)
+def _installed(_: int, name: str, kind: ArtifactKind, checksum: bytes) -> InstalledArtifact:
+    ref = installed_ref(kind, name, checksum)
+    return InstalledArtifact(installed_artifact_ref=ref, kind=kind, proposal_id=name)
 
 
 list_artifacts = api.first_page("artifacts", _artifacts, lambda it: it.installed_artifact_ref)
@@ -559,7 +558,7 @@ def _rewrite(tx: Transaction, of: Proposal, **columns: object) -> None:
 
 @reads("proposals")
 def _sized(number: int, size: int) -> tuple[int, int]:
-    return number, count(size)
+    return number, size
 
 
 def _proposal_of(tx: Transaction, row: Any) -> Proposal:
@@ -572,7 +571,9 @@ def _proposal_of(tx: Transaction, row: Any) -> Proposal:
 
 
 @reads("proposals")
-def _duplicate_ref(_: int, name: str, kind: str, state: str, checksum: bytes) -> str:
+def _duplicate_ref(
+    _: int, name: str, kind: ArtifactKind, state: ProposalState, checksum: bytes
+) -> str:
     """Return what duplicates of this proposal refer to: its installed artifact or its id."""
-    is_applied = ProposalState(state) is ProposalState.APPLIED
-    return installed_ref(ArtifactKind(kind), name, checksum) if is_applied else name
+    is_applied = state is ProposalState.APPLIED
+    return installed_ref(kind, name, checksum) if is_applied else name

@@ -24,15 +24,12 @@ from ..memory.rows import (
     Column,
     RowMapper,
     Uids,
-    count,
-    instant,
     micros,
     reads,
     tag_array,
 )
 from ..memory.space import MemoryRef
 from ..memory.table import Sql, Table
-from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
 
@@ -472,10 +469,9 @@ class RunTable(Table):
 
 @reads("run_events")
 def _event_of(  # noqa: PLR0913, PLR0917 - the columns of _EVENT
-    offset: int, uid: str, run: str, sequence: int, type_: str, payload: str, node: str | None,
-    at: int, of: int, high: int, workflow: str | None, kind: str,
+    offset: int, uid: str, run: str, sequence: int, known: RunEventType, fields: dict[str, Any],
+    node: str | None, then: datetime, of: int, high: int, workflow: str | None, kind: str,
 ) -> RunEvent:  # fmt: skip
-    then, known, fields = instant(at), RunEventType(type_), object_of(payload)
     if known is RunEventType.STARTED and "workflowId" not in fields:
         # An older version stored none. The source of a replay may be gone; most are host runs.
         named = RunKind(kind)
@@ -486,6 +482,6 @@ def _event_of(  # noqa: PLR0913, PLR0917 - the columns of _EVENT
         fields = {"error": {"code": "run_failed", "message": "The run has failed."}, **fields}
     return RunEvent(
         offset=Offset(offset), id=f"evt_{uid.replace('-', '')}", run=RunId(run),
-        sequence=count(sequence), type=known, payload=fields, node=node, at=then,
+        sequence=sequence, type=known, payload=fields, node=node, at=then,
         snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
     )  # fmt: skip

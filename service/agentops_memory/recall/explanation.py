@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from ..engine.engine import Transaction
 from ..errors import INDEX_UNAVAILABLE
-from ..light import Lazy, dataclass
+from ..light import dataclass, replace
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import NO_LINKS, Memory, MemoryId
@@ -18,6 +18,7 @@ from ..memory.search import (
     Explanation,
     Field,
     Filter,
+    FollowingPart,
     Hit,
     Include,
     Matched,
@@ -26,17 +27,14 @@ from ..memory.search import (
     Parts,
     Reason,
     SearchResult,
+    SentencePart,
     Source,
     Tier,
+    WhyNotAnswer,
     sentence_weights,
 )
 from ..memory.space import GLOBAL_SCOPE
 from .query import Query, Term
-
-if TYPE_CHECKING:
-    from ..memory import explanations as e
-else:
-    e = Lazy(__package__, "..memory.explanations")
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 MAX_EXPLAINED = 50  # memories per answer
@@ -72,7 +70,7 @@ def explanation(
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if request.explain else {}
     why = None
     if (memory := request.why_not) is not None:
-        late = e.WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
+        late = WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
     return Explanation(
         queried=frozenset(query.terms),
@@ -107,9 +105,9 @@ def _in_time(tx: Transaction, work: Callable[[], T]) -> T | None:
         return None
 
 
-def why_not(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
+def why_not(tx: Transaction, id_: MemoryId, answer: Answer) -> WhyNotAnswer:
     """Return what kept a memory out of the answer; UNKNOWN if it is missing or soft-deleted."""
-    outcome = partial(e.WhyNotAnswer, id=id_)
+    outcome = partial(WhyNotAnswer, id=id_)
     memory = tx[MemoryTable].get(id_)
     if memory is None or not memory.is_live(tx.now):
         return outcome(reason=Reason.UNKNOWN)
@@ -146,21 +144,21 @@ def failed_filters(memory: Memory, answer: Answer) -> tuple[str, ...]:
     return tuple(name for name, is_passed in passes.items() if not is_passed)
 
 
-def _outranked(tx: Transaction, id_: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
+def _outranked(tx: Transaction, id_: MemoryId, answer: Answer) -> WhyNotAnswer:
     result = answer.result
     older = any(hit.method is Method.RECENCY for hit in result.hits) or None
     if result.is_degraded or (answer.fills_up and not result.query.sentences):
-        return e.WhyNotAnswer(id=id_, reason=Reason.RECENCY, older=older)
+        return WhyNotAnswer(id=id_, reason=Reason.RECENCY, older=older)
     standing = _standing(tx, id_, answer)
     if standing.place is not None and standing.place <= answer.limit and not result.sources:
         # A size limit ends a list early; fusion may do so in favor of other sources.
-        return standing.model_copy(update={"reason": Reason.SIZE.value})
+        return replace(standing, reason=Reason.SIZE.value)
     # Matches are outranked by other matches, not by the newest memories.
     last = result.hits[-1].rank if standing.reason == Reason.RANK and result.hits else None
-    return standing.model_copy(update={"last_score": last, "older": older})
+    return replace(standing, last_score=last, older=older)
 
 
-def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> "e.WhyNotAnswer":
+def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> WhyNotAnswer:
     """Return the memory's rank among all tiers, counting each memory once."""
     query = answer.result.query
     ahead: set[MemoryId] = set()
@@ -170,7 +168,7 @@ def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> "e.WhyNotAns
         for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
             if id_ == memory:
                 position = len(ahead) + 1
-                return e.WhyNotAnswer(
+                return WhyNotAnswer(
                     id=memory, reason=Reason.RANK, tier=tier, place=position, score=score
                 )
             ahead.add(id_)
@@ -179,16 +177,16 @@ def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> "e.WhyNotAns
     return _unlisted(tx, memory, answer, is_cut=False)
 
 
-def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -> "e.WhyNotAnswer":
+def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -> WhyNotAnswer:
     """Explain a memory that no tier ranks: no term matches, or its rank is beyond PLACES."""
     query = answer.result.query
-    unmatched = e.WhyNotAnswer(id=id_, reason=Reason.NO_MATCHED_TERM)
+    unmatched = WhyNotAnswer(id=id_, reason=Reason.NO_MATCHED_TERM)
     if not query.sentences or Tier.ANY not in answer.tiers:
         return unmatched
     parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [id_]).get(id_)
     if parts is None or not parts.terms:
         return unmatched
-    return e.WhyNotAnswer(
+    return WhyNotAnswer(
         id=id_, reason=Reason.RANK, tier=None if is_cut else Tier.ANY,
         score=_own_score(_matched(parts, query, Tier.ANY), query),
         beyond_depth=None if is_cut else True,
@@ -208,7 +206,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
         score=total,
         fields=_field_shares(matched, weights),
         sentences=[
-            e.SentencePart(
+            SentencePart(
                 sentence=at + 1,
                 weight=base[at],
                 score=score,
@@ -218,7 +216,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
             for at, score in sorted({**_sums(matched), **counted}.items())
         ],
         following=[
-            e.FollowingPart(
+            FollowingPart(
                 id=it.memory, weight=it.weight, score=it.score, share=it.weight * it.score / total
             )
             for it in parts.followers

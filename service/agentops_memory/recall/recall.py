@@ -21,6 +21,7 @@ from ..memory.search import (
     Filter,
     Hit,
     Include,
+    LeftOutEntry,
     Method,
     Packed,
     Scored,
@@ -36,10 +37,8 @@ from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words
 from .text import cut
 
 if TYPE_CHECKING:
-    from ..memory import explanations as e
     from . import explanation as reasons
 else:
-    e = Lazy(__package__, "..memory.explanations")
     reasons = Lazy(__package__, ".explanation")
 
 
@@ -114,7 +113,7 @@ def packed(context: Context, budget: Budget) -> Context:
             chars=sum(cost.chars for cost in compress(costs, fits)),
             places=tuple(index + 1 for index in kept),
             left_out=tuple(
-                e.LeftOutEntry(
+                LeftOutEntry(
                     id=hit.memory.id, place=index + 1, tokens=cost.tokens, chars=cost.chars
                 )
                 for index, (hit, cost) in enumerate(zip(hits, costs[first:], strict=True))

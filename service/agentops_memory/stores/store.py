@@ -421,8 +421,8 @@ _ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, c
 
 
 @reads("stores")
-def _erasure(_: int, erasure: str) -> ErasureId:
-    return ErasureId(erasure)
+def _erasure(_: int, erasure: ErasureId) -> ErasureId:
+    return erasure
 
 
 _STORE = RowMapper(Store, "stores", "space_id")
