@@ -12,19 +12,10 @@ from ..engine.engine import Transaction
 from ..errors import Conflict, NotFound
 from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
+from . import memory as records
 from .lifecycles import SupersessionTable, at_key, superseded
 from .memories import STATES, MemoryTable
-from .memory import (
-    NO_LIFECYCLE,
-    NO_LINKS,
-    UNSAVED,
-    Lifecycle,
-    Memory,
-    MemoryId,
-    Session,
-    SessionId,
-    undeleted,
-)
+from .memory import UNSAVED, Memory, MemoryId, Session, SessionId, undeleted
 from .rows import micros
 from .saves import RevisionTable, created, revised
 from .sessions import SessionTable
@@ -418,7 +409,7 @@ def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
 def merge_at_key(tx: Transaction, holder: Memory, memory: Memory) -> None:
     """Merge a memory into the one at its key, which keeps lifecycle and links; later text wins."""
     outcome = outcome_at_key(tx, holder, memory)
-    text = replace(memory, lifecycle=NO_LIFECYCLE, links=NO_LINKS)
+    text = replace(memory, lifecycle=records.NO_LIFECYCLE, links=records.NO_LINKS)
     _apply(tx, Decision(outcome=outcome, memory=text, existing=holder))
 
 
@@ -436,7 +427,7 @@ def _apply(tx: Transaction, decided: Decision) -> Memory | None:
         return revised(tx, existing, restored)
     elif decided.outcome is RowOutcome.LATER:
         old, new = existing.lifecycle, memory.lifecycle
-        lifecycle = Lifecycle(
+        lifecycle = records.Lifecycle(
             expires_at=new.expires_at or old.expires_at, pinned_at=old.pinned_at or new.pinned_at,
             review_at=new.review_at or old.review_at,
             confirmed_at=new.confirmed_at or old.confirmed_at,

@@ -13,16 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NewType
 from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields
 from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
-from .rows import (
-    EARLIEST,
-    LAST,
-    UNSTORED,
-    Column,
-    RowMapper,
-    micros,
-    optional_instant,
-    tag_array,
-)
+from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, micros, optional_instant, tag_array
 from .space import Project, Space
 
 # Conditions on a lifecycle: expired; expired but still indexed; not expired but not indexed again.

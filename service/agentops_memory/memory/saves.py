@@ -22,16 +22,7 @@ from .erasure import MAX_ROWS, MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import once
 from .lifecycles import SupersessionTable
 from .memories import MemoryTable
-from .memory import (
-    Change,
-    ChangeKind,
-    Draft,
-    Memory,
-    MemoryId,
-    Revision,
-    Text,
-    text_row,
-)
+from .memory import Change, ChangeKind, Draft, Memory, MemoryId, Revision, Text, text_row
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
 from .rows import LATEST, micros, portion, reads
 from .search import Filter
