@@ -356,7 +356,7 @@ class _Reading:
         whole = self._part(record, alias, "")
         others = [self._field("", hint, column) for column, hint in also.items()]
         names = ", ".join(f"v{at}" for at in range(len(self.columns)))
-        expression = f"lambda {names}: ({', '.join([whole, *others])},)[0]"
+        expression = f"lambda {names}, *_: ({', '.join([whole, *others])},)[0]"
         self._made: Conversion = eval(expression, self._globals)  # noqa: S307 - our own names only
         self._check = check
         self.selected = ", ".join(sql for _, sql in self.columns if sql)
