@@ -434,7 +434,8 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 self._report(caller)
                 return transaction(database)
             finally:
-                self.known_damage.add(caller, taken_damage(database))
+                if damaged := taken_damage(database):
+                    self.known_damage.add(caller, damaged)
             if tx.met_damage:
                 self._report(caller)
             return answer
