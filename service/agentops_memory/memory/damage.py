@@ -289,21 +289,21 @@ class KnownDamage:
     def __init__(self, where: str) -> None:
         self._where = where
         self._lock = Lock()
-        self.rows: tuple[RowDamage, ...] = ()
+        self._rows: Mapping[tuple[str, str], RowDamage] = {}  # by table and row
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(map(str, self.rows))
+        return tuple(map(str, self._rows.values()))
 
     def note(self, caller: Caller, rows: Iterable[RowDamage]) -> None:
         """Store the rows that a check reports; log each new row once, without its values."""
+        reported = {(it.table, it.row): it for it in rows}
         with self._lock:
-            known, self.rows = self.rows, tuple(rows)
-        known_rows = {(it.table, it.row) for it in known}
-        for row in self.rows:
-            if (row.table, row.row) not in known_rows:
+            known, self._rows = self._rows, reported
+        for key, row in reported.items():
+            if key not in known:
                 self._log(caller, row)
-        if known and not self.rows:
+        if known and not reported:
             fields = {"path": self._where, "tenant": caller.tenant}
             log.warning("the database has no damaged rows any more", extra=fields)
 
@@ -312,13 +312,10 @@ class KnownDamage:
         for it in damaged:
             row = RowDamage(table=it.table, row=it.row, columns=(it.column,))
             with self._lock:
-                is_known = any(
-                    (known.table, known.row) == (it.table, it.row) for known in self.rows
-                )
-                is_new = not is_known and len(self.rows) < MOST_TOLD
-                self.rows += (row,) if is_new else ()
-            if is_new:
-                self._log(caller, row)
+                if (it.table, it.row) in self._rows or len(self._rows) >= MOST_TOLD:
+                    continue
+                self._rows = {**self._rows, (it.table, it.row): row}
+            self._log(caller, row)
 
     def _log(self, caller: Caller, row: RowDamage) -> None:
         fields = {"path": self._where, "tenant": caller.tenant, "table": row.table, "row": row.row}

@@ -40,7 +40,6 @@ def _rows_of(sql: Dialect, *names: str) -> str:
 
 Row = Session | Memory
 MAX_CONFLICTS = 100  # most conflicts that a report lists
-NONE_PLANNED: Mapping[SessionId, int] = {}
 
 
 class RowOutcome(StrEnum):
@@ -131,7 +130,7 @@ class Importer:
     """
 
     def __init__(
-        self, tx: Transaction, position: int = 0, planned: Mapping[SessionId, int] = NONE_PLANNED
+        self, tx: Transaction, position: int = 0, planned: Mapping[SessionId, int] = {}
     ) -> None:
         tx.require_alone()  # others in a group commit would have to wait for many rows
         self.tx = tx

@@ -59,17 +59,13 @@ def indexed(alias: str) -> str:
                                       AND lifecycles.is_swept)"""
 
 
-def superseded(id_: str) -> str:
-    """Superseded by a live memory."""
-    return _superseded("supersessions", id_)
-
-
 def superseded_in_ref(id_: str) -> str:
-    """The same for entries of refs."""
-    return _superseded("ref_supersessions", id_, "AND link.ended_after IS NULL")
+    """Superseded by a live memory, as an entry of a ref."""
+    return superseded(id_, "ref_supersessions", "AND link.ended_after IS NULL")
 
 
-def _superseded(links: str, id_: str, which: str = "") -> str:
+def superseded(id_: str, links: str = "supersessions", which: str = "") -> str:
+    """Superseded by a live memory."""
     return f"""EXISTS (SELECT 1
                          FROM {links} link
                          JOIN memories newer ON newer.id = link.newer_id
