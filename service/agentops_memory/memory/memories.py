@@ -216,12 +216,11 @@ class SpaceTable(Table):
     _known: Known
     _now: datetime
     _uids: Uids
-    _read: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
-    _placed: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
+    _found: dict[Space, tuple[int, int]] = field(default_factory=dict, init=False)
 
     def find(self, space: Space) -> tuple[int, int] | None:
         """Return the space's id and its area of the index, or None if there is no such space."""
-        known = self._known.spaces.get(space) or self._placed.get(space) or self._read.get(space)
+        known = self._known.spaces.get(space) or self._found.get(space)
         if known is not None:
             return known
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
@@ -232,17 +231,17 @@ class SpaceTable(Table):
         if row is None:
             return None
         require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
-        self._read[space] = row[:2]
+        self._found[space] = row[:2]
         return row[:2]
 
     def placed(self, space: Space) -> tuple[int, int]:
         """Return the space's id and its area of the index; create a missing space."""
-        row = self._known.spaces.get(space) or self._placed.get(space)
+        row = self._known.spaces.get(space)
         if row is None:
-            row = self.find(space) or self.add(space)
+            row = self._found[space] = self.find(space) or self.add(space)
             self._index.prepare(row[1])
-            known = self._known.spaces if space.traits.has_sessions else self._placed
-            known[space] = row
+            if space.traits.has_sessions:
+                self._known.spaces[space] = row
         return row
 
     def is_new(self, fingerprint: int) -> bool:
@@ -367,7 +366,7 @@ class MemoryTable(MemoryLists):
         stored = replace(memory, id=MemoryId(id_))
         if memory.lifecycle != records.NO_LIFECYCLE:
             self._put_lifecycle(stored)
-        self._index.add(stored, space, area)
+        self._index.add_all([(stored.id, stored, space, area)])
         return stored
 
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:

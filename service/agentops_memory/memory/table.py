@@ -162,11 +162,11 @@ class Index(Protocol):
     def prepare(self, area: int) -> None:
         """Make sure that an area can be written to, before anything is written."""
 
-    def add(self, memory: Memory, space: int, area: int) -> None:
-        """Index a new memory, whose id is the greatest so far, with its space's id and area."""
-
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
-        """Index many, each with its id, and its space's id and area, in the order of ids."""
+        """Index new memories, each with its id, and its space's id and area, in the order of ids.
+
+        Their ids are the greatest so far.
+        """
 
     def updating(self, memory: MemoryId) -> AbstractContextManager[None]:
         """Apply to the index what the body changes in a memory."""

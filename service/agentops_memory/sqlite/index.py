@@ -122,9 +122,6 @@ class Index(SqliteTable):
             self.flush()  # a new partition is filled with all memories
         self.partitions.of_area(area)
 
-    def add(self, memory: Memory, space: int, area: int) -> None:
-        self.add_all([(memory.id, memory, space, area)])
-
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         """Prepare new memories for the index, in the order of ids; they are the newest of all."""
         features = self.require_own_rules()
