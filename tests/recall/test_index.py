@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from agentops_memory.memory import projects
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import Memory, MemoryId
@@ -150,7 +151,7 @@ READS: dict[str, tuple[Callable[[SqliteTransaction, Memory], object], set[str]]]
     "around": (lambda tx, m: tx[MemoryTable].around(m, 3, 3), {"memories_by_time"}),
     "count": (lambda tx, _: tx[MemoryTable].count(PROJECT), {"memories_by_time"}),
     "count of all": (lambda tx, _: tx[MemoryTable].count(None), {"memories_by_time"}),
-    "projects": (lambda tx, _: tx[MemoryTable].projects(), {"memories_by_time"}),
+    "projects": (lambda tx, _: projects.names(tx, with_deleted=False), {"memories_by_time"}),
     "keyed": (lambda tx, _: tx.search.keyed("a/b", OWN, 5), {"memories_at_key"}),
     "best": (lambda tx, _: tx.search.best(ASKED, OWN, 5), {"0:M4><", "spaces_by_area"}),
     "every": (lambda tx, _: tx.search.every(ASKED, OWN, 5), {"0:M4><"}),

@@ -37,9 +37,8 @@ from ..http.gate import current_caller
 from ..http.protocol import NoPath, Operation, Protocol, Refusals
 from ..http.query import public_id, whole_number
 from ..light import dataclass, field
+from ..memory import projects
 from ..memory.access import Caller, KeyId, KeyRing, Role
-from ..memory.memories import MemoryTable
-from ..memory.sessions import SessionTable
 from ..memory.space import Project
 from ..openintent.memory import AgentEntries
 from ..openwop.api import Serving as OpenWop
@@ -400,7 +399,7 @@ class Visit:
 
 def project_names(tx: Transaction) -> list[Project]:
     """Return the project names that a field suggests: as many as fit on a small page."""
-    names = sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())
+    names = sorted(projects.names(tx, with_deleted=False))
     sizes = accumulate(len(f'<option value="{escape(it)}"></option>'.encode()) for it in names)
     return names[: bisect([*sizes], SUGGESTED)]
 

@@ -453,17 +453,6 @@ class MemoryTable(MemoryLists):
             **self._values(of_project),
         )
 
-    def projects(self) -> set[Project]:
-        projects = self._texts(
-            f"""SELECT DISTINCT project
-                  FROM spaces s
-                 WHERE {OF_A_PROJECT} AND {self._acts_on("project")}
-                   AND EXISTS (SELECT 1
-                                 FROM memories {self._sql.hint("memories_by_time")}
-                                WHERE space_id = s.id AND {live("memories")})""",
-        )
-        return set(projects)
-
     def _row(self, memory: Memory) -> dict[str, object]:
         """Return the columns of a memory, except its id and space."""
         row = MEMORY.values(memory, "m.")

@@ -58,14 +58,16 @@ BATCH = 200  # memories erased in one transaction, during which saves wait
 HAS_MEMORIES = "EXISTS (SELECT 1 FROM memories WHERE space_id = s.id)"  # live or deleted
 
 
-def names(tx: Transaction) -> list[Project]:
-    """Return the non-empty projects that the caller has access to, by name."""
-    sql = tx[Sql]
+def names(tx: Transaction, *, with_deleted: bool = True) -> list[Project]:
+    """Return the projects with sessions or memories that the caller has access to, by name."""
+    sql, by_time = tx[Sql], tx[Sql].dialect.hint("memories_by_time")
+    has_live = f"SELECT 1 FROM memories m {by_time} WHERE m.space_id = s.id AND {live('m')}"
     return sql.texts(
         f"""SELECT project
               FROM (SELECT project
                       FROM spaces s
-                     WHERE {OF_A_PROJECT} AND {HAS_MEMORIES}
+                     WHERE {OF_A_PROJECT}
+                           AND {HAS_MEMORIES if with_deleted else f"EXISTS ({has_live})"}
                      UNION
                     SELECT project FROM sessions) named
              WHERE {sql.acts_on("project")}

@@ -131,10 +131,6 @@ class SessionTable(FilteredTable):
             project=project,
         )
 
-    def projects(self) -> set[Project]:
-        known = "(SELECT DISTINCT project FROM sessions) known"
-        return set(self._texts(f"SELECT project FROM {known} WHERE {self._acts_on('project')}"))
-
 
 @dataclass(eq=False)
 class TranscriptTable(Table):

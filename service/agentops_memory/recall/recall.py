@@ -37,8 +37,10 @@ from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words
 from .text import cut
 
 if TYPE_CHECKING:
+    from ..memory import projects
     from . import explanation as reasons
 else:
+    projects = Lazy(__package__, "..memory.projects")
     reasons = Lazy(__package__, ".explanation")
 
 
@@ -328,7 +330,7 @@ def totals(tx: Transaction, project: Project | None) -> Totals:
     return Totals(
         sessions=tx[SessionTable].count(project),
         memories=tx[MemoryTable].count(project),
-        projects=tuple(sorted(tx[MemoryTable].projects() | tx[SessionTable].projects())),
+        projects=tuple(sorted(projects.names(tx, with_deleted=False))),
     )
 
 
