@@ -293,7 +293,7 @@ def positions(
     chosen = " UNION ALL ".join(sql for reason, sql in parts.items() if reason in reasons)
     after = "(-at, reason, id, other) > (-:at, :reason, :id, :other)" if before else "TRUE"
     statement = f"""SELECT id, at, reason, other, score
-                      FROM ({chosen or _NOTHING}) chosen
+                      FROM ({chosen}) chosen
                      WHERE {after}
                   ORDER BY at DESC, reason, id, other
                      LIMIT :limit"""
@@ -341,9 +341,6 @@ def _similar(sql: Sql, filter_: Filter) -> str:
                AND NOT EXISTS (SELECT 1
                                  FROM lifecycles
                                 WHERE memory_id IN (m.id, n.id) AND confirmed_at >= p.at)"""
-
-
-_NOTHING = f"SELECT 0 AS at, '' AS reason, 0 AS id, 0 AS other, {_NO_SCORE} WHERE FALSE"
 
 
 def _reviewable(alias: str) -> str:
