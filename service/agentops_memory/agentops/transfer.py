@@ -50,6 +50,7 @@ from ..memory.memories import MemoryTable
 from ..memory.memory import (
     NO_LIFECYCLE,
     NO_LINKS,
+    TOPIC_KEY,
     UNSAVED,
     Lifecycle,
     Links,
@@ -306,7 +307,7 @@ def import_plan(plan: Tally) -> c.ImportPlan:
         conflicts=tuple(
             c.ImportConflict(
                 place=it.position, id=it.existing, project=it.project, title=it.title,
-                reason="changed" if it.outcome is RowOutcome.CHANGED else "topic_key",
+                reason="changed" if it.outcome is RowOutcome.CHANGED else TOPIC_KEY,
                 kept="imported" if it.outcome is RowOutcome.LATER else "stored",
             )
             for it in plan.conflicts

@@ -75,7 +75,7 @@ def hit(of: Shown, rank: float, **more: Any) -> c.Hit:
 
 def _words(id_: int, key: str | None, text: Text) -> dict[str, Any]:
     words = {"type": text.type, "title": text.title, "content": text.content}
-    return {"id": id_, "topic_key": key, **words}
+    return {"id": id_, records.TOPIC_KEY: key, **words}
 
 
 def line(text: Text, most: int, **more: Any) -> c.Line:

@@ -324,7 +324,7 @@ class MemoryTable(MemoryLists):
         space = "(SELECT space_id FROM stores WHERE uid = :store)"
         return self._fetch(MEMORY, f"m.uid = :uid AND m.space_id = {space}", uid=uid, store=store)
 
-    @step("store.dedup.topic_key", _match)
+    @step(f"store.dedup.{records.TOPIC_KEY}", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
         """Return the undeleted memory at the key; a space has at most one."""
         which = f"{named(space)} AND m.key = :key AND {undeleted('m')}"
@@ -332,8 +332,7 @@ class MemoryTable(MemoryLists):
 
     @step("store.dedup.hash", _match)
     def recent_duplicate(self, memory: Memory, since: datetime) -> Memory | None:
-        rows = self._duplicates(memory, _NEWEST, since=micros(since))
-        return next(rows, None)
+        return next(self._duplicates(memory, _NEWEST, since=micros(since)), None)
 
     def imported_duplicate(self, memory: Memory) -> Memory | None:
         """Return the memory that an imported one without a uid duplicates, a live one first.
@@ -496,7 +495,6 @@ def _updating(columns: tuple[str, ...], *, stays: bool) -> str:
     return f"UPDATE memories SET {', '.join(changes)} WHERE id = :id"
 
 
-_KEY = "coalesce(m.key, l.held_key)"
 _NEWEST = f"{live('m')} AND m.created_at >= :since ORDER BY m.created_at DESC, m.id DESC"
 
 
@@ -508,6 +506,6 @@ def _duplicates(sql: Dialect, which: str, *, has_key: bool) -> str:
                       {LIFECYCLE}
                 WHERE m.space_id = :space
                       AND m.fingerprint = :fingerprint AND m.content_hash = :hash
-                      AND {_KEY + (" = :key" if has_key else " IS NULL")}
+                      AND {records.KEY + (" = :key" if has_key else " IS NULL")}
                       AND m.type = :type AND m.title = :title
                       AND {which}"""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import cached_property
-from typing import Annotated, Any, Literal, NamedTuple, NewType
+from typing import Annotated, Any, Final, Literal, NamedTuple, NewType
 
 from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields
@@ -125,6 +125,10 @@ class Text:
     tags: tuple[str, ...] = ()
 
 
+TOPIC_KEY: Final = "topic_key"  # the name of a memory's key in AgentOps REST, MCP and spans
+# The row of `lifecycles` holds the key of an expired memory.
+KEY = "coalesce(m.key, l.held_key)"
+
 Reference = MemoryId | str
 """A memory as a caller names it: by its id or its stable id."""
 
@@ -229,8 +233,7 @@ class Shown:
     """The fields of a memory that a result shows; `links` are read only if they are shown."""
 
     id: MemoryId = UNSAVED
-    # The row of `lifecycles` holds the key of an expired memory.
-    key: Annotated[str | None, Column("coalesce(m.key, l.held_key)")]
+    key: Annotated[str | None, Column(KEY)]
     text: Text
     links: Annotated[Links, UNSTORED] = NO_LINKS
 

@@ -452,7 +452,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
 def _require_names(tx: Transaction, draft: Draft) -> None:
     """Refuse with InvalidFields the new names of a draft that are not allowed as names."""
     project, tags, key = draft.space.project, named_tags(draft.text.tags), draft.key
-    names = {"session_id": draft.session, "project": project, **tags, "topic_key": key or ""}
+    names = {"session_id": draft.session, "project": project, **tags, records.TOPIC_KEY: key or ""}
     if not (faults := faults_of(names)):
         return
     holder = None if key is None else tx[MemoryTable].at_key(draft.space, key)

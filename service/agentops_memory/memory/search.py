@@ -16,7 +16,7 @@ from ..light import dataclass, field, replace
 from ..recall.features import Feature, Features
 from ..recall.query import Query, Term
 from .access import AgentId
-from .memory import Links, MemoryId, Shown
+from .memory import TOPIC_KEY, Links, MemoryId, Shown
 from .space import GLOBAL_SCOPE, MemoryRef, Project, StoreId
 
 SHOWN = 300  # default code points of a memory's content in a context
@@ -245,7 +245,7 @@ class Filter:
 
 
 class Method(StrEnum):
-    TOPIC_KEY = "topic_key"
+    TOPIC_KEY = TOPIC_KEY
     FULL_TEXT = "fts5_bm25"
     RECENCY = "recency"
     PINNED = "pinned"
