@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.operations.files.secrets import SealFile, SealFileRefused, SealKeys
+from agentops_memory.operations.files.secrets import SealFile, SealFileRefused, SealKey
 
 from ..support.archives import at, backed_up
 from ..support.callers import audit
@@ -177,5 +177,5 @@ def test_a_file_takes_no_more_keys_than_it_is_read_with(tmp_path: Path) -> None:
     before = (tmp_path / "seal").read_bytes()
     many = {f"{number:016x}": bytes(32) for number in range(9_000)}
     with pytest.raises(SealFileRefused, match="no more keys"):
-        file.add(SealKeys(keys=many, made=dict.fromkeys(many, "2030-01-01T00:00:00Z")))
+        file.add({id_: SealKey(key, "2030-01-01T00:00:00Z") for id_, key in many.items()})
     assert (tmp_path / "seal").read_bytes() == before

@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 
 from agentops_memory.engine.files import private_file
 from agentops_memory.memory.space import NUMBERS
-from agentops_memory.operations.files.secrets import SealKeys, written
+from agentops_memory.operations.files.secrets import SealKey, written
 from agentops_memory.postgresql.connection import with_placeholders
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.migrate import migrated
@@ -167,7 +167,7 @@ def filler(size: int) -> str:
 def _put_seal_file(path: Path) -> None:
     """What a service over a file makes itself, and one over a database must be given."""
     if path.parent.is_dir() and not path.exists():
-        key = SealKeys(keys={"0123456789abcdef": os.urandom(32)}, made={"0123456789abcdef": ""})
+        key = {"0123456789abcdef": SealKey(os.urandom(32), "")}
         with private_file(path, os.O_WRONLY | os.O_EXCL) as descriptor:
             os.write(descriptor, written(key))
 

@@ -286,7 +286,7 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
     """Check the keys of confidential values; there need not be any."""
     yield from _check_privacy("seal", path)
     try:
-        count = len(SealFile(path, lambda: now).keys().keys)
+        count = len(SealFile(path, lambda: now).keys())
     except Refusal as refusal:
         remedy = "Restore the file from a copy; until then confidential values cannot be read."
         yield failed("seal", str(refusal), remedy)

@@ -198,7 +198,7 @@ def rotate_seal(**files: str | None) -> None:
         make_folder(path.parent)
         file = SealFile(path, now)
         key = file.rotate(lambda id_: backend.audit(access.OPERATOR, "seal.rotated", key=id_))
-        count = len(file.keys().keys)
+        count = len(file.keys())
     sentence = f"The key {key} encrypts from now on; {path} has {out.counted(count, 'key')}."
     out.print_result({"key": key, "keys": count}, sentence)
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...engine.engine import Sealed, Sealer
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
@@ -82,25 +82,16 @@ class RedactionFile:
 
 
 def _read(path: Path) -> Exceptions:
+    sentence = f"The redaction file {path} cannot be used"
     try:
-        return _exceptions(json.loads(_contents(path)))
-    except OSError as error:
-        raise _refused(path, str(error.strerror)) from error
+        with os_errors_as(RedactionFileRefused, sentence), opened(path) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Invalid("it is not a file.")
+            return _exceptions(json.loads(os.read(descriptor, LARGEST)))
     except (ValueError, RecursionError) as error:
-        raise _refused(path, "it is not JSON") from error
+        raise RedactionFileRefused(f"{sentence}: it is not JSON.") from error
     except Invalid as fault:
-        raise _refused(path, str(fault).removesuffix(".")) from fault
-
-
-def _contents(path: Path) -> bytes:
-    with opened(path) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _refused(path, "it is not a file")
-        return file.read(LARGEST)
-
-
-def _refused(path: Path, reason: str) -> RedactionFileRefused:
-    return RedactionFileRefused(f"The redaction file {path} cannot be used: {reason}.")
+        raise RedactionFileRefused(f"{sentence}: {fault}") from fault
 
 
 def _exceptions(document: Any) -> Exceptions:
@@ -128,27 +119,13 @@ class SealFileRefused(Unavailable):
     """The seal file cannot be used; the message gives the operator the reason and no key."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SealKeys:
-    """The keys by their ids, in the order in which they were made; the newest key seals."""
-
-    keys: Mapping[str, bytes]
-    made: Mapping[str, str]  # the time each key was made, for people who read the file
-
-    @property
-    def newest(self) -> str | None:
-        return next(reversed([*self.keys]), None)
-
-    def plus(self, other: "SealKeys") -> "SealKeys":
-        """Put the missing keys of `other` before these keys, so that the newest key stays."""
-        new = [id_ for id_ in other.keys if id_ not in self.keys]
-        return SealKeys(
-            keys={**{id_: other.keys[id_] for id_ in new}, **self.keys},
-            made={**{id_: other.made[id_] for id_ in new}, **self.made},
-        )
+class SealKey(NamedTuple):
+    key: bytes
+    made_at: str  # for people who read the file
 
 
-NONE = SealKeys(keys={}, made={})
+SealKeys = Mapping[str, SealKey]
+"""The keys by their ids, in the order in which they were made; the newest key seals."""
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +140,7 @@ class SealFile:
     clock: Callable[[], datetime]
     may_create: bool = True
     _lock: Lock = field(default_factory=Lock)
-    _known: tuple[Stamp, SealKeys] = (None, NONE)
+    _known: tuple[Stamp, SealKeys] = (None, {})
 
     @property
     def sealer(self) -> Sealer:
@@ -172,21 +149,19 @@ class SealFile:
     def seal(self, text: str, bound_to: bytes) -> Sealed:
         try:
             keys = self.keys()
-            if keys.newest is None and not self.may_create:
+            if not keys and not self.may_create:
                 raise Unavailable(UNSET)
-            if keys.newest is None:
-                keys = self._changed(lambda now: now if now.newest else self._with_new(now))
+            if not keys:
+                keys = self._changed(lambda now: now or self._with_new(now))
         except SealFileRefused as refusal:
             raise Unavailable(UNUSABLE) from refusal  # a client need not know the path
-        id_ = keys.newest
-        assert id_ is not None  # `_changed` has made one
-        nonce = os.urandom(NONCE)
-        sealed = _aes(keys.keys[id_]).encrypt(nonce, text.encode(), bound_to)
+        id_, nonce = [*keys][-1], os.urandom(NONCE)
+        sealed = _aes(keys[id_].key).encrypt(nonce, text.encode(), bound_to)
         return Sealed(key=id_, nonce=nonce, text=sealed)
 
     def opened(self, sealed: Sealed, bound_to: bytes) -> str | None:
         try:
-            key = self.keys().keys[sealed.key]
+            key = self.keys()[sealed.key].key
         except (KeyError, SealFileRefused):
             return None
         from cryptography.exceptions import InvalidTag  # noqa: PLC0415 - when first needed
@@ -212,19 +187,16 @@ class SealFile:
 
         `audited` is called with the id before the key exists; if it raises, no key is made.
         """
-        return str(self._changed(self._with_new, lambda keys: audited(str(keys.newest))).newest)
+        return [*self._changed(self._with_new, lambda keys: audited([*keys][-1]))][-1]
 
     def add(self, keys: SealKeys) -> None:
-        """Add the keys that are missing in the file."""
-        if not keys.keys.keys() <= self.keys().keys.keys():  # a mounted file cannot be changed
-            self._changed(lambda now: now.plus(keys))
+        """Add the keys that are missing in the file, before its own, so that its newest stays."""
+        if not keys.keys() <= self.keys().keys():  # a mounted file cannot be changed
+            self._changed(lambda now: {**{it: keys[it] for it in keys if it not in now}, **now})
 
     def _with_new(self, keys: SealKeys) -> SealKeys:
-        id_ = secrets.token_hex(8)
-        return SealKeys(
-            keys={**keys.keys, id_: secrets.token_bytes(KEY)},
-            made={**keys.made, id_: rendered(self.clock())},
-        )
+        new = SealKey(secrets.token_bytes(KEY), rendered(self.clock()))
+        return {**keys, secrets.token_hex(8): new}
 
     def _changed(
         self,
@@ -237,7 +209,7 @@ class SealFile:
             locked(Path(f"{real}.lock"), os.O_RDWR, TIMEOUT, SealFileRefused(BUSY)),
         ):
             before = self._read()
-            after: SealKeys = change(before)
+            after = change(before)
             if len(written(after)) > LARGEST:
                 raise SealFileRefused(f"The seal file {self.path} can hold no more keys.")
             if after != before:
@@ -251,7 +223,7 @@ class SealFile:
             with opened(self.path) as descriptor:
                 data = os.read(descriptor, LARGEST)
         except FileNotFoundError:
-            return NONE
+            return {}
         return read(data, str(self.path))
 
 
@@ -271,19 +243,21 @@ def read(data: bytes, name: str) -> SealKeys:
     """Parse a seal file; SealFileRefused, with this name of the file, if it is damaged."""
     try:
         records = json.loads(data)["keys"]
-        keys = {str(it["id"]): base64.b64decode(it["key"], validate=True) for it in records}
-        made = {str(it["id"]): str(it["made_at"]) for it in records}
+        keys = {
+            str(it["id"]): SealKey(base64.b64decode(it["key"], validate=True), str(it["made_at"]))
+            for it in records
+        }
     except (ValueError, LookupError, TypeError, RecursionError) as fault:
         raise SealFileRefused(f"The seal file {name} cannot be used: it is damaged.") from fault
-    if any(len(key) != KEY for key in keys.values()):
+    if any(len(it.key) != KEY for it in keys.values()):
         raise SealFileRefused(f"The seal file {name} cannot be used: one of its keys is truncated.")
-    return SealKeys(keys=keys, made=made)
+    return keys
 
 
 def written(keys: SealKeys) -> bytes:
     records = [
-        {"id": id_, "made_at": keys.made[id_], "key": base64.b64encode(key).decode()}
-        for id_, key in keys.keys.items()
+        {"id": id_, "made_at": it.made_at, "key": base64.b64encode(it.key).decode()}
+        for id_, it in keys.items()
     ]
     return json.dumps({"format": FORMAT, "keys": records}, indent=1).encode() + b"\n"
 
