@@ -13,9 +13,9 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from .memory.access import By, KeyRegistry, KeyStore
-    from .operations.files import keys, secrets
+    from .operations.files import keys, seal
 else:  # a command that only reads needs neither
-    keys, secrets = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "secrets"))
+    keys, seal = (Lazy(__package__, f".operations.files.{it}") for it in ("keys", "seal"))
 
 
 @asynccontextmanager
@@ -46,9 +46,9 @@ async def opened_engine(
         yield engine
 
 
-def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "secrets.SealFile":
+def sealer_of(settings: Settings, clock: Callable[[], datetime]) -> "seal.SealFile":
     """The keys of confidential values; those that several machines share must already exist."""
-    return secrets.SealFile(settings.seal_file, clock, may_create=not settings.database_url)
+    return seal.SealFile(settings.seal_file, clock, may_create=not settings.database_url)
 
 
 def audit_of(

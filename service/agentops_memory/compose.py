@@ -37,7 +37,7 @@ from .openintent.memory import AgentEntries
 from .openwop import routes as openwop
 from .openwop.api import Serving as OpenWop
 from .openwop.routes import OpenWopOperations
-from .operations.files.secrets import SealFileRefused, require_seal_file
+from .operations.files.seal import SealFileRefused, require_seal_file
 from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
 from .recall.recall import Recall

@@ -18,9 +18,8 @@ from .backend import audit_of, opened_engine
 from .errors import Refusal
 from .light import KW_ONLY, Lazy, dataclass, field
 from .memory.access import DEFAULT_TENANT, Caller, TenantId
-from .memory.redactor import Redaction, Registry, RulesOf
+from .memory.redactor import Redaction, RedactionFile, Registry, RulesOf
 from .memory.space import project_name
-from .operations.files.secrets import RedactionFile
 from .recall.recall import Recall
 from .recall.text import clean
 from .settings import Settings

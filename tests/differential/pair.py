@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from agentops_memory.operations.files.secrets import SealFile
+from agentops_memory.operations.files.seal import SealFile
 
 from ..support.engines import DATABASE_URL
 from ..support.process import until

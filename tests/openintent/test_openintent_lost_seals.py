@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.operations.files.secrets import SealFile
+from agentops_memory.operations.files.seal import SealFile
 
 from ..secrets.test_redaction import GITHUB
 from ..support.archives import at

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.operations.files.secrets import SealFile, SealFileRefused, SealKey
+from agentops_memory.operations.files.seal import SealFile, SealFileRefused, SealKey
 
 from ..support.archives import at, backed_up
 from ..support.callers import audit

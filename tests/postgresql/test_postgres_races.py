@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from agentops_memory.errors import Refusal
-from agentops_memory.operations.files.secrets import SealFile
+from agentops_memory.operations.files.seal import SealFile
 from agentops_memory.postgresql.tenants import PostgresKeys
 
 from ..support.answers import Writer, described, every_write

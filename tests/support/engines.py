@@ -21,7 +21,7 @@ from psycopg.conninfo import make_conninfo
 
 from agentops_memory.engine.files import private_file
 from agentops_memory.memory.space import NUMBERS
-from agentops_memory.operations.files.secrets import SealKey, written
+from agentops_memory.operations.files.seal import SealKey, written
 from agentops_memory.postgresql.connection import with_placeholders
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.migrate import migrated

@@ -2,27 +2,35 @@
 
 import asyncio
 import json
+import logging
+import os
+import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
+from pathlib import Path
 from sys import getsizeof
 from threading import Lock
 from typing import Any, ParamSpec, TypeVar
 
 from ..engine.engine import Transaction
-from ..errors import Invalid, InvalidFields, NotFound, OverQuota, TooMany
+from ..engine.files import opened, os_errors_as, stamp_of
+from ..errors import Invalid, InvalidFields, NotFound, OverQuota, Refusal, TooMany
 from ..light import dataclass, field, replace
 from ..recall.summary import SHOWN as LONGEST_MESSAGE
 from ..recall.summary import Transcript, parsed_summary, summary
 from ..recall.text import cut, leaves
 from ..recall.visible import invisible
 from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
-from .access import ANY, Caller, TenantId
+from .access import ANY, Caller, TenantId, tenant_id
 from .memory import Change, Draft, Memory, Session, SessionId, Text
 from .space import Project, StoreId
 from .table import Sql
 
+log = logging.getLogger(__name__)
+
 NO_STORE = "No such memory store."
+LONGEST_FILE = 1024 * 1024  # bytes of a redaction file
 QUOTA_MARGIN = 16 * 1024 * 1024  # bytes beyond the quota, for small writes that must not fail
 
 
@@ -226,6 +234,82 @@ class Registry:
                 values = tuple(dict.fromkeys(chain.from_iterable(runs)))
                 known = self._rules[tenant] = base, replace(base, values=values)
             return known[1]
+
+
+class RedactionFileRefused(Refusal):
+    """The redaction file cannot be used; the message gives the reason."""
+
+    code = "start_refused"
+
+
+@dataclass(slots=True, eq=False)
+class RedactionFile:
+    """The exceptions, reloaded whenever the file changes; none if the file is missing.
+
+    If the changed file is invalid, the previous exceptions stay in effect, and an error is logged.
+    """
+
+    path: Path
+    _stamp: object = None
+    _exceptions: Mapping[TenantId, Rules] = field(default_factory=dict)
+
+    def read(self) -> None:
+        """Read the file at startup; RedactionFileRefused has a sentence for the operator."""
+        self._stamp = self._current_stamp()
+        self._exceptions = _read(self.path) if self._stamp else {}
+
+    def rules(self, tenant: TenantId) -> Rules:
+        if self._current_stamp() != self._stamp:
+            try:
+                self.read()
+            except RedactionFileRefused as refusal:
+                log.error(
+                    "the redaction file cannot be reloaded; the previous rules stay in effect",
+                    extra={"reason": str(refusal)},
+                )
+        return self._exceptions.get(tenant, DEFAULT_RULES)
+
+    def _current_stamp(self) -> object:
+        try:
+            return stamp_of(self.path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:  # the file exists; reading it will raise the reason
+            return error.errno
+
+
+def _read(path: Path) -> Mapping[TenantId, Rules]:
+    sentence = f"The redaction file {path} cannot be used"
+    try:
+        with os_errors_as(RedactionFileRefused, sentence), opened(path) as descriptor:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise Invalid("it is not a file.")
+            return _exceptions(json.loads(os.read(descriptor, LONGEST_FILE)))
+    except (ValueError, RecursionError) as error:
+        raise RedactionFileRefused(f"{sentence}: it is not JSON.") from error
+    except Invalid as fault:
+        raise RedactionFileRefused(f"{sentence}: {fault}") from fault
+
+
+def _exceptions(document: Any) -> Mapping[TenantId, Rules]:
+    if not isinstance(document, dict):
+        raise Invalid("It must be a JSON object of tenants.")
+    exceptions = {}
+    for tenant, allowed in document.items():
+        id_ = tenant_id(tenant)
+        if not isinstance(allowed, dict) or allowed.keys() - {"allow", "allow_kinds"}:
+            raise Invalid(f"Tenant {tenant} may have only allow and allow_kinds.")
+        exceptions[id_] = Rules(
+            allowed=_strings(tenant, allowed.get("allow", [])),
+            allowed_kinds=_strings(tenant, allowed.get("allow_kinds", [])),
+        )
+    return exceptions
+
+
+def _strings(tenant: str, value: Any) -> frozenset[str]:
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise Invalid(f"allow and allow_kinds of tenant {tenant} must be lists of strings.")
+    return frozenset(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,6 +23,7 @@ from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sy
 from ..errors import Conflict, Invalid, NotFound, Refusal
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
+from ..memory.redactor import LONGEST_FILE, RedactionFileRefused
 from ..memory.rows import rendered
 from ..record import Record
 from ..settings import Settings
@@ -30,7 +31,6 @@ from ..sqlite.snapshots import Contents, snapshot
 from ..sqlite.tenants import size_of, tenant_file, tenants_of
 from .files import keys
 from .files.keys import KeyFile
-from .files.secrets import LARGEST, RedactionFileRefused
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -373,7 +373,7 @@ def _other_files(
             yield KEYS, io.BytesIO(keys.written(replace(ring, keys=own_keys), now))
     if settings.redaction_file.exists():
         with settings.redaction_file.open("rb") as file:
-            rules = file.read(LARGEST)
+            rules = file.read(LONGEST_FILE)
         if scope.tenants:
             try:
                 own = {name: it for name, it in json.loads(rules).items() if scope.has(name)}

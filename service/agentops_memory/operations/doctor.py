@@ -25,6 +25,7 @@ from ..http.gate import must_have_keys
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, KeyRegistry, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
+from ..memory.redactor import RedactionFile
 from ..settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as sqlite_connection
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
@@ -33,7 +34,7 @@ from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.keys import AUDIT_DRAFT
-from .files.secrets import RedactionFile, SealFile
+from .files.seal import SealFile
 from .files.service_lock import holder
 
 LOW_SPACE = 100 * 1024 * 1024  # free bytes below which an operator should act

@@ -18,7 +18,7 @@ from ..sqlite import snapshots
 from ..sqlite.migrate import newest_format
 from ..sqlite.tenants import files_of, size_of, tenant_file, tenants_of
 from . import backup
-from .files import keys, secrets
+from .files import keys, seal
 from .files.keys import AUDIT_RESTORED, LARGEST, AuditedChanges, KeyFile, line, record
 from .files.service_lock import service_lock
 
@@ -110,8 +110,8 @@ class Restore:
                 tenants=[it.part.tenant for it in self.replacements],
             )  # fmt: skip
             if backup.SEAL in self.files:
-                archived = secrets.read(self.files[backup.SEAL].read_bytes(), backup.SEAL)
-                secrets.SealFile(self.settings.seal_file, lambda: at).add(archived)
+                archived = seal.read(self.files[backup.SEAL].read_bytes(), backup.SEAL)
+                seal.SealFile(self.settings.seal_file, lambda: at).add(archived)
             kept = [file for it in to_do for file in _put(it, self.settings.db_path)]
             if backup.REDACTION in self.put_back:
                 _put_back(self.files[backup.REDACTION], self.settings.redaction_file)

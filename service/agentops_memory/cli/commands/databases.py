@@ -21,12 +21,11 @@ from ...errors import Refusal, Unavailable
 from ...http.query import ENTRY, STORE, public_id
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
-from ...memory.redactor import Redaction
+from ...memory.redactor import Redaction, RedactionFile
 from ...memory.rows import rendered
 from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.keys import KeyFile
-from ...operations.files.secrets import RedactionFile
 from ...operations.files.service_lock import service_lock
 from ...operations.scan import Scan, SecretFinding
 from ...recall.visible import printable

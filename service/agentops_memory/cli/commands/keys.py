@@ -15,7 +15,7 @@ from ...errors import NotFound, Refusal, Unavailable
 from ...memory import access
 from ...memory.access import DEFAULT_TENANT, Caller, Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
-from ...operations.files.secrets import SealFile
+from ...operations.files.seal import SealFile
 from ...recall.text import clean
 from ...recall.visible import printable
 from ...settings import duration

@@ -1,15 +1,9 @@
-"""Two small files next to the database: the redaction file and the seal file.
-
-An operator writes the redaction file: the exceptions from secret detection, by tenant. The seal
-file has the keys that seal confidential values; it is private, and keys are only ever added.
-"""
+"""The seal file, which has the keys that seal confidential values. Keys are only ever added."""
 
 import base64
 import json
-import logging
 import os
 import secrets
-import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -19,17 +13,12 @@ from typing import Any, NamedTuple
 
 from ...engine.engine import Sealed, Sealer
 from ...engine.files import Stamp, created, locked, opened, os_errors_as, replaced, stamp_of
-from ...errors import Invalid, Refusal, StartRefused, Unavailable
+from ...errors import StartRefused, Unavailable
 from ...light import dataclass, field
-from ...memory.access import TenantId, tenant_id
 from ...memory.rows import rendered
-from ...secrets.redaction import DEFAULT_RULES, Rules
 
 LARGEST = 1024 * 1024  # bytes; a key that seals takes about 150
 
-Exceptions = Mapping[TenantId, Rules]
-
-log = logging.getLogger(__name__)
 TIMEOUT = timedelta(seconds=10)  # longest wait for another process that changes the file
 FORMAT = 1
 SUFFIX = ".seal"  # of a seal file next to its database
@@ -37,82 +26,6 @@ BUSY = "Another process is changing the seal file; try again."
 UNUSABLE = "The seal file cannot be used; nothing was stored."
 UNSET = "The service has no seal file (MEMORY_SEAL_FILE), so it stores no confidential values."
 KEY, NONCE = 32, 12  # bytes, of AES-256-GCM (NIST SP 800-38D)
-
-
-class RedactionFileRefused(Refusal):
-    """The redaction file cannot be used; the message gives the reason."""
-
-    code = "start_refused"
-
-
-@dataclass(slots=True, eq=False)
-class RedactionFile:
-    """The exceptions, reloaded whenever the file changes; none if the file is missing.
-
-    If the changed file is invalid, the previous exceptions stay in effect, and an error is logged.
-    """
-
-    path: Path
-    _stamp: object = None
-    _exceptions: Exceptions = field(default_factory=dict)
-
-    def read(self) -> None:
-        """Read the file at startup; RedactionFileRefused has a sentence for the operator."""
-        self._stamp = self._current_stamp()
-        self._exceptions = _read(self.path) if self._stamp else {}
-
-    def rules(self, tenant: TenantId) -> Rules:
-        if self._current_stamp() != self._stamp:
-            try:
-                self.read()
-            except RedactionFileRefused as refusal:
-                log.error(
-                    "the redaction file cannot be reloaded; the previous rules stay in effect",
-                    extra={"reason": str(refusal)},
-                )
-        return self._exceptions.get(tenant, DEFAULT_RULES)
-
-    def _current_stamp(self) -> object:
-        try:
-            return stamp_of(self.path.stat())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:  # the file exists; reading it will raise the reason
-            return error.errno
-
-
-def _read(path: Path) -> Exceptions:
-    sentence = f"The redaction file {path} cannot be used"
-    try:
-        with os_errors_as(RedactionFileRefused, sentence), opened(path) as descriptor:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Invalid("it is not a file.")
-            return _exceptions(json.loads(os.read(descriptor, LARGEST)))
-    except (ValueError, RecursionError) as error:
-        raise RedactionFileRefused(f"{sentence}: it is not JSON.") from error
-    except Invalid as fault:
-        raise RedactionFileRefused(f"{sentence}: {fault}") from fault
-
-
-def _exceptions(document: Any) -> Exceptions:
-    if not isinstance(document, dict):
-        raise Invalid("It must be a JSON object of tenants.")
-    exceptions = {}
-    for tenant, allowed in document.items():
-        id_ = tenant_id(tenant)
-        if not isinstance(allowed, dict) or allowed.keys() - {"allow", "allow_kinds"}:
-            raise Invalid(f"Tenant {tenant} may have only allow and allow_kinds.")
-        exceptions[id_] = Rules(
-            allowed=_strings(tenant, allowed.get("allow", [])),
-            allowed_kinds=_strings(tenant, allowed.get("allow_kinds", [])),
-        )
-    return exceptions
-
-
-def _strings(tenant: str, value: Any) -> frozenset[str]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise Invalid(f"allow and allow_kinds of tenant {tenant} must be lists of strings.")
-    return frozenset(value)
 
 
 class SealFileRefused(Unavailable):
