@@ -29,7 +29,7 @@ from ..memory.rows import micros
 from ..postgresql.connection import PostgresConnection, control
 from ..postgresql.engine import SERVING_LOCK
 from ..postgresql.index import Index
-from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of, tenants
+from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of, tenants, version_of
 from ..postgresql.tenants import PostgresKeys
 from ..postgresql.transaction import number_of
 from ..recall.features import Features
@@ -404,9 +404,7 @@ class Database:
     def rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
         """Yield the rows of a tenant; CopyRefused if its schema has another version."""
         with self.connection.transaction():
-            ((version,),) = self.connection.execute(
-                "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
-            ).fetchall()
+            version = version_of(self.connection, tenant)
             if version != newest():
                 raise CopyRefused(
                     f"The schema of the tenant {tenant} has version {version}, but only {newest()} "

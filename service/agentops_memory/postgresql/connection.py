@@ -6,11 +6,9 @@ no refusal has a cause: messages of the driver quote hosts, roles and names of d
 
 import json
 import logging
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from datetime import timedelta
 from functools import lru_cache
 from itertools import count, groupby, islice
 from typing import Any, cast
@@ -326,11 +324,11 @@ def is_lost(error: Exception) -> bool:
 
 OLDEST = 15  # the oldest supported major version, with which everything is tested
 NEWEST = CONTROL + 1  # newest supported schema version: old pods work during an upgrade
-TIMEOUT = timedelta(seconds=3)  # for each host of the URL
 
 # Defaults for parameters missing in the URL. A lost peer is detected in about ten seconds.
 DEFAULTS: dict[str, Any] = {
     "fallback_application_name": "agentops-memory",
+    "connect_timeout": 3,  # seconds, for each host of the URL
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 3,
@@ -402,11 +400,10 @@ SELECT tenant
  ORDER BY tenant"""
 
 
-def connect(url: str, *, timeout: timedelta = TIMEOUT) -> psycopg.Connection[Any]:
+def connect(url: str) -> psycopg.Connection[Any]:
     """Return a new connection in autocommit mode. Raises StartRefused or Unavailable."""
     try:
-        options = {**DEFAULTS, "connect_timeout": math.ceil(timeout.total_seconds())}
-        options |= {**conninfo_to_dict(url), "client_encoding": "UTF8"}
+        options = {**DEFAULTS, **conninfo_to_dict(url), "client_encoding": "UTF8"}
         connection = psycopg.connect(make_conninfo(**options), autocommit=True)
     except psycopg.ProgrammingError:
         raise StartRefused(NO_URL) from None
@@ -469,12 +466,19 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
 
 
 @contextmanager
+def opened(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """Yield a connection, even to a database that cannot be used."""
+    with closing(connect(url)) as connection, refusing():
+        yield connection
+
+
+@contextmanager
 def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection to a usable database; `makes` creates a missing schema `agentops`.
 
     It is not for requests, as the connection is not pooled.
     """
-    with closing(connect(url)) as connection, refusing():
+    with opened(url) as connection:
         require_usable(connection)
         if makes:
             prepare(connection)

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -34,7 +34,7 @@ from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.projects import row_counts
-from ..memory.rows import EPOCH, Uids, instant, micros
+from ..memory.rows import Uids, micros
 from ..memory.space import DEFAULT_RETENTIONS, ErasureKind, Retentions
 from ..memory.table import Sql
 from ..recall.cache import IndexCache
@@ -228,20 +228,16 @@ def _settle(tx: PostgresTransaction, kept: timedelta | None) -> int:
 
 
 def _settleable(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
-    """Return the erasures that can be settled, given how long copies are kept."""
-    (rewritten,) = tx[Sql].column(
-        "SELECT rewritten_at FROM agentops.tenants WHERE schema = current_schema()"
-    )
-    until = EPOCH
-    if kept is not None and rewritten is not None and instant(rewritten) + kept <= tx.now:
-        until = instant(rewritten)
+    """Return the erasures that can be settled, given how long copies are kept, if that is known."""
     return tx[Sql].column(
-        f"""SELECT id
-              FROM erasures
-             WHERE bytes_gone_at IS NULL AND NOT goes_on
-                   AND (kind = '{ErasureKind.AGENT}' OR erased_at <= :until)
-          ORDER BY id""",
-        until=micros(until),
+        f"""SELECT e.id
+              FROM erasures e
+              JOIN agentops.tenants t ON t.schema = current_schema()
+             WHERE e.bytes_gone_at IS NULL AND NOT e.goes_on
+                   AND (e.kind = '{ErasureKind.AGENT}'
+                        OR e.erased_at <= t.rewritten_at AND t.rewritten_at <= :expired)
+          ORDER BY e.id""",
+        expired=None if kept is None else micros(tx.now) - kept // timedelta(microseconds=1),
     )
 
 
@@ -332,8 +328,7 @@ class PostgresEngine:
 
         until = deadline()
         running = await self._start(until, self._transactions.read, caller, bound)
-        with self._recording_damage(caller):
-            answer: T = await asyncio.shield(running)
+        answer: T = await asyncio.shield(running)
         if self._transactions.needs_load(caller.tenant) and not self._slots.locked():
             await self._start(until, self._transactions.load, caller.tenant)  # in the background
         return answer
@@ -345,24 +340,18 @@ class PostgresEngine:
         try:
             if is_within_one_project(work):
                 change.target = target_of(work, *args, **kwargs)
-                with suppress(NeedsToBeAlone), self._recording_damage(caller):
+                with suppress(NeedsToBeAlone):
                     return cast("T", await self._write(change))
                 change.target = None
-            with self._recording_damage(caller):
-                return cast("T", await self._write(change, alone=True))
+            return cast("T", await self._write(change, alone=True))
+        except DamagedRow as damage:
+            self.known_of(caller).add(caller, [damage])
+            raise
         finally:
             self._waiting[tenant] -= 1
 
     def known_of(self, caller: Caller) -> KnownDamage:
         return self._known.setdefault(caller.tenant, KnownDamage(schema_of(caller.tenant)))
-
-    @contextmanager
-    def _recording_damage(self, caller: Caller) -> Iterator[None]:
-        try:
-            yield
-        except DamagedRow as damage:
-            self.known_of(caller).add(caller, [damage])
-            raise
 
     async def _write(self, change: Change, *, alone: bool = False) -> Any:
         """Write a change in its tenant's queue, else in its project's queue, else by itself."""

@@ -63,10 +63,6 @@ RANDOM = "CAST(random() * 1e15 AS BIGINT)"
 RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
                FROM areas
               WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
-_MEMORIES = f"""SELECT count(*)
-                  FROM spaces s
-                  JOIN memories m ON m.space_id = s.id
-                 WHERE s.area = :area AND {indexed("m")}"""
 DRIFTS = f"""
 SELECT area, abs(coalesce(a.memories, 0) - coalesce(m.number, 0)) AS drift
   FROM areas a
@@ -134,11 +130,8 @@ class Index(Borrowing):
         self._update_counts()
 
     def index_waiting(self) -> None:
-        """Index waiting memories, but count later: counted areas stay locked until the commit."""
         waiting, self._waiting, self._waiting_size = self._waiting, [], 0
-        for batch in self._with_words(self._documents(waiting)):
-            self._insert_postings(batch, are_new=True)
-            self._sum_counts(batch, sign=1)
+        self._add_documents(self._documents(waiting), are_new=True)
 
     @contextmanager
     def updating(self, memory: MemoryId) -> Iterator[None]:
@@ -166,7 +159,6 @@ class Index(Borrowing):
         self.flush()
         for some in _batches(memories):
             self._remove_documents(self._documents(some))
-        self._update_counts()
 
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Do nothing: the bytes leave with `VACUUM`."""
@@ -196,17 +188,9 @@ class Index(Borrowing):
         self, area: int, after: MemoryId = FIRST, last: MemoryId = LAST
     ) -> Iterator[dict[MemoryId, Document]]:
         """Yield the documents of an area with after < id <= last, in batches by id."""
+        values, order = {"area": area, "last": last}, f"ORDER BY m.id LIMIT {BATCH}"
         condition = "s.area = :area AND m.id > :after AND m.id <= :last"
-        while some := dict(
-            self._read(
-                "memories m",
-                condition,
-                f"ORDER BY m.id LIMIT {BATCH}",
-                area=area,
-                after=after,
-                last=last,
-            )
-        ):
+        while some := dict(self._read("memories m", condition, order, after=after, **values)):
             yield some
             after = max(some)
 
@@ -254,11 +238,11 @@ class Index(Borrowing):
         are_new: bool = False,
         are_counted: bool = False,
     ) -> None:
+        """Add documents, but count later: counted areas stay locked until the commit."""
         for batch in self._with_words(documents):
             self._insert_postings(batch, are_new=are_new)
             if not are_counted:
                 self._sum_counts(batch, sign=1)
-        self._update_counts()
 
     def _insert_postings(self, batch: Sequence[DocumentWords], *, are_new: bool) -> None:
         # A text that was changed without the index has left stale postings.
@@ -292,7 +276,7 @@ class Index(Borrowing):
             )
 
     def _remove_documents(self, documents: Mapping[MemoryId, Document]) -> None:
-        """Remove documents, but leave counting to the caller, who may add them again."""
+        """Remove documents, but count later, as they may be added again."""
         for batch in self._with_words(documents):
             self._sum_counts(batch, sign=-1)
             self._delete_postings(
@@ -491,7 +475,10 @@ class Index(Borrowing):
         self._execute(
             f"""UPDATE areas
                    SET rebuild = NULL,
-                       memories = ({_MEMORIES}),
+                       memories = (SELECT count(*)
+                                     FROM spaces s
+                                     JOIN memories m ON m.space_id = s.id
+                                    WHERE s.area = :area AND {indexed("m")}),
                        words = (SELECT coalesce(sum(length), 0)
                                   FROM (SELECT DISTINCT memory, length
                                           FROM postings
@@ -506,6 +493,7 @@ class Index(Borrowing):
         for area, _ in self._execute(DRIFTS).fetchall():
             for documents in self._in_area(area):
                 self._add_documents(documents, are_new=True)
+                self._update_counts()
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized group; return False if none can be moved."""

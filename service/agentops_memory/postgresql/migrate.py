@@ -60,7 +60,7 @@ def brought_up_to_date(
 
     Raises StartRefused if a newer release has migrated it further than this release can read.
     """
-    if _version(connection, tenant) == newest():
+    if version_of(connection, tenant) == newest():
         return schema_of(tenant)
     for _ in range(MAX_ATTEMPTS - 1):
         try:
@@ -76,7 +76,7 @@ def _migrate(
     schema = schema_of(tenant)
     with connection.transaction():
         _lock(connection)
-        version = _version(connection, tenant)
+        version = version_of(connection, tenant)
         if version > newest() + 1:
             raise StartRefused(
                 f"The schema of tenant {tenant} is of version {version}, and this release reads"
@@ -128,7 +128,8 @@ def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
     return is_made(connection) and connection.execute(current, (CONTROL,)).rowcount > 0
 
 
-def _version(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
+def version_of(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
+    """Return the version of a tenant's schema; 0 if it has none."""
     row = connection.execute(
         "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
     ).fetchone()

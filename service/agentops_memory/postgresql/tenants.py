@@ -8,7 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, cast
@@ -28,14 +28,13 @@ from ..operations.files.keys import by_key, line
 from .connection import (
     POSTGRESQL,
     PostgresConnection,
-    connect,
     control,
     damaged,
-    refusing,
+    opened,
     require_usable,
 )
 from .index import DRIFTS
-from .migrate import brought_up_to_date, is_made, newest, schema_of, tenants
+from .migrate import brought_up_to_date, is_made, newest, schema_of, tenants, version_of
 from .transaction import MAX_WAIT, number_of, stored
 
 _PAST_RETENTION = """at <= %(until)s
@@ -278,9 +277,7 @@ Database = psycopg.Connection[Any]
 
 def require_current(connection: Database, tenant: TenantId) -> None:
     """Raise StartRefused for a schema that a start would upgrade, or could not read."""
-    ((version,),) = connection.execute(
-        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
-    ).fetchall()
+    version = version_of(connection, tenant)
     if version < newest():
         raise StartRefused(
             f"The schema of the tenant {tenant} has an older version: start the service once to "
@@ -390,13 +387,6 @@ SELECT c.relname
  WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT (i.indisvalid AND i.indisready)
  ORDER BY 1"""
 _DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
-
-
-@contextmanager
-def opened(url: str) -> Iterator[Database]:
-    """Yield a connection for an examination, also to a database that cannot be used."""
-    with closing(connect(url)) as connection, refusing():
-        yield connection
 
 
 def tenants_in(url: str) -> list[TenantId]:

@@ -23,6 +23,7 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from hashlib import blake2b
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
@@ -389,13 +390,8 @@ class WithinOneProject:
         claimed = ClaimedMemories if table is MemoryTable else Claimed
         return cast("T", claimed(self._tx[table], self._claims, CLAIMED[table]))
 
-    @property
-    def room(self) -> int | None:
-        return self._tx.room
-
-    @property
-    def is_awaited(self) -> bool:
-        return self._tx.is_awaited
+    room = property(attrgetter("_tx.room"))
+    is_awaited = property(attrgetter("_tx.is_awaited"))
 
 
 MAX_WAITING = 512  # most callers that may wait

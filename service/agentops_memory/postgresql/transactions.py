@@ -180,15 +180,17 @@ class Transactions:
         def transaction(connection: psycopg.Connection[Any]) -> T:
             schema = self._schema(connection, caller.tenant)
             ours, memory = PostgresConnection(connection), self._memory(schema)
-            with ours.pipelined():
-                _begin(ours, schema, SNAPSHOT)
-                answer = work(
-                    self._new_transaction(
-                        ours, self._clock(), caller, self._thread.stems, memory=memory
-                    )
-                )
-                ours.execute("COMMIT")
-            self.on_damage(caller, ours.damaged)
+            make, stems = self._new_transaction, self._thread.stems
+            try:
+                with ours.pipelined():
+                    _begin(ours, schema, SNAPSHOT)
+                    answer = work(make(ours, self._clock(), caller, stems, memory=memory))
+                    ours.execute("COMMIT")
+            except DamagedRow as damage:
+                ours.damaged.append(damage)
+                raise
+            finally:
+                self.on_damage(caller, ours.damaged)
             return answer
 
         return self._run(transaction, caller.tenant)
@@ -302,12 +304,11 @@ class Transactions:
                     _begin(ours, schema, SNAPSHOT, timeout=LOAD_TIMEOUT)
                     memory.load(ours, area)
                     ours.execute("COMMIT")
-            except (psycopg.Error, Refusal) as error:
+            except BaseException as error:
+                memory.queue.defer(area)
+                if not isinstance(error, psycopg.Error | Refusal):
+                    raise
                 log.debug("a partition is not cached: %s", error)
-                memory.queue.defer(area)
-            except BaseException:
-                memory.queue.defer(area)
-                raise
 
     def _memory(self, schema: str) -> IndexMemory:
         if schema not in self._memories:
