@@ -44,6 +44,8 @@ IDLE = timedelta(hours=1)  # time without a write after which a draft counts as 
 MIB = 1024 * 1024
 SOON = timedelta(days=7)  # time before the expiry of a key's old secret
 LONGEST_AUDIT = 64 * 1024 * 1024  # most bytes of the audit file that are checked, from its end
+PUBLIC = "Every user of this machine can read {}."
+RESTRICTS = "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`"
 SUFFIXES = ("-wal", "-shm", "-journal")  # of the files that SQLite keeps next to a database
 Check = Callable[[], Iterable[Finding]]
 
@@ -80,20 +82,11 @@ def check_file(path: Path) -> Finding:
 def check_access(path: Path) -> Iterator[Finding]:
     """Check the permissions and owners of a database file, and the files next to it."""
     files = [path, *_sqlite_files(path)]
-    modes = {file: file.lstat().st_mode for file in files}
     # Others can read a file if its mode and the mode of the real folder allow it.
     is_passable = os.stat(os.path.realpath(path.parent)).st_mode & stat.S_IXOTH  # noqa: PTH116
-    if is_passable and (
-        open_to_others := [
-            file for file, mode in modes.items() if stat.S_ISREG(mode) and mode & stat.S_IRWXO
-        ]
-    ):
-        yield warn(
-            "mode",
-            f"Every user of this machine can read {path}.",
-            "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`.",
-            fix=partial(close_to_others, open_to_others),
-        )
+    if is_passable and (public := [file for file in files if _is_public(file)]):
+        fix = partial(close_to_others, public)
+        yield warn("mode", PUBLIC.format(path), f"{RESTRICTS}.", fix=fix)
     else:
         yield ok("mode", f"No other user can read {path.name}.")
     if read_only := [it for it in (path.parent, *files) if not os.access(it, os.W_OK)]:
@@ -321,37 +314,32 @@ def check_audit(path: Path) -> Iterator[Finding]:
 
 
 def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
-    try:
+    if _is_public(path):
+        remedy = f"{RESTRICTS}. A mounted secret gets its mode from `defaultMode`."
+        fix = None if path.is_symlink() else partial(close_to_others, [path])
+        yield warn(code, PUBLIC.format(path), remedy, fix=fix)
+
+
+def _is_public(path: Path) -> bool:
+    """Whether it is a regular file that its mode opens to every user."""
+    with suppress(OSError):
         mode = path.stat().st_mode
-    except OSError:
-        return
-    if stat.S_ISREG(mode) and mode & stat.S_IRWXO:
-        yield warn(
-            code,
-            f"Every user of this machine can read {path}.",
-            "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`. A mounted "
-            "secret gets its mode from `defaultMode`.",
-            fix=None if path.is_symlink() else partial(close_to_others, [path]),
-        )
+        return stat.S_ISREG(mode) and mode & stat.S_IRWXO != 0
+    return False
 
 
 def _broken_lines(path: Path) -> int:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return 0
-    with os.fdopen(descriptor, "rb") as file:
-        skipped = max(os.fstat(descriptor).st_size - LONGEST_AUDIT, 0)
-        if skipped:
-            file.seek(skipped)
-            file.readline()
-        broken = 0
-        for line in file:
+    broken = 0
+    with suppress(FileNotFoundError), opened(path) as file, os.fdopen(os.dup(file), "rb") as lines:
+        if skipped := max(os.fstat(file).st_size - LONGEST_AUDIT, 0):
+            lines.seek(skipped)
+            lines.readline()
+        for line in lines:
             try:
                 broken += not isinstance(json.loads(line), dict)
             except (ValueError, RecursionError):
                 broken += 1
-        return broken
+    return broken
 
 
 def check_settings(usable: UsableSettings) -> Iterator[Finding]:
