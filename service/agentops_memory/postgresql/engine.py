@@ -397,7 +397,7 @@ class PostgresEngine:
         return self
 
     def callers(self) -> Sequence[Caller]:
-        others = sorted(it for it in self._transactions.tenants if it != DEFAULT_TENANT)
+        others = sorted(self._transactions.tenants - {DEFAULT_TENANT})
         return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *others)]
 
     def led(self) -> Sequence[Caller]:
@@ -436,8 +436,8 @@ class PostgresEngine:
         return await loop.run_in_executor(self._threads, partial(work, *args))
 
     def _try_to_lead(self) -> None:
-        if tenants := self._leader.try_to_lead():
-            self._transactions.set_tenants(tenants)
+        if tenants := self._leader.try_to_lead():  # other processes create and erase tenants
+            self._transactions.tenants = {*tenants}
 
     def _close(self) -> None:
         self._leader.close()

@@ -110,7 +110,7 @@ class Transactions:
     _has_key: HasKey
     _committed: OnCommit
     on_damage: Callable[[Caller, Sequence[DamagedRow]], None] = noop
-    _schemas: dict[TenantId, str] = field(default_factory=dict)
+    tenants: set[TenantId] = field(default_factory=set)  # whose schemas are known to exist
     _memories: dict[str, IndexMemory] = field(default_factory=dict)
     _existing: set[int] = field(default_factory=set)  # projects with a space, by number
     _idle: list[psycopg.Connection[Any]] = field(default_factory=list)  # last in, first out
@@ -123,7 +123,7 @@ class Transactions:
             with translated():
                 prepare(connection)
                 brought_up_to_date(connection, tenant, upgrading)
-                self.set_tenants(all_up_to_date(connection, upgrading))
+                self.tenants = {*all_up_to_date(connection, upgrading)}
 
     def close(self) -> None:
         """Close all caches and connections, once no thread is at work."""
@@ -131,26 +131,17 @@ class Transactions:
             memory.close()
         self._close_idle()
 
-    @property
-    def tenants(self) -> list[TenantId]:
-        return list(self._schemas)
-
-    def set_tenants(self, tenants: Sequence[TenantId]) -> None:
-        """Replace the known tenants, as other processes create and erase tenants."""
-        self._schemas = {tenant: schema_of(tenant) for tenant in tenants}
-
     def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
         """Return the tenant's schema, creating it on first use if a key opens the tenant."""
-        if schema := self._schemas.get(tenant):
-            return schema
-        if not self._has_key(tenant):
-            raise NotFound("There is no such tenant.")
-        try:
-            schema = brought_up_to_date(connection, tenant)
-        except StartRefused as refusal:  # a newer release has upgraded the schema
-            raise Unavailable(str(refusal)) from None
-        self._schemas[tenant] = schema
-        return schema
+        if tenant not in self.tenants:
+            if not self._has_key(tenant):
+                raise NotFound("There is no such tenant.")
+            try:
+                brought_up_to_date(connection, tenant)
+            except StartRefused as refusal:  # a newer release has upgraded the schema
+                raise Unavailable(str(refusal)) from None
+            self.tenants.add(tenant)
+        return schema_of(tenant)
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
@@ -289,8 +280,7 @@ class Transactions:
 
     def needs_load(self, tenant: TenantId) -> bool:
         """Whether prompts need an area that is not cached."""
-        memory = self._memories.get(schema_of(tenant))
-        return memory is not None and memory.queue.is_due
+        return self._memory(schema_of(tenant)).queue.is_due
 
     def load(self, tenant: TenantId) -> None:
         schema = schema_of(tenant)
@@ -344,7 +334,7 @@ class Transactions:
                     elif isinstance(error, errors.UndefinedTable) and tenant not in tenants(
                         connection
                     ):
-                        self._schemas.pop(tenant, None)
+                        self.tenants.discard(tenant)
                         continue  # the tenant was erased, and maybe created again
                     elif is_lost(error) and not (is_new or self._thread.has_sent_commit):
                         self._close_idle()
