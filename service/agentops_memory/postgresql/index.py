@@ -27,9 +27,9 @@ from ..memory.table import Connection, Cursor
 from ..recall.features import Features
 from ..recall.stems import Stems, rules
 from ..recall.text import NEIGHBORS, Columns, End, columns, words_of
-from ..recall.visibility import Borrowing, Document, Groups, Row, row_number
+from ..recall.visibility import Borrowing, Document, Groups
 from .connection import POSTGRESQL
-from .postings import FIELDS, Counts, Written, packed_counts
+from .postings import FIELDS, MAX_APPLIED_CHARS, Counts, Written, packed_counts
 
 T = TypeVar("T")
 
@@ -91,8 +91,9 @@ class Index(Borrowing):
         self._waiting_size = 0  # characters of contents
         self._count_changes: dict[int, list[int]] = {}  # by area, changes of its memories and words
         self._counted: list[Cursor] = []  # per count, a cursor of (area, new version)
-        self._changes: dict[int, list[tuple[Row, Columns, int]]] = {}
-        self._invalidated: set[int] = set()
+        self._added: dict[int, list[tuple[MemoryId, Columns]]] = {}
+        self._added_chars = 0
+        self._invalidated: set[int] = set()  # areas with changes that cached ones cannot apply
 
     def place(self, space: Space) -> tuple[int, int | None]:
         if space.scope == GLOBAL_SCOPE:
@@ -169,7 +170,7 @@ class Index(Borrowing):
         counted = [row for cursor in self._counted for row in cursor.fetchall()]
         increments = Counter(area for area, _ in counted)
         for area, after in counted:  # the last version wins
-            writes[area] = Written(after - increments[area], after, self._changes.get(area, ()))
+            writes[area] = Written(after - increments[area], after, self._added.get(area, ()))
         return writes | dict.fromkeys(self._invalidated)
 
     @cached_property
@@ -307,7 +308,11 @@ class Index(Borrowing):
             change[0] += sign
             change[1] += sign * words.length
             texts = Columns(it.title, it.content, it.context, it.tags)
-            self._changes.setdefault(it.area, []).append((row_number(it.area, id_), texts, sign))
+            self._added_chars += sum(map(len, texts))
+            if sign < 0 or self._added_chars > MAX_APPLIED_CHARS:
+                self._invalidated.add(it.area)
+            else:
+                self._added.setdefault(it.area, []).append((id_, texts))
 
     def _update_counts(self) -> None:
         """Update the areas' counts and versions; fail for an area built by other rules."""

@@ -36,7 +36,7 @@ from ..recall.query import Term
 from ..recall.search import FoundWords
 from ..recall.stems import COUNT, MOST_CODES, Entry, Stems, Vocabulary
 from ..recall.text import Columns
-from ..recall.visibility import IndexQuery, memory_of
+from ..recall.visibility import IndexQuery
 from .connection import POSTGRESQL
 
 Counts = int
@@ -344,21 +344,15 @@ def _of_every_stem(of_stems: Sequence[MemoryCounts]) -> MemoryCounts:
     return {it: counts for it, counts in first.items() if all(it in other for other in others)}
 
 
-MAX_APPLIED_CHARS = 256 * 1024  # characters of a transaction; an import may write more
+MAX_APPLIED_CHARS = 256 * 1024  # of a transaction's texts, to cached areas; imports write more
 
 
 class Written(NamedTuple):
-    """The texts that a transaction indexed in an area, or removed if the sign is negative."""
+    """The memories that a transaction added to an area."""
 
     before: int  # the area's version
     after: int
-    entries: Sequence[tuple[int, Columns, int]]
-
-    @property
-    def is_addition(self) -> bool:
-        """Whether it only adds memories, and few enough to apply to a cached area."""
-        size = sum(len(text) for _, columns, _ in self.entries for text in columns)
-        return size <= MAX_APPLIED_CHARS and all(sign > 0 for *_, sign in self.entries)
+    added: Sequence[tuple[MemoryId, Columns]]
 
 
 @dataclass(slots=True)
@@ -414,12 +408,11 @@ class IndexMemory(InMemory[_CachedArea]):
                 loaded = self.parts.get(number)
                 if loaded is None:
                     continue
-                if written is None or not written.is_addition or written.before != loaded.version:
+                if written is None or written.before != loaded.version:
                     self._drop(number)
                     continue
-                for row, columns, _ in written.entries:
-                    entry = entry_of(stems, columns)
-                    loaded.area.add(_row(memory_of(row)), entry, self.vocabulary)
+                for memory, columns in written.added:
+                    loaded.area.add(_row(memory), entry_of(stems, columns), self.vocabulary)
                 loaded.version = written.after
 
     def load(self, connection: Connection, number: int) -> None:
