@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -14,10 +14,9 @@ from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.memory import MemoryId
-from agentops_memory.memory.redactor import default_rules
 from agentops_memory.memory.saves import erase
 from agentops_memory.operations import scan as scanning
-from agentops_memory.operations.scan import Scan
+from agentops_memory.secrets.redaction import DEFAULT_RULES
 
 from ..support.callers import calling, made_key
 from ..support.engine import opened
@@ -204,12 +203,16 @@ class ErasingEngine:
 def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None:
     async def scan_and_erase() -> tuple[list[MemoryId | None], int]:
         async with opened(stored, clock=lambda: START) as engine:
-            scan = Scan(engine=ErasingEngine(engine), rules=default_rules)
-            pages = [page async for page in scan.redact(OPERATOR)]
-            redacted = [finding.memory for page in pages for finding in page.findings]
-            return redacted, sum(
-                len(page.findings) for page in [p async for p in scan.look(OPERATOR)]
-            )
+
+            def pages(*, is_redacting: bool) -> AsyncIterator[scanning.ScanPage]:
+                other = cast(Engine, ErasingEngine(engine))
+                return scanning.pages(other, OPERATOR, DEFAULT_RULES, is_redacting=is_redacting)
+
+            redacted = [
+                it.memory async for page in pages(is_redacting=True) for it in page.findings
+            ]
+            left = [len(page.findings) async for page in pages(is_redacting=False)]
+            return redacted, sum(left)
 
     redacted, left = asyncio.run(scan_and_erase())
 
@@ -230,7 +233,7 @@ def test_long_histories_are_scanned_part_by_part(
 
     async def pages() -> list[int]:
         async with opened(path, clock=lambda: START) as engine:
-            scan = Scan(engine=engine, rules=default_rules)
-            return [page.rows async for page in scan.look(OPERATOR)]
+            pages = scanning.pages(engine, OPERATOR, DEFAULT_RULES)
+            return [page.rows async for page in pages]
 
     assert asyncio.run(pages()) == [2, 2, 2, 1]

@@ -13,7 +13,7 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import at_key
 from ..memory.memories import MemoryTable
 from ..memory.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
-from ..memory.redactor import MAX_SCOPE, Redactor, RulesOf
+from ..memory.redactor import MAX_SCOPE, Redactor
 from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
@@ -94,50 +94,29 @@ Records = Callable[[Transaction, Any], Iterator[tuple[Any, Record]]]
 """Reads the next records of one kind, each with the position after which the next page begins."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scan:
-    """Scans of one service: memories, live and deleted, their revisions, sessions, stores,
-    proposals, and the logs of runs.
+async def pages(
+    engine: Engine, caller: Caller, rules: Rules, *, is_redacting: bool = False
+) -> AsyncIterator[ScanPage]:
+    """Scan memories, live and deleted, revisions, sessions, stores, proposals, and logs of runs.
 
-    Scans and redactions require the role admin.
+    When redacting, all secrets are removed, with an erasure receipt for each page and project, and
+    the stored answers of idempotency keys, whatever their content. Requires the role admin.
     """
-
-    engine: Engine
-    rules: RulesOf
-    on_erased: Callable[[Caller], None] = noop
-
-    async def size(self, caller: Caller) -> int:
-        return await self.engine.read(caller, size)
-
-    async def look(self, caller: Caller) -> AsyncIterator[ScanPage]:
-        async for scanned in self._pages(caller, is_redacting=False):
+    caller.require(Role.ADMIN)
+    if is_redacting:
+        await engine.write(caller, lambda tx: tx[IdempotencyTable].redact_answers())
+    for records, first in KINDS:
+        after = first
+        while page := await engine.read(caller, scan_page, records, after, rules):
+            last, scanned = page
+            if is_redacting and any(finding.kinds for finding in scanned.findings):
+                # Scanned again in a write: only pages with secrets make other writers wait.
+                again = await engine.write(
+                    caller, scan_page, records, after, rules, is_redacting=True
+                )
+                last, scanned = again or (last, ScanPage(rows=scanned.rows))
+            after = last
             yield scanned
-
-    async def redact(self, caller: Caller) -> AsyncIterator[ScanPage]:
-        """Redact all secrets, with an erasure receipt for each page and project.
-
-        The stored answers of idempotency keys are removed, whatever their content.
-        """
-        await self.engine.write(caller, lambda tx: tx[IdempotencyTable].redact_answers())
-        async for scanned in self._pages(caller, is_redacting=True):
-            yield scanned
-
-    async def _pages(self, caller: Caller, *, is_redacting: bool) -> AsyncIterator[ScanPage]:
-        caller.require(Role.ADMIN)
-        rules = self.rules(caller)
-        for records, first in KINDS:
-            after = first
-            while page := await self.engine.read(caller, scan_page, records, after, rules):
-                last, scanned = page
-                if is_redacting and any(finding.kinds for finding in scanned.findings):
-                    # Scanned again in a write: only pages with secrets make other writers wait.
-                    again = await self.engine.write(
-                        caller, scan_page, records, after, rules, is_redacting=True
-                    )
-                    last, scanned = again or (last, ScanPage(rows=scanned.rows))
-                    self.on_erased(caller)
-                after = last
-                yield scanned
 
 
 def size(tx: Transaction) -> int:

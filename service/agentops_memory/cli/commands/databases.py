@@ -24,10 +24,11 @@ from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction, RedactionFile
 from ...memory.rows import rendered
 from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
+from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
-from ...operations.scan import Scan, SecretFinding
+from ...operations.scan import SecretFinding
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
 from ...settings import Settings, settings, settings_or_defaults
@@ -394,11 +395,11 @@ async def _scanned(
 ) -> list[SecretFinding]:
     exceptions = RedactionFile(backend.settings.redaction_file)
     exceptions.read()
-    scan = Scan(engine=engine, rules=Redaction(exceptions=exceptions.rules).rules)
+    rules = Redaction(exceptions=exceptions.rules).rules(caller)
     findings: list[SecretFinding] = []
-    done, total = 0, await scan.size(caller)
+    done, total = 0, await engine.read(caller, scans.size)
     with out.progress_bar("Scanning") as advance:
-        async for scanned in scan.redact(caller) if redact else scan.look(caller):
+        async for scanned in scans.pages(engine, caller, rules, is_redacting=redact):
             findings += scanned.findings
             done += scanned.rows
             if advance:
