@@ -84,75 +84,53 @@ def check_access(path: Path) -> Iterator[Finding]:
     files = [path, *_sqlite_files(path)]
     # Others can read a file if its mode and the mode of the real folder allow it.
     is_passable = os.stat(os.path.realpath(path.parent)).st_mode & stat.S_IXOTH  # noqa: PTH116
-    if is_passable and (public := [file for file in files if _is_public(file)]):
-        fix = partial(close_to_others, public)
-        yield warn("mode", PUBLIC.format(path), f"{RESTRICTS}.", fix=fix)
-    else:
-        yield ok("mode", f"No other user can read {path.name}.")
-    if read_only := [it for it in (path.parent, *files) if not os.access(it, os.W_OK)]:
-        yield warn(
-            "folder",
-            f"The user {os.geteuid()} cannot write to {', '.join(map(str, read_only))}.",
-            "If the service runs as that user, make it the owner of the folder: `chown -R`.",
-        )
-    else:
-        yield ok("folder", "The file and its folder are writable.")
-    owners = sorted({file.stat().st_uid for file in files})
-    if len(owners) > 1:
-        yield warn(
-            "owner",
-            f"{path} and the files next to it belong to several users: "
-            f"{', '.join(map(str, owners))}.",
-            "Give all of them to the user of the service: `chown`.",
-        )
-    else:
-        yield ok("owner", f"It belongs to the user {owners[0]}.")
+    public = [file for file in files if is_passable and _is_public(file)]
+    fine = ok("mode", f"No other user can read {path.name}.")
+    fix = partial(close_to_others, public)
+    yield warn("mode", PUBLIC.format(path), f"{RESTRICTS}.", fix=fix) if public else fine
+    read_only = [str(it) for it in (path.parent, *files) if not os.access(it, os.W_OK)]
+    fine = ok("folder", "The file and its folder are writable.")
+    problem = f"The user {os.geteuid()} cannot write to {', '.join(read_only)}."
+    remedy = "If the service runs as that user, make it the owner of the folder: `chown -R`."
+    yield warn("folder", problem, remedy) if read_only else fine
+    owners = [str(user) for user in sorted({file.stat().st_uid for file in files})]
+    fine = ok("owner", f"It belongs to the user {owners[0]}.")
+    problem = f"{path} and the files next to it belong to several users: {', '.join(owners)}."
+    remedy = "Give all of them to the user of the service: `chown`."
+    yield warn("owner", problem, remedy) if len(owners) > 1 else fine
     every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *SUFFIXES)}
-    if gone := sorted({every[name] for name, _ in _open_files() if name in every}):
-        yield failed(
-            "open-files",
-            f"A process has {' and '.join(gone)} open after it was removed or replaced.",
-            "Restart the service with SIGTERM; until then it refuses writes that it cannot keep.",
-        )
-    else:
-        yield ok("open-files", "No process has a removed or replaced file open.")
+    gone = sorted({every[name] for name, _ in _open_files() if name in every})
+    fine = ok("open-files", "No process has a removed or replaced file open.")
+    problem = f"A process has {' and '.join(gone)} open after it was removed or replaced."
+    remedy = "Restart the service with SIGTERM; until then it refuses writes that it cannot keep."
+    yield failed("open-files", problem, remedy) if gone else fine
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
-        yield warn(
-            "journal",
-            f"{journal} belongs to an unfinished transaction; these findings are about "
-            "a file in the middle of it.",
-            "Keep both files together: starting the service rolls the transaction back.",
-        )
-    drafts = _drafts(path)
-    if copies := [file for file in copies_of(path) if file not in drafts]:
-        oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
-        yield note(
-            "copies",
-            f"{', '.join(file.name for file in copies)}: copies that still contain what "
-            f"was erased after they were made ({oldest:%Y-%m-%d} or later).",
-            "Remove them when you no longer need to go back.",
-        )
-    else:
+        problem = f"{journal} belongs to an unfinished transaction; these findings are about"
+        remedy = "Keep both files together: starting the service rolls the transaction back."
+        yield warn("journal", f"{problem} a file in the middle of it.", remedy)
+    copies = [file for file in copies_of(path) if file not in _drafts(path)]
+    if not copies:
         yield ok("copies", "There are no old copies.")
+        return
+    names = ", ".join(file.name for file in copies)
+    oldest = datetime.fromtimestamp(min(file.stat().st_mtime for file in copies), UTC)
+    problem = f"{names}: copies that still contain what was erased after they were made"
+    remedy = "Remove them when you no longer need to go back."
+    yield note("copies", f"{problem} ({oldest:%Y-%m-%d} or later).", remedy)
 
 
 def check_disk(path: Path) -> Iterator[Finding]:
     kind, status = file_system(path), os.statvfs(path.parent)
     if kind is not None and is_network(kind):
-        yield warn(
-            "file-system",
-            f"{path.parent} is on a network file system ({kind}), where two machines can "
-            "damage a database.",
-            "Put it on a disk of this machine; the service does not start there unless "
-            "MEMORY_ALLOW_NETWORK_FS=1.",
-        )
+        problem = f"{path.parent} is on a network file system ({kind}), where two machines can"
+        remedy = "Put it on a disk of this machine; the service does not start there unless"
+        remedy = f"{remedy} MEMORY_ALLOW_NETWORK_FS=1."
+        yield warn("file-system", f"{problem} damage a database.", remedy)
     elif status.f_flag & os.ST_RDONLY:
-        yield failed(
-            "file-system",
-            f"The file system of {path.parent} is read-only.",
-            "Mount it writable; the kernel log shows whether an error made it read-only.",
-        )
+        problem = f"The file system of {path.parent} is read-only."
+        remedy = "Mount it writable; the kernel log shows whether an error made it read-only."
+        yield failed("file-system", problem, remedy)
     else:
         yield ok("file-system", f"The file system is {kind or 'of an unknown type'}.")
     free, inodes = status.f_bavail * status.f_frsize, status.f_favail
@@ -172,7 +150,7 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
     drafts = [*files, *leftovers(path.parent)]
     if not drafts:
         return ok("leftovers", "No killed process left files behind.")
-    names = ", ".join(file.name for file in drafts)
+    problem = f"A killed process left {', '.join(file.name for file in drafts)} in {path.parent}."
 
     def remove() -> str:
         unused = [file for file in files if _is_left_over(file)]
@@ -181,12 +159,8 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
         names = ", ".join(file.name for file in (*unused, *remove_leftovers(path.parent)))
         return f"Removed {names or 'nothing: the files are in use again'}."
 
-    return warn(
-        "leftovers",
-        f"A killed process left {names} in {path.parent}.",
-        "`agentops-memory doctor --fix` removes what it left.",
-        fix=remove,
-    )
+    remedy = "`agentops-memory doctor --fix` removes what it left."
+    return warn("leftovers", problem, remedy, fix=remove)
 
 
 def _sqlite_files(path: Path) -> list[Path]:
@@ -242,27 +216,17 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
     elif working:
         yield ok("keys", f"Working keys: {len(working)} of {len(ring.keys)}.")
     else:
-        yield warn(
-            "keys",
-            "Every key is revoked, so no one has access.",
-            "`agentops-memory keys create --name NAME --role admin` creates one.",
-        )
+        remedy = "`agentops-memory keys create --name NAME --role admin` creates one."
+        yield warn("keys", "Every key is revoked, so no one has access.", remedy)
     for key in working:
-        if not any(secret.is_valid_at(now) for secret in key.secrets):
-            yield warn(
-                "keys",
-                f"No secret of the key {key.id} ({key.name}) works any more.",
-                f"`agentops-memory keys rotate {key.id}` gives it a new one.",
-            )
-            continue
+        name = f"{key.id} ({key.name})"
         expiries = [it.until for it in key.secrets if it.until and now < it.until < now + SOON]
-        if expiries:
-            yield note(
-                "keys",
-                f"The old secret of the key {key.id} ({key.name}) expires at "
-                f"{min(expiries):%Y-%m-%d %H:%M} (UTC).",
-                "Its users need the new secret by then.",
-            )
+        if not any(secret.is_valid_at(now) for secret in key.secrets):
+            remedy = f"`agentops-memory keys rotate {key.id}` gives it a new one."
+            yield warn("keys", f"No secret of the key {name} works any more.", remedy)
+        elif expiries:
+            sentence = f"The old secret of the key {name} expires at {min(expiries):%Y-%m-%d %H:%M}"
+            yield note("keys", f"{sentence} (UTC).", "Its users need the new secret by then.")
 
 
 def check_redaction(path: Path) -> Iterator[Finding]:
@@ -285,10 +249,8 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
         remedy = "Restore the file from a copy; until then confidential values cannot be read."
         yield failed("seal", str(refusal), remedy)
     else:
-        yield ok(
-            "seal",
-            f"The file is readable; keys: {count:,}." if count else "There is no key.",
-        )
+        sentence = f"The file is readable; keys: {count:,}." if count else "There is no key."
+        yield ok("seal", sentence)
 
 
 def check_audit(path: Path) -> Iterator[Finding]:
@@ -296,21 +258,14 @@ def check_audit(path: Path) -> Iterator[Finding]:
     try:
         broken = _broken_lines(path)
     except OSError as error:
-        yield failed(
-            "audit",
-            f"The audit file {path} cannot be read: {error.strerror}.",
-            "Give it to the user of the service: keys cannot be changed without it.",
-        )
+        problem = f"The audit file {path} cannot be read: {error.strerror}."
+        remedy = "Give it to the user of the service: keys cannot be changed without it."
+        yield failed("audit", problem, remedy)
         return
-    if broken:
-        yield warn(
-            "audit",
-            f"{broken:,} lines of {path} are damaged: a full disk or a crash cut them short, or "
-            "someone changed them.",
-            "Leave them: they are evidence. New entries go on lines of their own.",
-        )
-    else:
-        yield ok("audit", "Every line is intact.")
+    problem = f"{broken:,} lines of {path} are damaged: a full disk or a crash cut them short, or"
+    remedy = "Leave them: they are evidence. New entries go on lines of their own."
+    fine = ok("audit", "Every line is intact.")
+    yield warn("audit", f"{problem} someone changed them.", remedy) if broken else fine
 
 
 def _check_privacy(code: str, path: Path) -> Iterator[Finding]:
@@ -514,39 +469,25 @@ def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
         keys.require_kept(ring)
         must_have_keys(ring, settings.auth, settings.listen.host)
     except (Unavailable, SettingRefused) as refusal:
-        yield failed(
-            "auth",
-            f"The service would refuse to start. {refusal}",
-            "`agentops-memory keys create --name NAME --role admin` creates a key.",
-        )
+        remedy = "`agentops-memory keys create --name NAME --role admin` creates a key."
+        yield failed("auth", f"The service would refuse to start. {refusal}", remedy)
         return
-    if ring.was_ever_used:
-        yield ok("auth", "Access requires a key.")
-    else:
-        yield note(
-            "auth",
-            f"No key exists: anyone who can reach {settings.listen} has full access.",
-            "Create a key to require one: `agentops-memory keys create`.",
-        )
+    sentence = f"No key exists: anyone who can reach {settings.listen} has full access."
+    remedy = "Create a key to require one: `agentops-memory keys create`."
+    fine = ok("auth", "Access requires a key.")
+    yield fine if ring.was_ever_used else note("auth", sentence, remedy)
 
 
 def _check_tenants(path: Path) -> Iterator[Finding]:
     tenants = tenants_of(path)
     if unnamed := unnamed_in(path):
-        yield note(
-            "tenants",
-            f"These file names are not valid tenant names: {', '.join(unnamed)}.",
-            "The service ignores these files; move them elsewhere.",
-        )
+        sentence = f"These file names are not valid tenant names: {', '.join(unnamed)}."
+        yield note("tenants", sentence, "The service ignores these files; move them elsewhere.")
     count = f"Databases: {len(tenants):,}."
-    if len(tenants) - 1 > MOST_OPEN:
-        yield note(
-            "tenants",
-            f"{count} Besides the default one, at most {MOST_OPEN} are open at a time.",
-            "If `Too many databases are in use` appears, split tenants across services.",
-        )
-    else:
-        yield ok("tenants", count)
+    sentence = f"{count} Besides the default one, at most {MOST_OPEN} are open at a time."
+    remedy = "If `Too many databases are in use` appears, split tenants across services."
+    is_many = len(tenants) - 1 > MOST_OPEN
+    yield note("tenants", sentence, remedy) if is_many else ok("tenants", count)
 
 
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
@@ -572,10 +513,7 @@ def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
         else:
             yield ok("backup", f"{age}.")
         if are_on_one_disk(folder, settings.db_path):
-            yield warn(
-                "backup",
-                f"{folder} is on the same disk as the database, and would be lost with it.",
-                "Mount another disk there.",
-            )
+            problem = f"{folder} is on the same disk as the database, and would be lost with it."
+            yield warn("backup", problem, "Mount another disk there.")
     except OSError as error:
         yield warn("backup", f"{error.filename or folder} cannot be read: {error.strerror}.", mount)

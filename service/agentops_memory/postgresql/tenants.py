@@ -407,15 +407,11 @@ def check_server(url: str) -> Iterator[Finding]:
         settings = dict(connection.execute(_SETTINGS, (names,)).fetchall())
         yield from check_durability(settings)
         ((number, longest),) = connection.execute(_OLD_TRANSACTIONS).fetchall()
-        if number:
-            yield warn(
-                "transactions",
-                f"Older than an hour: {number}, the oldest {float(longest) / 3600:.0f} hours. "
-                "Until they end, VACUUM removes nothing that was deleted since.",
-                "End them: pg_stat_activity shows whose they are.",
-            )
-        else:
-            yield ok("transactions", "None is older than an hour.")
+        fine = ok("transactions", "None is older than an hour.")
+        problem = f"Older than an hour: {number}, the oldest {float(longest) / 3600:.0f} hours."
+        problem += " Until they end, VACUUM removes nothing that was deleted since."
+        remedy = "End them: pg_stat_activity shows whose they are."
+        yield warn("transactions", problem, remedy) if number else fine
         if settings["autovacuum"] == "off":
             problem = "tables grow, searches get slower, and what was erased stays in pages."
             yield warn("autovacuum", f"It is off: {problem}", "Set autovacuum to on.")
@@ -450,11 +446,8 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
 def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
     """Check whether the server's settings keep acknowledged writes after a crash."""
     if unsafe := [name for name in UNSAFE if settings[name] == "off"]:
-        yield warn(
-            "durability",
-            f"These are off, so a crash can lose acknowledged writes: {', '.join(unsafe)}.",
-            "Set them to on.",
-        )
+        problem = f"These are off, so a crash can lose acknowledged writes: {', '.join(unsafe)}."
+        yield warn("durability", problem, "Set them to on.")
     elif not settings["synchronous_standby_names"]:
         yield warn("durability", STANDBY, "Name one in synchronous_standby_names.")
     elif (waits := settings["synchronous_commit"]) not in ("on", "remote_apply"):
@@ -464,22 +457,15 @@ def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
 
 
 def _check_rows(connection: PostgresConnection, tenant: TenantId) -> Iterator[Finding]:
-    if rows := damaged(connection):
-        yield failed(
-            "values",
-            f"These rows are damaged, and not served: {some_of(rows)}.",
-            "Their values are unknown: restore a backup of the database, or correct them with SQL.",
-        )
-    else:
-        yield ok("values", "Every row has valid values.")
+    rows = damaged(connection)
+    fine = ok("values", "Every row has valid values.")
+    problem = f"These rows are damaged, and not served: {some_of(rows)}."
+    remedy = "Their values are unknown: restore a backup of the database, or correct them with SQL."
+    yield failed("values", problem, remedy) if rows else fine
     ((drift,),) = connection.execute(_DRIFT)
-    if drift:
-        yield warn(
-            "index",
-            f"It differs from the memories in {drift:,} row{'s' * (drift != 1)}.",
-            "The next sweep repairs it; to repair it now, run `agentops-memory index --rebuild "
-            f"--tenant {tenant}`.",
-        )
-    else:
-        yield ok("index", "Its number of rows matches the memories.")
+    fine = ok("index", "Its number of rows matches the memories.")
+    problem = f"It differs from the memories in {drift:,} row{'s' * (drift != 1)}."
+    command = f"`agentops-memory index --rebuild --tenant {tenant}`"
+    remedy = f"The next sweep repairs it; to repair it now, run {command}."
+    yield warn("index", problem, remedy) if drift else fine
     yield ok("size", f"It has {stored(connection) / MIB:.1f} MiB.")
