@@ -8,7 +8,7 @@ has with the same rows is skipped, and with other rows the copy is refused befor
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
@@ -41,7 +41,7 @@ from ..sqlite.index import make_index
 from ..sqlite.migrate import make_schema, newest_format, planned, require_small_ids
 from ..sqlite.open_files import require_one_name
 from ..sqlite.tenants import tenant_file, tenants_of
-from .backup import Progress, meter
+from .backup import Advance, Progress, meter
 from .files.keys import KeyFile, written_at
 from .files.service_lock import service_lock
 
@@ -97,16 +97,14 @@ class Tally:
 
     counts: dict[str, int] = field(default_factory=dict)
     sums: Counter[Project] = field(default_factory=Counter)
-    # Called after every thousand rows.
-    advance: Callable[[int], None] = field(default=noop, compare=False)
 
-    def counting(self, table: Table, rows: Iterable[Row]) -> Iterator[Row]:
+    def counting(self, table: Table, rows: Iterable[Row], advance: Advance) -> Iterator[Row]:
         """Yield the rows of a table without their projects, and count them."""
         count, name = 0, table.name.encode()
         for *values, project in rows:
             count += 1
             if not count % 1000:
-                self.advance(1000)
+                advance(1000)
             digest = blake2b(name + repr(values).encode(), digest_size=16).digest()
             self.sums[project] = (self.sums[project] + int.from_bytes(digest)) % MODULUS
             yield tuple(values)
@@ -537,9 +535,9 @@ def _copied(source: Rows, target: Rows, features: Features, progress: Progress) 
     """Copy all rows, index them, and compare the copy; CopyRefused if it differs."""
     tables = source.tables or target.tables
     advance = meter(2 * sum(map(source.count, tables)), progress)
-    tally = Tally(advance=advance)
+    tally = Tally()
     for table in tables:
-        target.put(table, tally.counting(table, source.read(table)))
+        target.put(table, tally.counting(table, source.read(table), advance))
     target.finish(source.last_ids(), features)
     tally.require(_tally(target, tables, advance))
     return tally
@@ -557,10 +555,10 @@ def _compared(source: Side, target: Side, tenant: TenantId) -> Tally:
     return tally
 
 
-def _tally(rows: Rows, tables: Iterable[Table], advance: Callable[[int], None] = noop) -> Tally:
-    tally = Tally(advance=advance)
+def _tally(rows: Rows, tables: Iterable[Table], advance: Advance = noop) -> Tally:
+    tally = Tally()
     for table in tables:
-        for _ in tally.counting(table, rows.read(table)):
+        for _ in tally.counting(table, rows.read(table), advance):
             pass
     return tally
 

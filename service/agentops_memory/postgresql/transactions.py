@@ -131,17 +131,17 @@ class Transactions:
             memory.close()
         self._close_idle()
 
-    def _schema(self, connection: psycopg.Connection[Any], tenant: TenantId) -> str:
-        """Return the tenant's schema, creating it on first use if a key opens the tenant."""
-        if tenant not in self.tenants:
-            if not self._has_key(tenant):
-                raise NotFound("There is no such tenant.")
-            try:
-                brought_up_to_date(connection, tenant)
-            except StartRefused as refusal:  # a newer release has upgraded the schema
-                raise Unavailable(str(refusal)) from None
-            self.tenants.add(tenant)
-        return schema_of(tenant)
+    def _create_missing(self, connection: psycopg.Connection[Any], tenant: TenantId) -> None:
+        """Create the tenant's schema on first use, if a key opens the tenant."""
+        if tenant in self.tenants:
+            return
+        if not self._has_key(tenant):
+            raise NotFound("There is no such tenant.")
+        try:
+            brought_up_to_date(connection, tenant)
+        except StartRefused as refusal:  # a newer release has upgraded the schema
+            raise Unavailable(str(refusal)) from None
+        self.tenants.add(tenant)
 
     @contextmanager
     def _connected(self) -> Iterator[tuple[psycopg.Connection[Any], bool]]:
@@ -169,7 +169,8 @@ class Transactions:
         """Run work on one snapshot, and return its answer."""
 
         def transaction(connection: psycopg.Connection[Any]) -> T:
-            schema = self._schema(connection, caller.tenant)
+            schema = schema_of(caller.tenant)
+            self._create_missing(connection, caller.tenant)
             ours, memory = PostgresConnection(connection), self._memory(schema)
             make, stems = self._new_transaction, self._thread.stems
             try:
@@ -199,19 +200,9 @@ class Transactions:
         change was rolled back with its group, or cannot share a transaction, and may run by itself.
         `committing` is called when the commit has been sent.
         """
-        is_group = len(changes) > 1
-
-        def transaction(connection: psycopg.Connection[Any]) -> Outcomes:
-            try:
-                return self._write(lock, changes, others, committing, connection)
-            except (psycopg.Error, Undone) as error:
-                if not is_group or isinstance(error, errors.LockNotAvailable) or is_lost(error):
-                    raise
-                roll_back(connection)
-                return dict.fromkeys(changes)
-
         # With the exclusive lock a duplicate is no collision, but a conflict with a stored row.
-        collided = () if is_group or lock.alone else (errors.UniqueViolation,)
+        collided = () if len(changes) > 1 or lock.alone else (errors.UniqueViolation,)
+        transaction = partial(self._write, lock, changes, others, committing)
         return self._run(transaction, lock.tenant, *collided)
 
     def _write(
@@ -222,20 +213,14 @@ class Transactions:
         committing: Callable[[], object],
         connection: psycopg.Connection[Any],
     ) -> Outcomes:
-        schema = self._schema(connection, lock.tenant)
+        schema, is_alone = schema_of(lock.tenant), len(changes) == 1
         ours, began = PostgresConnection(connection), time.monotonic()
-        is_alone = len(changes) == 1
+
+        # Without cached areas: after a rollback, an area reuses a version for other words.
+        make = partial(self._new_transaction, ours, others=others, is_alone=is_alone)
 
         def transaction_of(change: Change) -> PostgresTransaction:
-            # Without cached areas: after a rollback, an area reuses a version for other words.
-            return self._new_transaction(
-                ours,
-                self._clock(),
-                change.caller,
-                self._thread.stems,
-                others=others,
-                is_alone=is_alone,
-            )
+            return make(self._clock(), change.caller, self._thread.stems)
 
         def run(change: Change) -> object:
             if lock.alone:
@@ -243,19 +228,26 @@ class Transactions:
             tx = transaction_of(change).joining(first)
             return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
 
-        with ours.pipelined():
-            claims, first = Claims(ours, schema, self._existing), transaction_of(changes[0])
-            begin = partial(_begin, ours, schema, "READ COMMITTED")
-            claimed = claims.begin(begin, lock, changes, first.known)
-            outcomes: Outcomes = (
-                {changes[0]: Succeeded(run(changes[0]))}
-                if is_alone and claimed
-                else run_group(ours, {it: partial(run, it) for it in claimed})
-            )
-            first.flush()
-            self._thread.has_sent_commit = True
-            commit = connection.execute("COMMIT")
-            committing()
+        claims, first = Claims(ours, schema, self._existing), transaction_of(changes[0])
+        begin = partial(_begin, ours, schema, "READ COMMITTED")
+        try:
+            self._create_missing(connection, lock.tenant)
+            with ours.pipelined():
+                claimed = claims.begin(begin, lock, changes, first.known)
+                outcomes: Outcomes = (
+                    {changes[0]: Succeeded(run(changes[0]))}
+                    if is_alone and claimed
+                    else run_group(ours, {it: partial(run, it) for it in claimed})
+                )
+                first.flush()
+                self._thread.has_sent_commit = True
+                commit = connection.execute("COMMIT")
+                committing()
+        except (psycopg.Error, Undone) as error:
+            if is_alone or isinstance(error, errors.LockNotAvailable) or is_lost(error):
+                raise
+            roll_back(connection)
+            return dict.fromkeys(changes)
         if commit.statusmessage != "COMMIT":  # a statement failed, and work caught the error
             raise Unavailable("The database did not commit; try again.")
         self._memory(schema).apply(first.written(), self._thread.stems)
