@@ -24,7 +24,6 @@ from ..memory.memory import undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import Counted, Held, Kind, Retentions, StorageStats, in_a_session
 from ..operations.files import keys
-from ..operations.files.keys import by_key, line
 from .connection import (
     POSTGRESQL,
     PostgresConnection,
@@ -53,7 +52,7 @@ class PostgresAudit:
 
     url: str
     clock: Callable[[], datetime]
-    by: Callable[[Caller], By] = by_key
+    by: Callable[[Caller], By] = keys.by_key
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
         try:
@@ -84,7 +83,7 @@ def record(
     connection: psycopg.Connection[Any], at: datetime, action: str, by: By, **fields: object
 ) -> None:
     """Add an audit row in the current transaction of the connection."""
-    written = line(at, action, by, **fields).decode().rstrip("\n")
+    written = keys.line(at, action, by, **fields).decode().rstrip("\n")
     connection.execute(
         "INSERT INTO agentops.audit (at, line) VALUES (%(at)s, %(line)s)",
         {"at": micros(at), "line": written},

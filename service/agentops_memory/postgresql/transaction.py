@@ -38,15 +38,7 @@ from ..memory.memories import MemoryLists, MemoryTable
 from ..memory.memory import Memory, MemoryId, SessionId
 from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
-from ..memory.space import (  # fmt: skip
-    FIRST,
-    GLOBAL_SCOPE,
-    NUMBERS,
-    IndexGroup,
-    Project,
-    Space,
-    require_place,
-)
+from ..memory.space import FIRST, GLOBAL_SCOPE, NUMBERS, IndexGroup, Project, Space, require_place
 from ..memory.table import Known
 from ..recall.features import Features
 from ..recall.stems import Stems

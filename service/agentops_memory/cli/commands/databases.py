@@ -28,7 +28,6 @@ from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
-from ...operations.scan import SecretFinding
 from ...recall.visible import printable
 from ...secrets.redaction import redacted
 from ...settings import Settings, settings, settings_or_defaults
@@ -392,11 +391,11 @@ def scan(tenant: str, redact: bool, **flags: str | None) -> None:
 
 async def _scanned(
     backend: backends.Backend, redact: bool, engine: Engine, caller: Caller
-) -> list[SecretFinding]:
+) -> list[scans.SecretFinding]:
     exceptions = RedactionFile(backend.settings.redaction_file)
     exceptions.read()
     rules = Redaction(exceptions=exceptions.rules).rules(caller)
-    findings: list[SecretFinding] = []
+    findings: list[scans.SecretFinding] = []
     done, total = 0, await engine.read(caller, scans.size)
     with out.progress_bar("Scanning") as advance:
         async for scanned in scans.pages(engine, caller, rules, is_redacting=redact):
@@ -411,7 +410,7 @@ async def _scanned(
     return findings
 
 
-def _secrets(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
+def _secrets(findings: list[scans.SecretFinding], *, redact: bool) -> Iterator[str]:
     for finding in findings:
         kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
         names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
@@ -426,7 +425,7 @@ def _secrets(findings: list[SecretFinding], *, redact: bool) -> Iterator[str]:
         yield f"{left} in names and paths remain: they cannot be removed"
 
 
-def _secret_names(finding: SecretFinding) -> Iterator[tuple[str, object]]:
+def _secret_names(finding: scans.SecretFinding) -> Iterator[tuple[str, object]]:
     if finding.store is not None:
         yield "store", public_id(STORE, finding.store)
         if finding.entry is not None:

@@ -31,7 +31,6 @@ from ...engine.files import (
 )
 from ...errors import Invalid, Unavailable
 from ...light import dataclass, field
-from ...memory import rows as instants
 from ...memory.access import (
     DIGEST_BYTES,
     KEYS_RESET,
@@ -53,7 +52,7 @@ from ...memory.access import (
     public_fields,
     tenant_id,
 )
-from ...memory.rows import rendered
+from ...memory.rows import parsed, rendered
 from ...memory.space import Held, Kind
 from ...turns import OncePerTurn
 
@@ -317,7 +316,7 @@ def _field(name: str, reader: Callable[[Any], object], value: object) -> object:
 
 
 def _instant(text: str) -> datetime:
-    if (at := instants.parsed(text)) is None:
+    if (at := parsed(text)) is None:
         raise ValueError
     return at
 
