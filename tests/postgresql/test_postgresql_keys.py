@@ -54,6 +54,7 @@ def status(service: Service, token: str = "") -> int:
 def test_a_change_that_nobody_is_told_of_is_seen(
     start: Start, terminal: Terminal, postgresql: str
 ) -> None:
+    """As behind a pooler, through which no notification comes."""
     service, key = start(), created(terminal)
     until(lambda: status(service, key["key"]) == 200)
 
