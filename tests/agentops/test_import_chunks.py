@@ -218,7 +218,7 @@ async def test_after_others_waited_few_rows_are_stored_at_a_time_for_a_while(
         await transfers.import_all(OPERATOR, document(CHUNK + 500))
 
     chunk = CHUNK - SLICE_CONTENDED - 5 * BRIEF
-    assert watched.rows == [CHUNK, *[BRIEF] * 5, chunk, 501]
+    assert watched.rows == [CHUNK, *[BRIEF] * 5, chunk, 501, 0]  # and a write that syncs
 
 
 def test_rows_of_long_contents_are_stored_few_at_a_time_and_the_faults_of_twenty_named() -> None:

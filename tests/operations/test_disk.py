@@ -9,13 +9,14 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
+from agentops_memory.agentops.transfer import CHUNK
 from agentops_memory.errors import Full
 from agentops_memory.sqlite import SqliteEngine, transaction
 
@@ -100,6 +101,29 @@ def no_growth(program: Program) -> Iterator[None]:
     resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (MEBIBYTE, most))
     yield
     resource.prlimit(program.pid, resource.RLIMIT_FSIZE, (most, most))
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_long_import_are_on_disk_once_it_is_answered(path: Path) -> None:
+    rows = [
+        observation(f"Row {number}.", created_at="2029-01-01T00:00:00Z")
+        for number in range(CHUNK + 500)
+    ]
+    calls, named = path.with_name("calls"), ("-y", "-s", "400")  # with the files' names
+    with served(path) as (program, http):
+        with traced(program, "pwrite64,fdatasync,write,sendto", *named, into=calls):
+            http.post("/import", json={"observations": rows}).raise_for_status()
+        program.send(signal.SIGKILL)
+        program.wait()
+
+    lines = calls.read_text("utf-8", errors="replace").splitlines()
+    (answer,) = (n for n, line in enumerate(lines) if "imported_observations" in line)
+    log = [line for line in lines[:answer] if "memory.db-wal>" in line]
+    assert "pwrite64" in log[0]
+    synced = [number for number, call in enumerate(log) if "fdatasync" in call]
+    assert synced[-1] == len(log) - 1  # no transaction of the import has written since
+    assert len(synced) <= 2  # with the one of a log's first page
+    assert len(stored(path)) == len(rows)
 
 
 @pytest.mark.slow
@@ -229,15 +253,20 @@ def assert_reads_go_on(http: httpx.Client, saved: dict[str, int]) -> None:
         assert http.get(path).status_code == 200
 
 
-@contextmanager
-def failing(program: Program, fault: str) -> Iterator[None]:
+def failing(program: Program, fault: str) -> AbstractContextManager[None]:
     """A system call of the running program that fails, for a while."""
+    return traced(program, fault.partition(":")[0], "-e", f"inject={fault}")
+
+
+@contextmanager
+def traced(
+    program: Program, calls: str, *options: str, into: str | Path = os.devnull
+) -> Iterator[None]:
+    """Inside, some system calls of the running program are written into a file."""
     if shutil.which("strace") is None:
-        pytest.skip("a failing system call needs strace")
-    call = fault.partition(":")[0]
+        pytest.skip("to trace system calls needs strace")
     strace = subprocess.Popen(
-        ["strace", "-f", "-o", os.devnull, "-p", str(program.pid),
-         "-e", f"trace={call}", "-e", f"inject={fault}"],
+        ["strace", "-f", "-o", into, "-p", str(program.pid), "-e", f"trace={calls}", *options],
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert strace.stderr is not None

@@ -28,7 +28,7 @@ from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.engine import Engine, Transaction, noop
+from ..engine.engine import Engine, Transaction, durable_later, noop
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.query import entries, members
 from ..light import Lazy
@@ -340,6 +340,7 @@ def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
     return tally
 
 
+@durable_later
 def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     """Store the first of the next rows: few while other writers wait, or none if due work of the
     index was done first.
@@ -510,11 +511,13 @@ class Transfer:
                     rows = rows[done.rows :]
                     progress(tally.rows)
                     await asyncio.sleep(self.pause.total_seconds())
-            for start in range(0, len(tally.links), SLICE):
+            for start in range(0, max(len(tally.links), 1), SLICE):  # at least one makes it durable
                 links = tally.links[start : start + SLICE]
                 tally.refused += await self.engine.write(caller, link_rows, links, tally.made)
         except Refusal as refusal:
             if tally.rows:
+                with suppress(Refusal):
+                    await self.engine.write(caller, link_rows, [], tally.made)  # as above
                 stored = f"The first {tally.rows:,} rows of the document were stored before"
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise

@@ -224,7 +224,7 @@ class WriteTarget(NamedTuple):
     only_adds: bool = False  # a memory of this text, or counts its duplicate, and no more
 
 
-_WITHIN = "target_of_work"
+_WITHIN, _LATER = "target_of_work", "is_durable_later"
 
 
 def within_one_project(
@@ -253,6 +253,16 @@ def target_of(work: Callable[..., object], *args: object, **kwargs: object) -> W
     """Return the target of declared work, or None if its arguments do not name it."""
     target: Callable[..., WriteTarget | None] = getattr(work, _WITHIN)
     return target(*args, **kwargs)
+
+
+def durable_later(work: W) -> W:
+    """Declare that a power failure may undo work until the next write that is not declared so."""
+    setattr(work, _LATER, True)
+    return work
+
+
+def is_durable_later(work: Callable[..., object]) -> bool:
+    return hasattr(work, _LATER)
 
 
 class Transaction(ABC):
@@ -363,7 +373,7 @@ class Engine(Protocol):
     ) -> T:  # fmt: skip
         """Run `work` as if it were the only writer and commit it; rolled back if it raises.
 
-        On return the change is durable. Cancellation does not stop work that has begun.
+        On return the change is durable, or `durable_later`. Cancellation does not stop begun work.
         """
 
     @property

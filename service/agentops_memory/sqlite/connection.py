@@ -222,8 +222,12 @@ def wait_at_most(database: sqlite3.Connection, seconds: float) -> None:
 
 
 @contextmanager
-def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -> Iterator[None]:
+def change(
+    database: sqlite3.Connection, deadline: float, check: Check = noop, *, is_synced: bool = True
+) -> Iterator[None]:
     """Run a transaction that is committed whole, or rolled back if anything raises.
+
+    If not `is_synced`, it is durable once a later one is.
 
     `check` is called before the commit and again after it. It raises if the change must not be
     committed, or not be acknowledged because nobody can tell whether it is kept.
@@ -232,6 +236,7 @@ def change(database: sqlite3.Connection, deadline: float, check: Check = noop) -
         with carried():
             # Rounded to tenths: each distinct statement takes a slot of the statement cache.
             wait_at_most(database, round(max(deadline - time.monotonic(), 0), 1))
+            database.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
             database.execute("BEGIN IMMEDIATE")
             yield
             check()

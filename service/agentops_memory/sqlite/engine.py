@@ -31,6 +31,7 @@ from ..engine.engine import (
     Sealer,
     Sizes,
     Tidied,
+    is_durable_later,
     noop,
 )
 from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
@@ -476,7 +477,8 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
 
         self._writer.on_damage = partial(self._report, caller)
         with self._translated(caller):
-            return await self._writer.write(transaction, BUSY_TIMEOUT)
+            is_synced = not is_durable_later(work)
+            return await self._writer.write(transaction, BUSY_TIMEOUT, is_synced=is_synced)
 
     async def _store_computed(self, caller: Caller) -> None:
         """Store stems that a reader computed, unless the database has changed since."""

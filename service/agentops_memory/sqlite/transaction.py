@@ -286,6 +286,7 @@ class Writer:
         self._queue: deque[_Queued] = deque()  # a change stays until its caller is answered
         self._ranked_at = -RANKING_WINDOW  # about when a reader last used the full-text index
         self._wake_up = asyncio.Event()
+        self._has_unsynced = False  # whether changes wait for the next commit that syncs the log
         self._is_shared = False  # whether the last batch had several changes
         self._is_closing = False
         self._is_closed = False
@@ -295,7 +296,7 @@ class Writer:
     def waiting(self) -> int:
         return len(self._queue)
 
-    async def write(self, work: Change[T], lock_timeout: timedelta) -> T:
+    async def write(self, work: Change[T], lock_timeout: timedelta, *, is_synced: bool = True) -> T:
         """Run a change; return its result once it is on disk. Cancelling does not stop the change.
 
         Raises Busy if no slot in the queue comes free in time, and Unavailable once closed.
@@ -305,7 +306,7 @@ class Writer:
             self._slots.release()
             raise Unavailable("The database is closed.")
         # The lock timeout starts here, so that writes behind a lock fail together, not in turn.
-        queued = _Queued(work, time.monotonic() + lock_timeout.total_seconds())
+        queued = _Queued(work, time.monotonic() + lock_timeout.total_seconds(), is_synced)
         self._queue.append(queued)
         self._wake_up.set()
         return cast("T", await queued.answer)
@@ -345,7 +346,7 @@ class Writer:
         self._wake_up.clear()
         while self._pause() is not None and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-            work = partial(self._run_alone, _indexed_some, deadline, own=0)
+            work = partial(self._run_alone, _indexed_some, deadline, False, own=0)
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
             await self._log.after_batch()
@@ -396,7 +397,7 @@ class Writer:
             if self._is_shared:
                 undecided = await self._run(batch, partial(self._run_batch, batch))
             for it in undecided:
-                await self._run([it], partial(self._run_alone, it.work, it.deadline))
+                await self._run([it], partial(self._run_alone, it.work, it.deadline, it.is_synced))
         except Exception as error:  # noqa: BLE001 - else all later changes would wait forever
             self._settle_all(batch, Failed(error))
 
@@ -435,10 +436,11 @@ class Writer:
     # The methods below run on the thread of the connection.
 
     def _run_alone(
-        self, work: Change[object], deadline: float, database: sqlite3.Connection, own: int = 1
-    ) -> tuple[Outcome]:
+        self, work: Change[object], deadline: float, is_synced: bool,
+        database: sqlite3.Connection, own: int = 1,
+    ) -> tuple[Outcome]:  # fmt: skip
         def run() -> object:
-            with self._transaction(database, deadline, own) as batch:
+            with self._transaction(database, deadline, own, is_synced=is_synced) as batch:
                 return work(database, batch)
 
         outcome = outcome_of(run)
@@ -467,7 +469,7 @@ class Writer:
 
     @contextmanager
     def _transaction(
-        self, database: sqlite3.Connection, deadline: float, own: int
+        self, database: sqlite3.Connection, deadline: float, own: int, *, is_synced: bool = True
     ) -> Iterator[Index]:
         """Yield the index of a batch of `own` changes from the queue.
 
@@ -479,7 +481,7 @@ class Writer:
         ours(database).change_log.clear()
         with self._index.writing(token) as publish:
             try:
-                with change(database, deadline, self._check):
+                with change(database, deadline, self._check, is_synced=is_synced):
                     batch = Index(
                         database,
                         is_alone=own < 2,
@@ -489,10 +491,13 @@ class Writer:
                     )
                     yield batch
                     batch.end()
-                    if database.total_changes != before:
+                    # A commit without a change would sync nothing.
+                    if database.total_changes != before or (is_synced and self._has_unsynced):
                         state = token_of(database)
                         database.execute("UPDATE database_state SET token = ?", (token,))
                         publish(state, batch.changes())
+                # The index can be brought up to date again, so it need not be synced.
+                self._has_unsynced = not is_synced and (own > 0 or self._has_unsynced)
             except BaseException:
                 ours(database).known.forget()
                 raise
@@ -522,9 +527,10 @@ async def serving(writer: Writer) -> AsyncIterator[Writer]:
 
 
 class _Queued:
-    def __init__(self, work: Change[Any], deadline: float) -> None:
+    def __init__(self, work: Change[Any], deadline: float, is_synced: bool) -> None:
         self.work = work
         self.deadline = deadline
+        self.is_synced = is_synced
         self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
 
