@@ -5,7 +5,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 from ..engine.engine import noop
@@ -109,6 +109,22 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         yield from check_references(database, subject)
 
 
+_DANGLING = (
+    (
+        "memories belong to no session, store, agent or ref",
+        f"""memories m
+            WHERE {in_no_session("m")}
+              AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)
+              AND NOT EXISTS (SELECT 1 FROM agent_memories a WHERE a.memory_id = m.id)
+              AND NOT EXISTS (SELECT 1 FROM ref_entries e WHERE e.memory_id = m.id)""",
+    ),
+    (
+        "runs lack events",
+        "(SELECT run FROM run_events GROUP BY run HAVING count(*) <> max(sequence) + 1)",
+    ),
+)
+
+
 def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
     dangling = [
@@ -116,25 +132,7 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
         for table, parent in rows
         if table not in repair.TABLES
     ]
-    ((lost,),) = database.execute(
-        f"""SELECT count(*)
-              FROM memories m
-             WHERE {in_no_session("m")}
-              AND NOT EXISTS (SELECT 1 FROM stores s WHERE s.space_id = m.space_id)
-              AND NOT EXISTS (SELECT 1 FROM agent_memories a WHERE a.memory_id = m.id)
-              AND NOT EXISTS (SELECT 1 FROM ref_entries e WHERE e.memory_id = m.id)"""
-    )
-    if lost:
-        dangling.append(f"{lost:,} memories belong to no session, store, agent or ref")
-    ((gaps,),) = database.execute(
-        """SELECT count(*)
-             FROM (SELECT run
-                     FROM run_events
-                 GROUP BY run
-                   HAVING count(*) <> max(sequence) + 1)"""
-    )
-    if gaps:
-        dangling.append(f"{gaps:,} runs lack events")
+    dangling += repair.counted(database, _DANGLING)
     if dangling:
         yield failed(
             "references",
@@ -223,7 +221,7 @@ def check_log(subject: Subject) -> Finding:
         "service was killed.",
         "Stop the reader (a copy, a shell on the file); `agentops-memory doctor --fix` then "
         "truncates it.",
-        fix=subject.fix(repair.empty_log),
+        fix=partial(repair.empty_log, subject),
     )
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..engine.engine import Sealer
+from ..engine.files import private_file
 from ..errors import Unavailable, reason
 from ..light import dataclass
 from ..memory.access import TenantId
@@ -62,8 +63,8 @@ class Subject:
     session_idle: timedelta
     is_thorough: bool
 
-    def fix(self, repair: Callable[..., str], *args: object) -> Fix:
-        return partial(repair, self.path, self.features, *args)
+    def fix(self, repair: "Repair", *args: object) -> Fix:
+        return partial(repaired, self, repair, *args)
 
 
 class Quarantine:
@@ -106,12 +107,11 @@ class Quarantine:
     def write(self, path: Path) -> Path:
         """Append the removed rows to the quarantine file, as JSON lines, and sync it; return it."""
         file = path.with_name(f"{path.name}.{QUARANTINE}")
-        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in self.rows)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as opened:
-            opened.write(lines)
-            opened.flush()
-            os.fsync(opened.fileno())
+        lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in self.rows)
+        with private_file(file, os.O_WRONLY | os.O_APPEND) as descriptor:
+            with os.fdopen(descriptor, "w", encoding="utf-8", closefd=False) as opened:
+                opened.writelines(lines)
+            os.fsync(descriptor)
         return file
 
     def _remove_damaged(self, check: TableCheck) -> None:
@@ -220,12 +220,14 @@ class Strays(NamedTuple):
 
 
 def strays_of(database: sqlite3.Connection) -> list[str]:
-    strays = []
-    for it in _STRAYS:
-        ((count,),) = database.execute(f"SELECT count(*) FROM {it.table} WHERE {it.where}")
-        if count:
-            strays.append(f"{count:,} {it.noun}")
-    return strays
+    return counted(database, ((it.noun, f"{it.table} WHERE {it.where}") for it in _STRAYS))
+
+
+def counted(database: sqlite3.Connection, faults: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the faults, each a noun and its rows, that the database has, with their numbers."""
+    counts = ((noun, f"SELECT count(*) FROM {rows}") for noun, rows in faults)
+    found = ((noun, database.execute(query).fetchone()[0]) for noun, query in counts)
+    return [f"{count:,} {noun}" for noun, count in found if count]
 
 
 def _not_of(newer: str, older: str, may_be_linked: str) -> str:
@@ -285,71 +287,82 @@ UNUSED_PAGE = "is never used"  # the end of SQLite's report of one
 TIMEOUT = timedelta(seconds=10)  # to wait for another process's transaction
 
 
-def rebuild(path: Path, features: Features, number: int) -> str:
-    with _repairing(path, features) as database:
-        Index(database).rebuild(number)
+Repair = Callable[..., str]
+"""Repairs the file of a subject within a transaction; returns a sentence about what was done."""
+
+
+def repaired(subject: Subject, repair: Repair, *args: object) -> str:
+    """Run a repair; its change is committed if the file is undamaged at its end, else undone."""
+    path = subject.path
+    with _explained(), closing(_connected(path, subject.features)) as database:
+        # Referenced rows may be missing already; a repair must not fail for that.
+        database.execute("PRAGMA foreign_keys = OFF")
+        with change(database, time.monotonic() + TIMEOUT.total_seconds()):
+            done = repair(database, path, *args)
+            faults = faults_of(database)
+            if not are_harmless(faults):
+                raise Unavailable(STILL_DAMAGED)
+            if faults:  # unused pages, which are not damage
+                database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
+        vacuum_remains(database, path)
+    return done
+
+
+def rebuild(database: sqlite3.Connection, _: Path, number: int) -> str:
+    Index(database).rebuild(number)
     return f"Partition {number} was rebuilt."
 
 
-def make_partition(path: Path, features: Features, number: int) -> str:
-    with _repairing(path, features) as database:
-        Index(database).recreate(number)
+def make_partition(database: sqlite3.Connection, _: Path, number: int) -> str:
+    Index(database).recreate(number)
     return f"Partition {number} was recreated."
 
 
-def make_indexes(path: Path, features: Features, indexes: Mapping[str, str]) -> str:
-    with _repairing(path, features) as database:
-        run(database, indexes.values())
+def make_indexes(database: sqlite3.Connection, _: Path, indexes: Mapping[str, str]) -> str:
+    run(database, indexes.values())
     return f"Created: {', '.join(indexes)}."
 
 
-def reindex(path: Path, features: Features) -> str:
-    with _repairing(path, features) as database:
-        rows = database.execute(
-            "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
-        )
-        indexes = dict(rows.fetchall())
-        run(database, [*drop_statements(indexes), *indexes.values()])
-        database.execute("REINDEX")  # the indexes of constraints
+def reindex(database: sqlite3.Connection, _: Path) -> str:
+    rows = database.execute(
+        "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
+    )
+    indexes = dict(rows.fetchall())
+    run(database, [*drop_statements(indexes), *indexes.values()])
+    database.execute("REINDEX")  # the indexes of constraints
     return "All ordinary indexes were rebuilt."
 
 
-def quarantine(path: Path, features: Features, now: datetime) -> str:
+def quarantine(database: sqlite3.Connection, path: Path, now: datetime) -> str:
     """Move damaged rows from the file to the quarantine file; keep a copy of the old file."""
-    with _repairing(path, features) as database:
-        copy = _kept_copy(path)
-        removed = Quarantine(database, now)
-        removed.remove_damaged()
-        Index(database).settle()
-        if damaged(database, most=1):
-            raise Unavailable(STILL_DAMAGED)
-        file = removed.write(path)
+    copy = _kept_copy(path)
+    removed = Quarantine(database, now)
+    removed.remove_damaged()
+    Index(database).settle()
+    if damaged(database, most=1):
+        raise Unavailable(STILL_DAMAGED)
     return (
-        f"Moved to {file}: {len(removed.rows):,} rows, the damaged ones and those that depend on "
-        f"them. Damaged: {some_of(removed.damaged)}. The index was rebuilt. A copy of the file as "
-        f"it was before is {copy}."
+        f"Moved to {removed.write(path)}: {len(removed.rows):,} rows, the damaged ones and those "
+        f"that depend on them. Damaged: {some_of(removed.damaged)}. The index was rebuilt. A copy "
+        f"of the file as it was before is {copy}."
     )
 
 
-def correct_strays(path: Path, features: Features) -> str:
+def correct_strays(database: sqlite3.Connection, path: Path) -> str:
     """Remove or correct rows that do not fit the memories; keep a copy of the old file."""
-    with _repairing(path, features) as database:
-        copy = _kept_copy(path)
-        corrected = strays_of(database)
-        for strays in _STRAYS:
-            database.execute(strays.repair.format(strays.table, strays.where))
+    copy, corrected = _kept_copy(path), strays_of(database)
+    for strays in _STRAYS:
+        database.execute(strays.repair.format(strays.table, strays.where))
     return f"Corrected: {'; '.join(corrected)}. A copy of the file as it was before is {copy}."
 
 
-def rewrite(path: Path, features: Features) -> str:
-    """Rewrite an undamaged file without its unused pages."""
-    with _repairing(path, features):
-        pass
+def rewrite(*_: object) -> str:
+    """Change nothing: after a repair, the file is rewritten without its unused pages."""
     return "The file was rewritten."
 
 
-def empty_log(path: Path, features: Features) -> str:
-    with _explained(), closing(_connected(path, features)) as database:
+def empty_log(subject: Subject) -> str:
+    with _explained(), closing(_connected(subject.path, subject.features)) as database:
         (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
     if is_blocked:
         raise Unavailable("Another program reads an old snapshot, or writes, so the log stays.")
@@ -378,22 +391,6 @@ def _kept_copy(path: Path) -> Path:
     from .snapshots import contents  # noqa: PLC0415 - its models slow down the start
 
     return kept_copy(path, contents, BEFORE_FIX)
-
-
-@contextmanager
-def _repairing(path: Path, features: Features) -> Iterator[sqlite3.Connection]:
-    """Run a transaction that is committed if the file is undamaged at its end, else undone."""
-    with _explained(), closing(_connected(path, features)) as database:
-        # Referenced rows may be missing already; a repair must not fail for that.
-        database.execute("PRAGMA foreign_keys = OFF")
-        with change(database, time.monotonic() + TIMEOUT.total_seconds()):
-            yield database
-            faults = faults_of(database)
-            if not are_harmless(faults):
-                raise Unavailable(STILL_DAMAGED)
-            if faults:  # unused pages, which are not damage
-                database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
-        vacuum_remains(database, path)
 
 
 @contextmanager
