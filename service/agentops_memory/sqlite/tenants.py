@@ -51,25 +51,6 @@ IDLE = timedelta(minutes=5)  # after which an unused database is closed
 TIMEOUT = timedelta(seconds=5)  # how long to wait until another tenant's database can be closed
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOnly:
-    """Transactions that neither open a database nor keep it open; NotFound if it is closed."""
-
-    databases: "TenantsEngine"
-
-    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self.databases.used(caller, only_open=True) as engine:
-            return await engine.read(caller, work, *args, **kwargs)
-
-    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        async with self.databases.used(caller, only_open=True) as engine:
-            return await engine.write(caller, work, *args, **kwargs)
-
-    @property
-    def maintenance(self) -> SqliteMaintenance:
-        return self.databases
-
-
 def tenant_file(path: Path, tenant: TenantId) -> Path:
     return path if tenant == DEFAULT_TENANT else tenants_folder(path) / f"{tenant}.db"
 
@@ -110,10 +91,11 @@ class TenantsEngine(SqliteMaintenance):
     _on_opened: OnOpened | None
     _slots: asyncio.Semaphore
     _idle: timedelta
+    _only_open: bool = False  # whether it neither opens a database nor keeps it open
     _open: dict[TenantId, _Database] = field(default_factory=dict)
     _opening: dict[TenantId, asyncio.Task[None]] = field(default_factory=dict)
     _closing: set[asyncio.Task[None]] = field(default_factory=set)
-    _waiting: int = 0  # openings that wait for a slot
+    _waiting: set[TenantId] = field(default_factory=set)  # whose openings wait for a slot
 
     @classmethod
     @asynccontextmanager
@@ -148,19 +130,19 @@ class TenantsEngine(SqliteMaintenance):
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.read(caller, work, *args, **kwargs)
-        async with self.used(caller) as engine:
+        async with self.used(caller, only_open=self._only_open) as engine:
             return await engine.read(caller, work, *args, **kwargs)
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         if caller.tenant == DEFAULT_TENANT:
             return await self._default.write(caller, work, *args, **kwargs)
-        async with self.used(caller) as engine:
+        async with self.used(caller, only_open=self._only_open) as engine:
             return await engine.write(caller, work, *args, **kwargs)
 
     @property
-    def background(self) -> OpenOnly:
-        """For what is done by the clock: it opens no database, and keeps none open."""
-        return OpenOnly(self)
+    def background(self) -> "TenantsEngine":
+        """For what is done by the clock: NotFound if the tenant's database is closed."""
+        return replace(self, _only_open=True)  # it shares the open databases
 
     def cached_reads_of(self, tenant: TenantId) -> CachedReads | None:
         """Return the cached reads of a tenant's database, if it is open."""
@@ -253,14 +235,14 @@ class TenantsEngine(SqliteMaintenance):
                 idle := [item for item in self._open.items() if not item[1].users]
             ):
                 self._forget(*min(idle, key=lambda item: item[1].used_at))
-            self._waiting += 1
+            self._waiting.add(tenant)
             try:
                 async with asyncio.timeout(TIMEOUT.total_seconds()):
                     await self._slots.acquire()
             except TimeoutError as error:
                 raise Busy("Too many databases are in use; try again.") from error
             finally:
-                self._waiting -= 1
+                self._waiting.discard(tenant)
             async with AsyncExitStack() as stack:
                 stack.callback(self._slots.release)
                 # Checked now, as the wait for a slot may have been long.
@@ -309,20 +291,17 @@ def counted(path: Path) -> Counted:
     size = size_of(path)
     try:
         with closing(connect(path)) as database:
-            ((memories,),) = database.execute(
-                f"""SELECT count(*)
-                      FROM memories
-                     WHERE {undeleted("memories")} AND {in_a_session("memories")}"""
-            )
-            ((sessions,),) = database.execute("SELECT count(*) FROM sessions")
-            stores = 0
+            of_memories = f"{undeleted('memories')} AND {in_a_session('memories')}"
+            conditions = {"memories": of_memories, "sessions": "TRUE"}
             if "stores" in tables(database):  # older formats have no stores
-                ((stores,),) = database.execute(
-                    "SELECT count(*) FROM stores WHERE erasure_id IS NULL"
-                )
+                conditions["stores"] = "erasure_id IS NULL"
+            counts = {
+                table: database.execute(f"SELECT count(*) FROM {table} WHERE {which}").fetchone()[0]
+                for table, which in conditions.items()
+            }
+            return Counted(size=size, **{"stores": 0, **counts})
     except sqlite3.Error:
         return Counted(size=size)
-    return Counted(size=size, memories=memories, sessions=sessions, stores=stores)
 
 
 def size_of(path: Path) -> int:
