@@ -14,18 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
-from ..errors import (
-    Busy,
-    Conflict,
-    Damaged,
-    Full,
-    Refusal,
-    RunAgain,
-    StartRefused,
-    Unavailable,
-    Unreadable,
-    reason,
-)
+from .. import errors
+from ..errors import Damaged, RunAgain, Unavailable, Unreadable
 from ..memory.access import Patterns
 from ..memory.rows import tag_tuple
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS
@@ -43,18 +33,18 @@ REMEDY = (
     "restores a backup."
 )
 
-_REFUSALS: dict[int, tuple[type[Refusal], str]] = {
-    sqlite3.SQLITE_BUSY: (Busy, "The database is locked by another process; try again."),
-    sqlite3.SQLITE_LOCKED: (Busy, "The database is locked; try again."),
-    sqlite3.SQLITE_PROTOCOL: (Busy, "The database is locked by another process; try again."),
-    sqlite3.SQLITE_FULL: (Full, "The disk is full; nothing was stored."),
+_REFUSALS: dict[int, tuple[type[errors.Refusal], str]] = {
+    sqlite3.SQLITE_BUSY: (errors.Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_LOCKED: (errors.Busy, "The database is locked; try again."),
+    sqlite3.SQLITE_PROTOCOL: (errors.Busy, "The database is locked by another process; try again."),
+    sqlite3.SQLITE_FULL: (errors.Full, "The disk is full; nothing was stored."),
     sqlite3.SQLITE_IOERR: (Unavailable, "The disk failed; nothing was stored."),
     sqlite3.SQLITE_READONLY: (Unavailable, "The database is read-only; nothing was stored."),
     sqlite3.SQLITE_CANTOPEN: (Unavailable, "The database file cannot be opened."),
     sqlite3.SQLITE_INTERRUPT: (Unavailable, "This took too long and was stopped."),
     sqlite3.SQLITE_CORRUPT: (Damaged, DAMAGED),
     sqlite3.SQLITE_NOTADB: (Damaged, DAMAGED),
-    sqlite3.SQLITE_CONSTRAINT: (Conflict, "The stored state does not allow this."),
+    sqlite3.SQLITE_CONSTRAINT: (errors.Conflict, "The stored state does not allow this."),
 }
 
 
@@ -81,8 +71,8 @@ def refusing(path: Path) -> Iterator[None]:
         yield
     except (sqlite3.DatabaseError, OSError) as error:
         remedy = f" It is damaged, or no database at all: {REMEDY}" * is_damage(error)
-        sentence = f"The database {path} cannot be used: {reason(error)}.{remedy}"
-        raise StartRefused(sentence) from error
+        sentence = f"The database {path} cannot be used: {errors.reason(error)}.{remedy}"
+        raise errors.StartRefused(sentence) from error
 
 
 # Beginnings of errors about a missing table, of SQLite or of FTS5 for one of its own.
@@ -228,6 +218,8 @@ def register_functions(database: sqlite3.Connection, features: Features = ALL) -
     Functions of column values take bytes, because Python's adapter cannot convert a text that
     is not UTF-8.
     """
+    prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
+    names = json.dumps(sorted(features))
     functions: dict[str, tuple[int, Callable[..., str | int]]] = {
         "indexed_text": (1, lambda text: indexed(decoded(text), features)),
         "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
@@ -241,13 +233,11 @@ def register_functions(database: sqlite3.Connection, features: Features = ALL) -
             ),
         ),
         "acted_on": (2, _acted_on),
+        "prior_rows": (0, lambda: prior),
+        "prior_text": (0, lambda: PRIOR_TEXT),
+        "own_rules": (0, lambda: own),
+        "own_features": (0, lambda: names),
     }
-    prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
-    functions["prior_rows"] = 0, lambda: prior
-    functions["prior_text"] = 0, lambda: PRIOR_TEXT
-    functions["own_rules"] = 0, lambda: own
-    names = json.dumps(sorted(features))
-    functions["own_features"] = 0, lambda: names
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)
 

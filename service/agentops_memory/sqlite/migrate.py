@@ -325,11 +325,11 @@ def undecoded(database: sqlite3.Connection) -> Iterator[None]:
 
 def is_original(database: sqlite3.Connection) -> bool:
     """Whether the file has the original's tables, with every column that is read."""
-    for table, columns in _READ.items():
-        rows = database.execute(f"SELECT name FROM pragma_table_info('{table}')")
-        if not columns <= {name for (name,) in rows}:
-            return False
-    return True
+    columns_of = "SELECT name FROM pragma_table_info(?)"
+    return all(
+        names <= {name for (name,) in database.execute(columns_of, (table,))}
+        for table, names in _READ.items()
+    )
 
 
 def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime) -> None:

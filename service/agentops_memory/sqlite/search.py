@@ -36,19 +36,10 @@ from ..recall.visibility import (
     area_of,
     memory_of,
 )
+from . import partitions
 from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, decoded, is_damage, primary_code
-from .partitions import (
-    GATHERED,
-    IS_BEHIND,
-    OWN_COLUMNS,
-    Documents,
-    Partitions,
-    Vocabularies,
-    entries_of,
-    numbers,
-    table,
-)
+from .partitions import OWN_COLUMNS, Documents, Partitions, Vocabularies, numbers, table
 
 LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
 NEVER = 1 << 62  # an expiry in microseconds
@@ -163,7 +154,7 @@ class _Stored(SqliteTable):
         """Compute the entries of memories without stored stems, as in an older format."""
         stems = known_stems(self._connection)
         documents = Documents(self._connection, Partitions(self._connection, is_alone=False))
-        return entries_of(stems, documents.of(memories))
+        return partitions.entries_of(stems, documents.of(memories))
 
 
 # Counting stops once it shows that a term is frequent.
@@ -492,8 +483,8 @@ class SqliteSearch(SqliteTable, Search):
 
     def _read_lines(self, areas: Collection[int]) -> Mapping[str, str] | None:
         rows = self._execute(
-            f"""SELECT CAST(a.stems AS BLOB), max({IS_BEHIND})
-                  FROM {GATHERED}
+            f"""SELECT CAST(a.stems AS BLOB), max({partitions.IS_BEHIND})
+                  FROM {partitions.GATHERED}
                  WHERE s.area IN (SELECT value FROM json_each(:areas))
               GROUP BY s.area""",
             areas=json.dumps(list(areas)),

@@ -53,10 +53,10 @@ def contents(database: sqlite3.Connection) -> Contents:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
     counts, format_ = [*_COUNTS], version_of(database)
     if format_ >= FIRST_REVISION_IMPLICIT_SINCE:  # in older formats, only rows are counted
-        counts.append(("revisions", "revisions", _UNCHANGED))
+        counts.append(_UNCHANGED)
     counted: Counter[str] = Counter()
-    for noun, table, rows in counts:
-        if table in tables:
+    for noun, rows in counts:
+        if rows.split()[0] in tables:
             counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
     latest = None
     if "memories" in tables:
@@ -101,30 +101,25 @@ def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
 
 
 _COUNTS = (
-    (
-        "observations",
-        "memories",
-        f"memories WHERE {undeleted('memories')} AND {in_a_session('memories')}",
-    ),
-    ("observations", "observations", f"observations WHERE {undeleted('observations')}"),
-    ("deleted", "memories", f"memories WHERE {deleted('memories')}"),
-    ("deleted", "observations", f"observations WHERE {deleted('observations')}"),
-    ("revisions", "revisions", "revisions"),
-    ("sessions", "sessions", "sessions"),
-    ("stores", "stores", "stores WHERE erasure_id IS NULL"),
+    ("observations", f"memories m WHERE {undeleted('m')} AND {in_a_session('m')}"),
+    ("observations", f"observations o WHERE {undeleted('o')}"),
+    ("deleted", f"memories m WHERE {deleted('m')}"),
+    ("deleted", f"observations o WHERE {deleted('o')}"),
+    ("revisions", "revisions"),
+    ("sessions", "sessions"),
+    ("stores", "stores WHERE erasure_id IS NULL"),
     (
         "entries",
-        "stores",
-        f"""memories WHERE {undeleted("memories")} AND {in_no_session("memories")}
-            AND space_id IN (SELECT space_id FROM stores)""",
+        f"""stores JOIN memories m USING (space_id)
+            WHERE {undeleted("m")} AND {in_no_session("m")}""",
     ),
-    ("versions", "versions", "versions"),
-    ("erasures", "erasures", "erasures"),
+    ("versions", "versions"),
+    ("erasures", "erasures"),
 )
-"""(count, required table, rows to count). A count whose table is missing is skipped."""
+"""(count, rows to count). A count whose first table is missing is skipped."""
 
 FIRST_REVISION_IMPLICIT_SINCE = 26  # the first format that stores no revision of unchanged memories
-_UNCHANGED = "(SELECT id FROM memories EXCEPT SELECT memory_id FROM revisions)"
+_UNCHANGED = "revisions", "memories WHERE id NOT IN (SELECT memory_id FROM revisions)"
 
 TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's lock
 PROGRESS_STEPS = 10_000  # virtual machine steps between two calls of `check_cancelled`
