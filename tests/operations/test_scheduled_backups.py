@@ -201,7 +201,7 @@ def test_old_backups_that_stay_are_told_of_and_the_same_reason_with_other_figure
     def prune(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied", str(folder))
 
-    monkeypatch.setattr(backing_up, "prune", prune)
+    monkeypatch.setattr("agentops_memory.operations.backup.prune", prune)
     with serving(folder.parent / "memory.db"):
         pass
     backups = to_make(folder)
@@ -216,7 +216,7 @@ def test_old_backups_that_stay_are_told_of_and_the_same_reason_with_other_figure
     def archived(*_: object, **__: object) -> None:
         raise Unavailable(next(reason))
 
-    monkeypatch.setattr(backing_up, "make_archive", archived)
+    monkeypatch.setattr("agentops_memory.operations.backup.make_archive", archived)
     monkeypatch.setattr(backing_up, "LONGEST_WAIT", timedelta(0))
     caplog.clear()
     backups = to_make(folder, timedelta(0))

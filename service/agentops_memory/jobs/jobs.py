@@ -21,7 +21,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import Future
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -45,6 +44,7 @@ from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
+from ..sqlite import engine as sqlite_engine
 from ..stores.store import erase_some_of_store, is_store_going
 from ..telemetry.metrics import EXPIRED, SWEPT_ROWS, Metrics
 
@@ -61,8 +61,6 @@ Callers = Callable[[], Iterable[Caller]]
 CheckStopped = Callable[..., None]
 """Called by a thread between steps; raises Stopped if it must end."""
 PAUSE = timedelta(milliseconds=250)  # between attempts while a read or a process blocks a scrub
-Group = tuple[Project, SpaceKind]
-"""Identifies memories that share a receipt."""
 MAX_SWEPT = 50  # most memories that one transaction removes from the index; saves wait for it
 MAX_REMOVED = 200  # most rows that one transaction removes; saves wait for it
 MAX_DUE = 1000  # most rows of one lookup, which scans a whole index
@@ -130,8 +128,8 @@ class Job:
     Work that returns False was held back, and is tried again.
     """
 
-    work: Callable[[Caller], Awaitable[object]]
     log: Logger
+    work: Callable[[Caller], Awaitable[object]]
     failure: str  # the log message of a failure
 
     async def run(self, callers: Iterable[Caller]) -> list[Caller]:
@@ -189,25 +187,20 @@ async def run_in_thread(work: Callable[[CheckStopped], T]) -> T:
     On cancellation, it waits at most a second for the thread, which should call `check_stopped`:
     a disk that never responds must not delay the exit.
     """
-    outcome: Future[T] = Future()
     is_abandoned = threading.Event()
 
     def check_stopped(*_: object) -> None:
         if is_abandoned.is_set():
             raise Stopped
 
-    def run() -> None:
+    def run() -> T:
         if sys.platform == "linux":
             with suppress(OSError):  # it may be forbidden
                 thread = os.PRIO_PROCESS, threading.get_native_id()
                 os.setpriority(*thread, os.getpriority(*thread) + MODEST)
-        try:
-            outcome.set_result(work(check_stopped))
-        except BaseException as error:  # noqa: BLE001 - raised in the waiting task
-            outcome.set_exception(error)
+        return work(check_stopped)
 
-    threading.Thread(target=run, daemon=True).start()
-    done = asyncio.wrap_future(outcome)
+    done = asyncio.create_task(sqlite_engine.run_in_thread(run))
     # Retrieves the error even if nobody waits, so that asyncio does not log it.
     done.add_done_callback(lambda it: it.cancelled() or it.exception())
     try:
@@ -349,7 +342,7 @@ class RetentionJob:
                 self.on_erased(caller)
             self._report(removed, tenant=caller.tenant)
 
-        await Job(sweep_all, log, "expired data could not be removed; retrying later").run(callers)
+        await Job(log, sweep_all, "expired data could not be removed; retrying later").run(callers)
 
     async def sweep_audit(self) -> None:
         """Remove audit lines past retention; a failure is retried at the next sweep."""
@@ -381,33 +374,26 @@ class RetentionJob:
 def _memories_of(kind: Kind) -> Sweep:
     def remove(tx: Transaction, due: Sequence[MemoryId], until: datetime) -> int:
         """Erase the first memories; of a memory with a long history, only its oldest revisions."""
-        first = next_step(tx, kind, due, until)
-        if first and (long := first[0]).is_long:
-            tx[MemoryTable].must_scrub(long.memory)  # no bytes of the trimmed revisions may stay
-            revisions = tx[RevisionTable].trim([long.memory], keep=1)
-            _add_receipt(tx, (long.project, long.kind), [long.memory], 0, revisions)
-            return revisions
-        groups = defaultdict[Group, list[MemoryId]](list)
-        for one in first:
-            groups[one.project, one.kind].append(one.memory)
+        groups = defaultdict[tuple[Project, SpaceKind, bool], list[MemoryId]](list)
+        for one in next_step(tx, kind, due, until):
+            groups[one.project, one.kind, one.is_long].append(one.memory)
         rows = 0
-        for group, memories in groups.items():
-            revisions = tx[MemoryTable].erase_some(memories)
-            _add_receipt(tx, group, memories, len(memories), revisions)
-            rows += len(memories) + revisions
+        for (project, space, is_long), memories in groups.items():
+            if is_long:
+                # It is alone in its step. No bytes of the trimmed revisions may stay.
+                tx[MemoryTable].must_scrub(memories[0])
+                erased, revisions = 0, tx[RevisionTable].trim(memories, keep=1)
+            else:
+                erased, revisions = len(memories), tx[MemoryTable].erase_some(memories)
+            tx[ReceiptTable].add(Erasure(
+                id=ErasureId(tx.new_uid(tx.now)), kind=TRAITS[space].erasure, project=project,
+                memories=tuple(memories), observations=erased, revisions=revisions,
+                erased_at=tx.now,
+            ))  # fmt: skip
+            rows += erased + revisions
         return rows
 
     return Sweep(kind, lambda tx, *limits: past_memories(tx, kind, *limits), remove)
-
-
-def _add_receipt(
-    tx: Transaction, group: Group, memories: list[MemoryId], observations: int, revisions: int
-) -> None:
-    project, kind = group
-    tx[ReceiptTable].add(Erasure(
-        id=ErasureId(tx.new_uid(tx.now)), kind=TRAITS[kind].erasure, project=project,
-        memories=tuple(memories), observations=observations, revisions=revisions, erased_at=tx.now,
-    ))  # fmt: skip
 
 
 def _one_by_one(remove: Callable[[Transaction, Any], int]) -> Any:

@@ -25,16 +25,7 @@ from ..openwop.api import Serving as OpenWop
 from ..openwop.commitments import Firing
 from ..openwop.consolidation import consolidate_changed
 from ..openwop.host_runs import drop_idle
-from ..operations.backup import (
-    DAMAGED,
-    LATE,
-    KeptArchive,
-    are_on_one_disk,
-    make_archive,
-    newest,
-    path_in,
-    prune,
-)
+from ..operations import backup
 from ..recall.cache import IndexCache
 from ..settings import Settings
 from ..sqlite import SqliteEngine
@@ -48,6 +39,7 @@ LOOK_AT_FOLDER = timedelta(minutes=1)  # interval of checks of the folder; the f
 LONGEST_WAIT = timedelta(minutes=15)  # longest time before a retry after a failure
 
 log = logging.getLogger(__name__)
+Job = partial(jobs.Job, log)
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
 CHECK_PAUSE = 100  # pause between two checks of all rows, as a multiple of the check's duration
 LOOK = timedelta(seconds=1)  # interval of checks for leadership, and of the event loop
@@ -68,7 +60,7 @@ class Backups:
     folder: Path
     metrics: Metrics
     clock: Callable[[], datetime]
-    _newest: KeptArchive | None = None
+    _newest: backup.KeptArchive | None = None
     _fault: str | None = None
     _try_again_at: float = 0.0
 
@@ -79,10 +71,10 @@ class Backups:
             return "The last backup failed; the log says why."
         if self._newest is None:
             return "There is no backup yet."
-        if self.clock() - self._newest.made_at > LATE * self.settings.backup_every:
+        if self.clock() - self._newest.made_at > backup.LATE * self.settings.backup_every:
             return "The newest backup is too old."
         if self._newest.is_damaged:
-            return DAMAGED
+            return backup.DAMAGED
         return None
 
     async def run(self) -> None:
@@ -96,7 +88,7 @@ class Backups:
             path = self.settings.db_path
             if not await jobs.run_in_thread(lambda _: os.access(self.folder, os.W_OK | os.X_OK)):
                 raise PermissionError(errno.EACCES, "it cannot be written to", str(self.folder))
-            if await jobs.run_in_thread(lambda _: are_on_one_disk(self.folder, path)):
+            if await jobs.run_in_thread(lambda _: backup.are_on_one_disk(self.folder, path)):
                 self._warn("backups are on the same disk as the database and would be lost with it")
         except Exception as error:  # noqa: BLE001 - the next check of the folder may succeed
             jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
@@ -121,15 +113,15 @@ class Backups:
 
     async def _look(self) -> None:
         now = self.clock()
-        self._newest = archive = await jobs.run_in_thread(lambda _: newest(self.folder, now))
+        self._newest = archive = await jobs.run_in_thread(lambda _: backup.newest(self.folder, now))
         self.metrics.show(m.BACKUP_LAST_SUCCESS, archive.made_at.timestamp() if archive else 0)
         self.metrics.show(m.BACKUP_BYTES, archive.size if archive else 0)
 
     async def _make(self) -> None:
         loop, now = asyncio.get_running_loop(), self.clock()
-        began, target = loop.time(), path_in(self.folder, now)
+        began, target = loop.time(), backup.path_in(self.folder, now)
         made = await jobs.run_in_thread(
-            lambda check: make_archive(self.settings, target, now=now, progress=check)
+            lambda check: backup.make_archive(self.settings, target, now=now, progress=check)
         )
         self.metrics.count(m.BACKUPS, "made")
         seconds = round(loop.time() - began, 3)
@@ -139,7 +131,7 @@ class Backups:
             log.error("the backup has damaged values", extra={**extra, "values": list(damaged)})
         now, keep = self.clock(), self.settings.backup_keep
         try:
-            gone = await jobs.run_in_thread(lambda _: prune(self.folder, keep, now))
+            gone = await jobs.run_in_thread(lambda _: backup.prune(self.folder, keep, now))
             if gone:
                 names = [path.name for path in gone]
                 log.info("old backups were removed", extra={"archives": names})
@@ -173,9 +165,8 @@ async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:
     Processes with other rules can no longer write. So of two releases that run concurrently, only
     one indexes, and they do not undo each other's work forever.
     """
-    job = jobs.Job(
+    job = Job(
         maintenance.bring_to_rules,
-        log,
         "the index is out of date and could not be rebuilt; retrying later",
     )
     done: set[TenantId] = set()
@@ -195,7 +186,7 @@ async def check(
     async def check_one(caller: Caller) -> None:
         counts.append(len((await maintenance.check(caller)).damaged_rows))
 
-    job = jobs.Job(check_one, log, "the rows could not be checked; retrying later")
+    job = Job(check_one, "the rows could not be checked; retrying later")
     due_at = 0.0
 
     async def check_all() -> None:
@@ -224,7 +215,7 @@ async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
         except Damaged:
             return False  # it was logged when it was found
 
-    job = jobs.Job(is_repaired, log, "the repair failed; retrying later")
+    job = Job(is_repaired, "the repair failed; retrying later")
     damaged: list[Caller] = []
     while True:
         signaled = await damage.wait(AT_ONCE if damaged else None)
@@ -250,7 +241,7 @@ async def tidy(
         if tidied.is_damaged:
             damage.set(caller)
 
-    await jobs.Job(tidy_one, log, "the sweep failed; the next one tries again").run(callers)
+    await Job(tidy_one, "the sweep failed; the next one tries again").run(callers)
     metrics.show(m.INDEX_DRIFT, sum(it.drift for it in indexes))
     metrics.show(m.INDEX_PARTITIONS, sum(it.parts for it in indexes))
 
@@ -314,7 +305,7 @@ class BackgroundJobs:
     async def put_in_order(self, caller: Caller, engine: Engine) -> None:
         """End idle sessions, and fire a first step of due commitments, before the first reader."""
         await end_all_idle(engine, [caller], self.settings.session_idle)
-        await jobs.Job(self.firing(engine).look, log, FIRE_LATER).run([caller])
+        await Job(self.firing(engine).look, FIRE_LATER).run([caller])
         self.erased.set(caller)
         self._opened.set(caller)
 
@@ -340,21 +331,17 @@ class BackgroundJobs:
         maintenance, callers = storage.maintenance, storage.led
         idle, every = self.settings.session_idle, self.settings.sweep_every
         firing = self.firing(storage.background)
-        fire = jobs.Job(firing.look, log, FIRE_LATER)
-        fire_more = jobs.Job(partial(firing.step, most=FEW), log, FIRE_LATER)
-        settle = jobs.Job(
-            partial(_is_scrubbed, storage),
-            log,
-            "erased bytes could not be overwritten; retrying later",
+        fire = Job(firing.look, FIRE_LATER)
+        fire_more = Job(partial(firing.step, most=FEW), FIRE_LATER)
+        settle = Job(
+            partial(_is_scrubbed, storage), "erased bytes could not be overwritten; retrying later"
         )
-        drop = jobs.Job(
+        drop = Job(
             partial(drop_idle, of_openwop, idle=idle),
-            log,
             "secrets of idle runs could not be dropped; retrying later",
         )
-        consolidate = jobs.Job(
+        consolidate = Job(
             partial(consolidate_changed, of_openwop),
-            log,
             "refs could not be consolidated; retrying later",
         )
         retention = RetentionJob(
@@ -393,7 +380,7 @@ async def end_all_idle(engine: Engine, callers: Iterable[Caller], idle: timedelt
             extra = {"sessions": ended, "tenant": caller.tenant}
             log.info("idle sessions have ended", extra=extra)
 
-    await jobs.Job(end, log, "idle sessions could not be ended; retrying later").run(callers)
+    await Job(end, "idle sessions could not be ended; retrying later").run(callers)
 
 
 async def _is_scrubbed(engine: Engine, caller: Caller) -> bool:
