@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -194,7 +195,7 @@ def _step(action: str, tag: str, memory: c.Observation) -> Step:
 async def _apply(visit: Visit, action: str, tag: str, item: str) -> Step:
     """Change one memory if it is still at the revision that was shown; return the effect."""
     number, revision = at_revision(item, "item")
-    title = f"Memory #{number}"
+    title, effect = f"Memory #{number}", "done"
     try:
         memory = await visit.memories.get(number)
         title = memory.title
@@ -210,11 +211,9 @@ async def _apply(visit: Visit, action: str, tag: str, item: str) -> Step:
                 raise Conflict(f"This memory is at revision {current} now, not at {revision}.")
             case _:
                 await visit.memories.delete(number)
-    except NotFound:
-        return Step(number, revision, title, "is gone", is_change=False)
     except Refused as refusal:
-        return Step(number, revision, title, str(refusal), is_change=False)
-    return Step(number, revision, title, "done", is_change=True)
+        effect = "is gone" if isinstance(refusal, NotFound) else str(refusal)
+    return Step(number, revision, title, effect, is_change=effect == "done")
 
 
 def path_of(memory: int) -> str:
@@ -278,16 +277,12 @@ def _differences(
 
 async def edit(visit: Visit) -> Response:
     memory = await visit.memories.get(visit.number("id"))
-    return await _form(visit, memory, _fields(memory), memory.revision_count)
+    return await _form(visit, memory, fields=_fields(memory), based_on=memory.revision_count)
 
 
-async def _form(
-    visit: Visit, memory: c.Observation, fields: Mapping[str, str], based_on: int, **values: Any
-) -> Response:
-    return await visit.page(
-        "memory_edit.html", f"/observations/{memory.id}", memory=memory, fields=fields,
-        based_on=based_on, **values,
-    )  # fmt: skip
+async def _form(visit: Visit, memory: c.Observation, **values: Any) -> Response:
+    rest_path = f"/observations/{memory.id}"
+    return await visit.page("memory_edit.html", rest_path, memory=memory, **values)
 
 
 async def save(visit: Visit) -> Response:
@@ -308,7 +303,7 @@ async def save(visit: Visit) -> Response:
             if memory.revision_count != based_on:
                 based_on = memory.revision_count
                 values = {"status": 409, "theirs": _differences(_fields(memory), fields)}
-        return await _form(visit, memory, fields, based_on, **values)
+        return await _form(visit, memory, fields=fields, based_on=based_on, **values)
     return visit.redirect(path_of(id_), done="saved")
 
 
@@ -359,19 +354,18 @@ async def change(visit: Visit) -> Response:
 
 async def perform(visit: Visit, id_: int, action: str) -> None:
     memories, form, revision = visit.memories, visit.form, revisions_of(visit).get(id_)
+    update = partial(memories.update, id_, revision=revision)
     match action:
         case "pin" | "unpin":
-            await memories.update(id_, pinned=action == "pin", revision=revision)
+            await update(pinned=action == "pin")
         case "confirm":
             await memories.confirm(id_)
         case "expire":
-            at = _instant(visit, "expires_at") or visit.console.clock()
-            await memories.update(id_, expires_at=at, revision=revision)
+            await update(expires_at=_instant(visit, "expires_at") or visit.console.clock())
         case "keep":
-            await memories.update(id_, expires_at=None, revision=revision)
+            await update(expires_at=None)
         case "review":
-            due = _instant(visit, "review_at")
-            await memories.update(id_, review_at=due, revision=revision)
+            await update(review_at=_instant(visit, "review_at"))
         case "supersede":  # this memory is the newer or the older one
             newer, older = (
                 whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")

@@ -22,7 +22,6 @@ from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound
 from ..http.app import READY
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
-from ..light import dataclass
 from ..memory import sight
 from ..memory.access import DEFAULT_TENANT, Key, Role, asking
 from ..memory.erasure import ReceiptTable
@@ -35,7 +34,7 @@ from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
 from ..memory.sight import AgentEntryId, Tier, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
-from ..memory.table import FilteredTable, Sql
+from ..memory.table import Sql
 from ..openintent import agents, entries
 from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
 from ..openwop import adapter
@@ -76,25 +75,6 @@ RETENTION = (
 )
 
 
-@dataclass(eq=False)
-class ActivityTable(FilteredTable):
-    """The times at which memories were saved: live memories, as in the statistics."""
-
-    def days(self, within: Filter, since: date) -> list[tuple[Project, int, int]]:
-        """Return (project, day since 1970, number of saved memories)."""
-        rows = self._execute(
-            f"""SELECT s.project, m.created_at / {DAY}, count(*)
-                  FROM spaces s
-                  JOIN memories m {self._sql.hint("memories_by_time")} ON m.space_id = s.id
-                 WHERE {self._on_spaces(within)} AND {live("m")}
-                       AND m.created_at BETWEEN :since AND {LAST}
-              GROUP BY s.project, m.created_at / {DAY}""",
-            since=(since - EPOCH.date()).days * DAY,
-            **self._values(within),
-        )
-        return list(rows)
-
-
 async def show_projects(visit: Visit) -> Response:
     project, after = project_of(visit.read_request), visit.query["after"]
     stats = await visit.memories.stats(project)
@@ -129,9 +109,19 @@ def activity(
     tx: Transaction, within: Filter, names: Sequence[Project]
 ) -> tuple[list[tuple[Listed, list[int]]], Counter[date], Counter[str]]:
     """Return each project with its counts by week, all counts by day, and types of the newest."""
-    today, days = tx.now.date(), Counter[date]()
+    today, days, sql = tx.now.date(), Counter[date](), tx[Sql]
     growth = {it: [0] * GROWTH for it in names}
-    for project, number, count in tx[ActivityTable].days(within, today - timedelta(weeks=WEEKS)):
+    saved = sql.run(  # by project and day since 1970: live memories, as in the statistics
+        f"""SELECT s.project, m.created_at / {DAY}, count(*)
+              FROM spaces s
+              JOIN memories m {sql.dialect.hint("memories_by_time")} ON m.space_id = s.id
+             WHERE {sql.on_spaces(within)} AND {live("m")}
+                   AND m.created_at BETWEEN :since AND {LAST}
+          GROUP BY s.project, m.created_at / {DAY}""",
+        since=(today - timedelta(weeks=WEEKS) - EPOCH.date()).days * DAY,
+        **sql.values(within),
+    )
+    for project, number, count in saved.fetchall():
         day = EPOCH.date() + timedelta(days=number)
         days[day] += count
         week = GROWTH - 1 - (today - day).days // 7  # out of range if the clock was set back
@@ -139,35 +129,6 @@ def activity(
             growth[project][week] += count
     rows = [(listed_project(tx, it), growth[it]) for it in names]
     return rows, days, facets_of(tx, newest(tx, within, ""))["type"]
-
-
-@dataclass(eq=False)
-class SessionMemoryTable(FilteredTable):
-    """The live memories of sessions, as in the lists of memories."""
-
-    def counts(self, sessions: list[str]) -> dict[str, int]:
-        rows = self._execute(
-            f"""SELECT m.session_id, count(*)
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE m.session_id IN (SELECT value FROM {self._sql.texts("listed")})
-                       AND {self._on_spaces(Filter())} AND {live("m")}
-              GROUP BY m.session_id""",
-            **{**self._values(Filter()), "texts": json.dumps(sessions)},
-        )
-        return dict(rows.fetchall())
-
-    def ids(self, session: SessionId, after: int, limit: int) -> list[MemoryId]:
-        return self._scalars(
-            f"""SELECT m.id
-                  FROM memories m
-                  JOIN spaces s ON s.id = m.space_id
-                 WHERE m.session_id = :session AND m.id > :after
-                       AND {self._on_spaces(Filter())} AND {live("m")}
-              ORDER BY m.id
-                 LIMIT :limit""",
-            **{**self._values(Filter()), "session": session, "after": after, "limit": limit},
-        )
 
 
 async def show_sessions(visit: Visit) -> Response:
@@ -180,9 +141,20 @@ async def show_sessions(visit: Visit) -> Response:
 def listed_sessions(tx: Transaction, project: Project | None, before: str | None) -> dict[str, Any]:
     """Read everything at once: with three reads, a page under load took three times as long."""
     sessions = recent_sessions(tx, project, MOST_SESSIONS, SessionId(before) if before else None)
-    counts = tx[SessionMemoryTable].counts([it.id for it in sessions])
-    rows = [wire.session(it) for it in sessions]
-    return {"sessions": rows, "counts": counts, "projects": project_names(tx)}
+    sql, listed = tx[Sql], json.dumps([it.id for it in sessions])
+    counts = sql.run(  # of live memories, as in the lists of memories
+        f"""SELECT m.session_id, count(*)
+              FROM memories m
+              JOIN spaces s ON s.id = m.space_id
+             WHERE m.session_id IN (SELECT value FROM {sql.dialect.texts("listed")})
+                   AND {sql.on_spaces(Filter())} AND {live("m")}
+          GROUP BY m.session_id""",
+        **{**sql.values(Filter()), "texts": listed},
+    )
+    return {
+        "sessions": [wire.session(it) for it in sessions], "counts": dict(counts.fetchall()),
+        "projects": project_names(tx),
+    }  # fmt: skip
 
 
 async def show_one(visit: Visit) -> Response:
@@ -198,11 +170,21 @@ async def show_one(visit: Visit) -> Response:
 
 def conversation(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
     """Return a session with its first and last messages, some memories, and its neighbors."""
-    sessions, transcripts = tx[SessionTable], tx[TranscriptTable]
+    sessions, sql = tx[SessionTable], tx[Sql]
     session = sessions.get(id_)
     if session is None or not tx.caller.projects.match(session.project):
         raise NotFound("No such session.")
-    newer = tx[Sql].texts(
+    memories: list[MemoryId] = sql.column(
+        f"""SELECT m.id
+              FROM memories m
+              JOIN spaces s ON s.id = m.space_id
+             WHERE m.session_id = :session AND m.id > :after
+                   AND {sql.on_spaces(Filter())} AND {live("m")}
+          ORDER BY m.id
+             LIMIT {MOST_MEMORIES + 1}""",
+        **{**sql.values(Filter()), "session": id_, "after": after},
+    )
+    newer = sql.texts(
         """SELECT id
              FROM sessions
             WHERE project = :project
@@ -215,8 +197,8 @@ def conversation(tx: Transaction, id_: SessionId, after: int) -> dict[str, Any]:
     )  # fmt: skip
     return {
         "session": wire.session(session),
-        "said": transcripts.get(id_) or parsed_summary(session.summary),
-        "memories": loaded(tx, tx[SessionMemoryTable].ids(id_, after, MOST_MEMORIES + 1)),
+        "said": tx[TranscriptTable].get(id_) or parsed_summary(session.summary),
+        "memories": loaded(tx, memories),
         "newer": newer,
         "older": [it.id for it in sessions.newest(session.project, 1, before=id_)],
     }

@@ -15,6 +15,7 @@ from difflib import SequenceMatcher
 from functools import cache, cached_property, lru_cache
 from hashlib import sha256
 from itertools import accumulate, chain, groupby
+from math import inf
 from pathlib import Path
 from re import compile as pattern
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -92,8 +93,8 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
     for match in WORD.finditer(text):
         if match[0] not in matched:
             continue
-        word = Markup("<mark>{}</mark>").format(_escaped(match[0], ""))
-        parts += [_escaped(text[at : match.start()], LINE_BREAKS), word]
+        word = Markup("<mark>{}</mark>").format(_clipped(match[0], inf, ""))
+        parts += [_clipped(text[at : match.start()], inf), word]
         at = match.end()
         size += sum(map(_size, parts[-2:]))
         if size > most:
@@ -131,7 +132,7 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
         head = text[:AROUND] if number else ""
         tail = text[-AROUND:] if number < len(pieces) - 1 else ""
         is_cut = kind == "same" and len(text) > len(head) + len(tail) + 1
-        html = _escaped(f"{head} … {tail}" if is_cut else text, LINE_BREAKS)
+        html = _clipped(f"{head} … {tail}" if is_cut else text, inf)
         size += _size(html)
         if size > most:
             parts.append(Markup('<span class="clipped">… and more</span>'))
@@ -193,8 +194,11 @@ def _common(old: list[str], new: list[str]) -> int:
     return next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
 
 
-def _clipped(text: str, most: int, allowed: Collection[str] = LINE_BREAKS) -> Markup:
-    """Escape at most so many bytes of the text, and add the number of omitted characters."""
+def _clipped(text: str, most: float, allowed: Collection[str] = LINE_BREAKS) -> Markup:
+    """Escape at most so many bytes of the text, and add the number of omitted characters.
+
+    Each invisible character is shown by its code.
+    """
     # A shortcut for most texts of lists, without which a page takes twice as long.
     if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
         return whole
@@ -210,11 +214,6 @@ def _clipped(text: str, most: int, allowed: Collection[str] = LINE_BREAKS) -> Ma
 
 def _size(html: Markup) -> int:
     return len(html.encode())
-
-
-def _escaped(text: str, allowed: Collection[str]) -> Markup:
-    """Escape a text, and show each invisible character by its code."""
-    return Markup().join([html for html, _ in _pieces(text, allowed)])
 
 
 def _pieces(text: str, allowed: Collection[str]) -> Iterator[tuple[Markup, int]]:
