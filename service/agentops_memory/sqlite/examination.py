@@ -25,10 +25,11 @@ from .repair import Subject
 from .tenants import ERASED
 
 MOST_NAMED = 3  # most faults that a sentence names
-DAMAGED = (
-    "Stop the service, keep a copy of the file as it is, and restore a backup: "
-    "`agentops-memory restore`."
-)
+FIX = "`agentops-memory doctor --fix`"
+REBUILDS = f"{FIX} rebuilds it from the memories."
+RESTORING = "restore a backup: `agentops-memory restore`."
+RESTORE = f"Stop the service, and {RESTORING}"
+DAMAGED = f"Stop the service, keep a copy of the file as it is, and {RESTORING}"
 LONG = 128 * 1024 * 1024  # bytes of a log; it restarts long before, unless a reader holds it
 UNUSED = 64 * 1024 * 1024  # unused bytes that are reported, if they are half of the file
 NEAR = 0.9  # part of a quota from which a warning is given
@@ -36,7 +37,9 @@ TOLERATED = timedelta(minutes=5)  # difference of two clocks
 OVERDUE = timedelta(hours=1)  # after which the service should have done its scheduled work
 BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # a clock that shows an earlier time is wrong
 MIB = 1024 * 1024
+START = "Start the service, which {} them; if it is running, search its log for `{}`".format
 VACUUM = "Later saves reuse them; with the service stopped, `VACUUM` returns them to the disk."
+UPGRADES = "Starting the service upgrades it: see `agentops-memory migrate --dry-run`."
 SET_CLOCK = "Set the clock (`timedatectl`). Order and expiry depend on it; nothing is lost."
 PAGE = 100  # entries that are decrypted at once
 Part = tuple[str, str]
@@ -45,11 +48,10 @@ Parts = Mapping[Part, str]
 """Parts of a schema, each with the statement that creates it."""
 _PARTITION = re.compile(rf"(?:{table(0)[:-1]}|{text_of(0)[:-1]})(\d+)(?:_[a-z]+)?")
 MOVES = (
-    "`agentops-memory doctor --fix` moves them and the rows that depend on them to a quarantine "
-    "file, and keeps a copy of the database; `agentops-memory restore` restores a backup."
+    f"{FIX} moves them and the rows that depend on them to a quarantine file, and keeps a copy of "
+    "the database; `agentops-memory restore` restores a backup."
 )
 TRIES = 2  # readings of a file that changes while it is read as unused
-RESTORE = "Stop the service, and restore a backup: `agentops-memory restore`."
 SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
 ACCESS = (
     "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
@@ -64,18 +66,19 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         faults = faults_of(database, check)
     except sqlite3.DatabaseError as error:
         faults = [reason(error)]
-    has_our_format = is_ours(database)
+    more = f" and {len(faults) - MOST_NAMED} more" * (len(faults) > MOST_NAMED)
+    named, has_our_format = "; ".join(faults[:MOST_NAMED]) + more, is_ours(database)
     if not faults:
         how = "in full" if subject.is_thorough else "quickly; --thorough checks the indexes too"
         yield ok("integrity", f"SQLite's check passes ({how}).")
     elif not has_our_format:
-        yield failed("integrity", f"The file is damaged: {_first_of(faults)}.", DAMAGED)
+        yield failed("integrity", f"The file is damaged: {named}.", DAMAGED)
     elif repair.are_harmless(faults):
         yield warn(
             "integrity",
             "Nothing is damaged, but the file has unused pages, which a rebuilt index leaves.",
-            "`agentops-memory doctor --fix` rewrites the file without them; so does the next "
-            "start if the service rebuilt the index.",
+            f"{FIX} rewrites the file without them; so does the next start if the service rebuilt "
+            "the index.",
             fix=subject.fix(repair.rewrite),
         )
     # Tables whose rows cannot all be read, regardless of their indexes.
@@ -84,25 +87,18 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         numbers = {number for it in broken if (number := partition_of(it)) is not None}
         data = [table for table in broken if partition_of(table) is None]
         for number in sorted(numbers):
-            yield failed(
-                "integrity",
-                f"Partition {number} of the full-text index is damaged: {_first_of(faults)}.",
-                "`agentops-memory doctor --fix` rebuilds it from the memories.",
-                fix=None if data else subject.fix(repair.make_partition, number),
-            )
+            problem = f"Partition {number} of the full-text index is damaged: {named}."
+            fix = None if data else subject.fix(repair.make_partition, number)
+            yield failed("integrity", problem, REBUILDS, fix=fix)
         if data:
-            yield failed(
-                "integrity",
-                f"The file is damaged, in the tables {', '.join(data)}: {_first_of(faults)}.",
-                DAMAGED,
-            )
+            problem = f"The file is damaged, in the tables {', '.join(data)}: {named}."
+            yield failed("integrity", problem, DAMAGED)
     else:
         yield failed(
             "integrity",
-            f"All rows can be read, but the file is damaged elsewhere, in an index or among "
-            f"its unused pages: {_first_of(faults)}.",
-            "`agentops-memory doctor --fix` rebuilds the indexes; if that is not enough, "
-            "restore a backup: `agentops-memory restore`.",
+            "All rows can be read, but the file is damaged elsewhere, in an index or among its "
+            f"unused pages: {named}.",
+            f"{FIX} rebuilds the indexes; if that is not enough, {RESTORING}",
             fix=subject.fix(repair.reindex),
         )
     if has_our_format:
@@ -134,18 +130,12 @@ def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator
     ]
     dangling += repair.counted(database, _DANGLING)
     if dangling:
-        yield failed(
-            "references",
-            f"References are broken: {'; '.join(dangling)}.",
-            "The service works with the rest. `agentops-memory restore` restores a backup.",
-        )
+        remedy = "The service works with the rest. `agentops-memory restore` restores a backup."
+        yield failed("references", f"References are broken: {'; '.join(dangling)}.", remedy)
     if astray := repair.strays_of(database):
-        yield failed(
-            "references",
-            f"Some rows do not fit the memories: {'; '.join(astray)}.",
-            "`agentops-memory doctor --fix` removes them and keeps a copy of the file.",
-            fix=subject.fix(repair.correct_strays),
-        )
+        problem = f"Some rows do not fit the memories: {'; '.join(astray)}."
+        remedy = f"{FIX} removes them and keeps a copy of the file."
+        yield failed("references", problem, remedy, fix=subject.fix(repair.correct_strays))
     if not (dangling or astray):
         yield ok("references", "Every referenced row exists.")
 
@@ -160,12 +150,9 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
         {"until": overdue},
     )
     if pending:
-        yield warn(
-            "erasures",
-            f"Erasures whose bytes are still in the file after an hour: {pending:,}.",
-            "Start the service, which completes them; if it is running, search its log for `erased "
-            "bytes could not be overwritten`, and end the reader of an old snapshot.",
-        )
+        problem = f"Erasures whose bytes are still in the file after an hour: {pending:,}."
+        start = START("completes", "erased bytes could not be overwritten")
+        yield warn("erasures", problem, f"{start}, and end the reader of an old snapshot.")
     else:
         yield ok("erasures", "None is overdue.")
     ((unended,),) = database.execute(
@@ -178,12 +165,9 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
     if not idle:
         yield ok("sessions", "Idle sessions stay open, as configured.")
     elif unended:
-        yield warn(
-            "sessions",
-            f"Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended: {unended:,}.",
-            "Start the service, which ends them; if it is running, search its log for `idle "
-            "sessions could not be ended`.",
-        )
+        problem = "Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended"
+        start = START("ends", "idle sessions could not be ended")
+        yield warn("sessions", f"{problem}: {unended:,}.", f"{start}.")
     else:
         yield ok("sessions", "None has been idle for too long.")
 
@@ -202,27 +186,20 @@ def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Find
     if used < quota * NEAR:
         yield ok("quota", usage)
     else:
-        yield warn(
-            "quota",
-            f"{usage} Beyond it saves are refused with 507.",
-            "Erase what is not needed, or raise MEMORY_TENANT_QUOTA.",
-        )
+        remedy = "Erase what is not needed, or raise MEMORY_TENANT_QUOTA."
+        yield warn("quota", f"{usage} Beyond it saves are refused with 507.", remedy)
 
 
 def check_log(subject: Subject) -> Finding:
     size = log_size(subject.path)
     if size is None:
         return ok("log", "There is none: the database was closed cleanly.")
+    length = f"It has {size / MIB:.1f} MiB"
     if size <= LONG:
-        return ok("log", f"It has {size / MIB:.1f} MiB.")
-    return warn(
-        "log",
-        f"It has {size / MIB:.1f} MiB: a reader has held an old snapshot for a long time, or the "
-        "service was killed.",
-        "Stop the reader (a copy, a shell on the file); `agentops-memory doctor --fix` then "
-        "truncates it.",
-        fix=partial(repair.empty_log, subject),
-    )
+        return ok("log", f"{length}.")
+    remedy = f"Stop the reader (a copy, a shell on the file); {FIX} then truncates it."
+    cause = "a reader has held an old snapshot for a long time, or the service was killed."
+    return warn("log", f"{length}: {cause}", remedy, fix=partial(repair.empty_log, subject))
 
 
 def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
@@ -264,11 +241,6 @@ def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
     except sqlite3.DatabaseError:
         return False
     return True
-
-
-def _first_of(faults: list[str]) -> str:
-    more = f" and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
-    return "; ".join(faults[:MOST_NAMED]) + more
 
 
 def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -325,31 +297,21 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
     if version == newest:
         yield ok("format", f"It has format {version}, the newest.")
     elif version > newest:
-        yield failed(
-            "format",
-            f"It has format {version}, made by a newer version of this program; this one "
-            f"supports formats up to {newest}.",
-            "Start the newer version, or restore a backup: `agentops-memory restore`.",
-        )
+        newer = f"It has format {version}, made by a newer version of this program; this one"
+        remedy = f"Start the newer version, or {RESTORING}"
+        yield failed("format", f"{newer} supports formats up to {newest}.", remedy)
     elif version:
-        yield _older(f"It has format {version}, and this program makes format {newest}.")
+        versions = f"It has format {version}, and this program makes format {newest}."
+        yield warn("format", versions, UPGRADES)
     elif not migrate.is_used(database):
-        yield note(
-            "format",
-            "It is empty.",
-            "Starting the service turns it into a database; if it had data, restore a backup: "
-            "`agentops-memory restore`.",
-        )
+        remedy = f"Starting the service turns it into a database; if it had data, {RESTORING}"
+        yield note("format", "It is empty.", remedy)
     elif migrate.is_original(database):
-        yield _older(
-            "It is a database of the original service; a start copies it, then upgrades it."
-        )
+        how = "a start copies it, then upgrades it."
+        yield warn("format", f"It is a database of the original service; {how}", UPGRADES)
     else:
-        yield failed(
-            "format",
-            "It is a database of another program.",
-            "Select the right file with --db or MEMORY_DB_PATH.",
-        )
+        remedy = "Select the right file with --db or MEMORY_DB_PATH."
+        yield failed("format", "It is a database of another program.", remedy)
 
 
 def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:
@@ -401,53 +363,34 @@ def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
             "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
         )
     elif further:
-        yield note(
-            "schema",
-            f"Not made by the migrations: {names_of_parts(further)}.",
-            "Its creator may remove it; the service does not use it.",
-        )
+        remedy = "Its creator may remove it; the service does not use it."
+        yield note("schema", f"Not made by the migrations: {names_of_parts(further)}.", remedy)
     # Ordinary indexes, with their statements.
     if indexes := {name: sql for (kind, name), sql in missing.items() if kind == "index"}:
-        yield failed(
-            "schema",
-            f"Missing: {names_of_parts(('index', name) for name in indexes)}.",
-            "`agentops-memory doctor --fix` rebuilds them.",
-            fix=subject.fix(repair.make_indexes, indexes),
-        )
-    if others := [
-        part
-        for part in (*missing, *changed)
-        if partition_of(part[1]) is None and part[1] not in indexes
-    ]:
-        yield failed(
-            "schema",
-            f"Missing, or different from the migrations: {names_of_parts(others)}.",
-            RESTORE,
-        )
+        problem = f"Missing: {names_of_parts(('index', name) for name in indexes)}."
+        fix = subject.fix(repair.make_indexes, indexes)
+        yield failed("schema", problem, f"{FIX} rebuilds them.", fix=fix)
+    parts = [it for it in (*missing, *changed) if partition_of(it[1]) is None]
+    if others := [part for part in parts if part[1] not in indexes]:
+        problem = f"Missing, or different from the migrations: {names_of_parts(others)}."
+        yield failed("schema", problem, RESTORE)
     elif not (missing or changed or further):
         yield ok("schema", "It matches the migrations.")
 
 
 def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    rows = migrate.damaged(database)
-    if not rows:
+    if rows := migrate.damaged(database):
+        problem = f"These rows are damaged, and not served: {some_of(rows)}."
+        yield failed("values", problem, MOVES, fix=subject.fix(repair.quarantine, subject.now))
+    else:
         yield ok("values", "Every row has valid values.")
-        return
-    yield failed(
-        "values",
-        f"These rows are damaged, and not served: {some_of(rows)}.",
-        MOVES,
-        fix=subject.fix(repair.quarantine, subject.now),
-    )
 
 
 def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     if not is_by_rules(database, rules(subject.features)):
-        yield warn(
-            "index",
-            "The full-text index was built with rules other than those of the settings.",
-            "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`.",
-        )
+        problem = "The full-text index was built with rules other than those of the settings."
+        remedy = "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`."
+        yield warn("index", problem, remedy)
         return
     partitions = Partitions(database, is_alone=False)
     missing, changed, _ = difference(database)
@@ -457,7 +400,7 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
         failed(
             "index",
             f"Partition {number} of the full-text index is incomplete.",
-            "`agentops-memory doctor --fix` rebuilds it from the memories.",
+            REBUILDS,
             fix=subject.fix(repair.make_partition, number),
         )
         for number in sorted(broken)
@@ -492,12 +435,9 @@ def _check_partition(
             sentence = f"{name} was not compared word for word: {reason(error)}."
             yield note("index", sentence, ACCESS)
     if fault:
-        yield warn(
-            "index",
-            f"{name} {fault}.",
-            "The next sweep repairs it; `agentops-memory doctor --fix` repairs it now.",
-            fix=subject.fix(repair.rebuild, number),
-        )
+        remedy = f"The next sweep repairs it; {FIX} repairs it now."
+        fix = subject.fix(repair.rebuild, number)
+        yield warn("index", f"{name} {fault}.", remedy, fix=fix)
 
 
 CHECKS: Mapping[str, Check] = {
@@ -515,19 +455,8 @@ CHECKS_OF_FILE = len(CHECKS)
 
 
 def _unreadable(code: str, error: Exception) -> Finding:
-    return failed(
-        code,
-        f"It cannot be read: {reason(error)}.",
-        ACCESS if primary_code(error) in SHUT else RESTORE,
-    )
-
-
-def _older(sentence: str) -> Finding:
-    return warn(
-        "format",
-        sentence,
-        "Starting the service upgrades it: see `agentops-memory migrate --dry-run`.",
-    )
+    remedy = ACCESS if primary_code(error) in SHUT else RESTORE
+    return failed(code, f"It cannot be read: {reason(error)}.", remedy)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
