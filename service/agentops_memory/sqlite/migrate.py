@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from .. import __version__
@@ -102,22 +102,10 @@ class Plan:
     before: int  # the format's number; 0 for the original's database, or an empty file
     after: int
     is_original: bool
-    makes_index: bool  # whether the index is rebuilt
+    is_due: bool  # whether the file is migrated, or only its index rebuilt
     size: int  # bytes
     free: int  # bytes on the file's disk
-    projects: int
-
-    @property
-    def is_due(self) -> bool:
-        return self.before != self.after or self.makes_index
-
-    @property
-    def needed(self) -> int:
-        """The bytes that must be free for it, rounded up generously."""
-        if not self.is_due:
-            return 0
-        times = SPACE_OF_ORIGINAL if self.is_original else SPACE_NEEDED
-        return needed(self.size, times, self.projects)
+    needed: int  # bytes that must be free for it, rounded up generously
 
     @property
     def has_room(self) -> bool:
@@ -141,12 +129,14 @@ def planned(path: Path, features: Features) -> Plan:
                 f"supports formats up to {after}."
             )
         _require_ours(database, path)
+        is_due = before != after or not is_by_rules(database, rules(features))
+        original = not before and is_original(database)
+        size = path.stat().st_size + (log_size(path) or 0)
+        times = SPACE_OF_ORIGINAL if original else SPACE_NEEDED
         return Plan(
-            path=path, before=before, after=after,
-            is_original=not before and is_original(database),
-            makes_index=before != after or not is_by_rules(database, rules(features)),
-            size=path.stat().st_size + (log_size(path) or 0),
-            free=shutil.disk_usage(path.parent).free, projects=projects_of(database),
+            path=path, before=before, after=after, is_original=original, is_due=is_due, size=size,
+            free=shutil.disk_usage(path.parent).free,
+            needed=needed(size, times, projects_of(database)) if is_due else 0,
         )  # fmt: skip
 
 
@@ -282,12 +272,8 @@ def tables(database: sqlite3.Connection) -> Iterator[str]:
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
     """Return the first damaged rows in a file of ours, table by table."""
     with undecoded(database):
-        rows = (
-            row
-            for check in checks(database)
-            for row in check.found(database.execute(selecting(check)))
-        )
-        return list(islice(rows, most))
+        found = (it.found(database.execute(selecting(it))) for it in checks(database))
+        return list(islice(chain.from_iterable(found), most))
 
 
 def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
@@ -369,14 +355,9 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
     # Last, because a statement that reuses freed pages keeps their old content in memory.
     run(database, [*_TIDY, *removing])
-    log.warning(
-        "upgraded a database of the original service",
-        extra={
-            "copy": str(copy),
-            "file_was_sound": sound,
-            "memories_that_lost_a_shared_topic_key": displaced,
-        },
-    )
+    fields = {"copy": str(copy), "file_was_sound": sound}
+    fields["memories_that_lost_a_shared_topic_key"] = displaced
+    log.warning("upgraded a database of the original service", extra=fields)
 
 
 def needed(size: int, times: int, projects: int) -> int:

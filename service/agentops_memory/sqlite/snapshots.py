@@ -20,14 +20,13 @@ from ..memory.rows import LAST, instant, rendered
 from ..memory.space import in_a_session, in_no_session
 from ..record import Record
 from .connection import CHANGING, connect, faults_of
-from .dialect import primary_code
+from .dialect import is_damage, primary_code
 from .migrate import damaged, is_original, is_used, version_of
 from .open_files import BEFORE_RESTORE, QUARANTINE, kept_name, numbered, require_one_name
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 OPEN_TIMEOUT = timedelta(seconds=1)  # how long to wait for a command that is about to exit
 LOGS = ("-wal", "-journal")  # SQLite would apply them to any database at that path
-UNLOCKABLE = (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)  # too damaged to be locked
 LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 
@@ -138,40 +137,49 @@ def snapshot(source: Path, target: Path, check_cancelled: Callable[[], object]) 
     the copy holds no erased data. `check_cancelled` is called often; an exception that it raises
     ends the copying. Raises SnapshotRefused or Busy; the target is then useless.
     """
-    try:
-        with private_file(target, os.O_RDWR | os.O_EXCL), closing(_opened(source)) as database:
-            _copy(database, target, check_cancelled)
-        sync(target)
-    except sqlite3.Error as error:
-        raise _refusal(source, error) from error
+    with private_file(target, os.O_RDWR | os.O_EXCL), _opened(source) as database:
+        _copy(database, target, check_cancelled)
+    sync(target)
     return verified(target)
 
 
 def verified(path: Path) -> Contents:
     """Return the contents of an unused database; raise SnapshotRefused if it is damaged."""
-    try:
-        with closing(_opened(path)) as database:
-            result = contents(database)
-            if is_used(database) and not result.format and not is_original(database):
-                raise SnapshotRefused(f"{path} is a database of another program.")
-            faults = faults_of(database, "integrity_check")
-            if result.format:  # the original did not enforce foreign keys
-                orphans = database.execute("PRAGMA foreign_key_check").fetchmany(1)
-                faults += [f"a row of {row[0]} without its parent" for row in orphans]
-            if faults:
-                raise SnapshotRefused(f"The database {path} is damaged: {faults[0]}.")
-            values = damaged(database) if result.format else ()
-            return result.model_copy(update={"damaged": tuple(map(str, values))})
-    except sqlite3.Error as error:
-        raise _refusal(path, error) from error
+    with _opened(path) as database:
+        result = contents(database)
+        if is_used(database) and not result.format and not is_original(database):
+            raise SnapshotRefused(f"{path} is a database of another program.")
+        faults = faults_of(database, "integrity_check")
+        if result.format:  # the original did not enforce foreign keys
+            orphans = database.execute("PRAGMA foreign_key_check").fetchmany(1)
+            faults += [f"a row of {row[0]} without its parent" for row in orphans]
+        if faults:
+            raise SnapshotRefused(f"The database {path} is damaged: {faults[0]}.")
+        values = damaged(database) if result.format else ()
+        return result.model_copy(update={"damaged": tuple(map(str, values))})
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """Connect to an existing file; SQLite would create a missing one."""
-    if not path.is_file():
+@contextmanager
+def _opened(path: Path) -> Iterator[sqlite3.Connection]:
+    """Connect to an existing file; raise Busy or SnapshotRefused for SQLite's errors."""
+    if not path.is_file():  # SQLite would create it
         raise SnapshotRefused(f"There is no database at {path}.")
     require_one_name(path)
-    return connect(path, busy_timeout=TIMEOUT, mode=CHANGING)
+    try:
+        with closing(connect(path, busy_timeout=TIMEOUT, mode=CHANGING)) as database:
+            yield database
+    except sqlite3.Error as error:
+        code = primary_code(error)
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            sentence = f"The database {path} is locked by another process; try again."
+            raise Busy(sentence) from error
+        if is_damage(error):
+            why = f"is damaged: {reason(error)}"
+        elif code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+            why = "cannot be read without write access to it and its folder"
+        else:
+            why = f"cannot be copied: {reason(error)}"
+        raise SnapshotRefused(f"The database {path} {why}.") from error
 
 
 def _copy(source: sqlite3.Connection, target: Path, check_cancelled: Callable[[], object]) -> None:
@@ -192,20 +200,6 @@ def _copy(source: sqlite3.Connection, target: Path, check_cancelled: Callable[[]
         if raised:
             raise raised[0] from None
         raise
-
-
-def _refusal(path: Path, error: sqlite3.Error) -> Refusal:
-    match primary_code(error):
-        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
-            return Busy(f"The database {path} is locked by another process; try again.")
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
-            return SnapshotRefused(f"The database {path} is damaged: {reason(error)}.")
-        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN:
-            return SnapshotRefused(
-                f"The database {path} cannot be read without write access to it and its folder."
-            )
-        case _:
-            return SnapshotRefused(f"The database {path} cannot be copied: {reason(error)}.")
 
 
 class StillOpen(Busy):
@@ -271,10 +265,9 @@ def _closed_to_others(path: Path) -> Iterator[None]:
         except sqlite3.DatabaseError as error:
             if primary_code(error) in LOCKED:
                 raise StillOpen(f"Another program has {path} open.") from error
-            if primary_code(error) not in UNLOCKABLE:
-                raise RestoreRefused(
-                    f"The database {path} cannot be locked: {reason(error)}."
-                ) from error
+            if not is_damage(error):
+                sentence = f"The database {path} cannot be locked: {reason(error)}."
+                raise RestoreRefused(sentence) from error
         except UnicodeDecodeError:
             pass  # SQLite quoted a schema that is not UTF-8: the file is damaged
         yield

@@ -134,8 +134,7 @@ def _summary(plan: Plan) -> str:
         change = f"is upgraded from the original's format to {plan.after}, after a copy is made"
     else:
         change = f"is upgraded from format {plan.before} to {plan.after}"
-    index = ", and its index is rebuilt" if plan.makes_index else ""
-    return f"{change}{index}. {_room(plan)}"
+    return f"{change}, and its index is rebuilt. {_room(plan)}"
 
 
 def _room(plan: Plan) -> str:
