@@ -162,7 +162,7 @@ def test_a_fault_that_nobody_foresaw_ends_neither_the_service_nor_the_backups(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.delattr(backing_up, "newest")
+        broken.delattr("agentops_memory.operations.backup.newest")
         with backed_up(folder) as service:
             until(lambda: figure(service, FAILED) > 1)
             broken.undo()

@@ -46,7 +46,12 @@ LOOK = timedelta(seconds=1)  # interval of checks for leadership, and of the eve
 AT_ONCE = timedelta(microseconds=1)
 LOOK_EVERY = timedelta(seconds=10)  # interval of lookups of due commitments
 FEW = 50  # commitments of a background step, so that saves wait less for it
+# The log messages of failures.
+ADAPT_LATER = "the index is out of date and could not be rebuilt; retrying later"
+CONSOLIDATE_LATER = "refs could not be consolidated; retrying later"
+DROP_LATER = "secrets of idle runs could not be dropped; retrying later"
 FIRE_LATER = "due commitments could not be fired; retrying later"
+SCRUB_LATER = "erased bytes could not be overwritten; retrying later"
 COUNTED_FOR = timedelta(seconds=15)  # shortest time until rows are counted again
 COUNT_PAUSE = 50  # pause as a multiple of a count's duration: counts take 2 % of one reader
 COUNT_TIMEOUT = timedelta(seconds=4)  # of a count; Prometheus waits for ten seconds
@@ -145,10 +150,9 @@ class Backups:
         self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
         self.metrics.count(m.BACKUPS, "failed")
         if self._fault is None or _without_numbers(sentence) != _without_numbers(self._fault):
-            extra = {"reason": sentence, "code": code_of(error), "folder": str(self.folder)}
-            log.error(
-                "the backup failed and will be retried", extra={**extra, "again_in": str(wait)}
-            )
+            fields = {"reason": sentence, "code": code_of(error), "folder": str(self.folder)}
+            fields["again_in"] = str(wait)
+            log.error("the backup failed and will be retried", extra=fields)
         self._fault = sentence
 
     def _warn(self, sentence: str, **fields: str) -> None:
@@ -165,10 +169,7 @@ async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:
     Processes with other rules can no longer write. So of two releases that run concurrently, only
     one indexes, and they do not undo each other's work forever.
     """
-    job = Job(
-        maintenance.bring_to_rules,
-        "the index is out of date and could not be rebuilt; retrying later",
-    )
+    job = Job(maintenance.bring_to_rules, ADAPT_LATER)
     done: set[TenantId] = set()
     while True:
         led = {caller.tenant: caller for caller in callers()}
@@ -207,10 +208,8 @@ async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
     async def is_repaired(caller: Caller) -> bool:
         try:
             if rebuilt := await maintenance.repair(caller):
-                log.error(
-                    "index was damaged and has been rebuilt",
-                    extra={"tenant": caller.tenant, "partitions": list(rebuilt)},
-                )
+                fields = {"tenant": caller.tenant, "partitions": list(rebuilt)}
+                log.error("index was damaged and has been rebuilt", extra=fields)
             return (await maintenance.check(caller, thorough=True)).is_intact
         except Damaged:
             return False  # it was logged when it was found
@@ -333,17 +332,9 @@ class BackgroundJobs:
         firing = self.firing(storage.background)
         fire = Job(firing.look, FIRE_LATER)
         fire_more = Job(partial(firing.step, most=FEW), FIRE_LATER)
-        settle = Job(
-            partial(_is_scrubbed, storage), "erased bytes could not be overwritten; retrying later"
-        )
-        drop = Job(
-            partial(drop_idle, of_openwop, idle=idle),
-            "secrets of idle runs could not be dropped; retrying later",
-        )
-        consolidate = Job(
-            partial(consolidate_changed, of_openwop),
-            "refs could not be consolidated; retrying later",
-        )
+        settle = Job(partial(_is_scrubbed, storage), SCRUB_LATER)
+        drop = Job(partial(drop_idle, of_openwop, idle=idle), DROP_LATER)
+        consolidate = Job(partial(consolidate_changed, of_openwop), CONSOLIDATE_LATER)
         retention = RetentionJob(
             engine=storage, on_erased=self.erased.set, retention=self.settings.retention,
             trim_audit=self.audit.trim, metrics=self.metrics,
@@ -423,10 +414,9 @@ class Figures:
 
     async def keep_fresh(self) -> None:
         """Compute all gauges regularly for a collector, which cannot request them."""
+        failure = "gauges could not be computed; retrying later"
         while True:
-            await jobs.attempted(
-                self.refresh(), log, "gauges could not be computed; retrying later"
-            )
+            await jobs.attempted(self.refresh(), log, failure)
             await asyncio.sleep(COUNTED_FOR.total_seconds())
 
     async def _show_rows(self) -> None:
