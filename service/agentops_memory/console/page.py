@@ -143,34 +143,21 @@ def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
 
 def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
     """Yield runs of text: unchanged (`same`), deleted (`del`) and inserted (`ins`)."""
-    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
-    runs_of_lines = (
-        _of_words(some, other) if some and other else [("del", some), ("ins", other)]
-        for kind, some, other in _blocks(old, new)
-        if kind or some
-    )
     deleted = inserted = ""
-    for kind, text in chain.from_iterable(runs_of_lines):
-        if kind == "same" and not (text.isspace() and (deleted or inserted)):
-            yield from _change(deleted, inserted)
+    lines = _blocks(before.splitlines(keepends=True), after.splitlines(keepends=True))
+    blocks = chain.from_iterable(
+        _blocks(_PIECES.findall(it[1]), _PIECES.findall(it[2])) if all(it) else [it]
+        for it in lines
+        if any(it)
+    )
+    for is_changed, old, new in chain(blocks, [(False, "", "")]):
+        if is_changed or (old.isspace() and (deleted or inserted)):
+            deleted += old  # a blank between two changes belongs to both, which become one change
+            inserted += new
+        else:
+            yield from (it for it in (("del", deleted), ("ins", inserted)) if it[1])
             deleted = inserted = ""
-            yield kind, text
-        else:  # a blank between two changes belongs to both, which become one change
-            deleted += text if kind != "ins" else ""
-            inserted += text if kind != "del" else ""
-    yield from _change(deleted, inserted)
-
-
-def _change(deleted: str, inserted: str) -> Iterator[tuple[str, str]]:
-    yield from ((kind, text) for kind, text in (("del", deleted), ("ins", inserted)) if text)
-
-
-def _of_words(before: str, after: str) -> Iterator[tuple[str, str]]:
-    if before == after:
-        yield "same", before
-        return
-    for is_changed, old, new in _blocks(_PIECES.findall(before), _PIECES.findall(after)):
-        yield from (("del", old), ("ins", new)) if is_changed else (("same", old),)
+            yield "same", old
 
 
 def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[bool, str, str]]:
