@@ -65,8 +65,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
         database.execute("BEGIN")  # one state, although another program may be creating it
         if may_be_new and not version_of(database) and not is_used(database):
             return
-        _require_ours(database, path)
-        if not _is_current(database, features):
+        if not _is_current(database, path, features):
             raise StartRefused(
                 f"{path} has an older format, or its index was built with other rules. "
                 "Start the service on it once, with the settings that it will have."
@@ -88,7 +87,7 @@ def migrated(
             pass
         require_one_name(path)
         with closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database:
-            if not _is_current(database, features):
+            if not _is_current(database, path, features):
                 if is_used(database):
                     on_upgrade()
                 _migrate(database, path, now, features)
@@ -128,8 +127,7 @@ def planned(path: Path, features: Features) -> Plan:
                 f"{path} has format {before}, made by a newer version of this program; this one "
                 f"supports formats up to {after}."
             )
-        _require_ours(database, path)
-        is_due = before != after or not is_by_rules(database, rules(features))
+        is_due = not _is_current(database, path, features)
         original = not before and is_original(database)
         size = path.stat().st_size + (log_size(path) or 0)
         times = SPACE_OF_ORIGINAL if original else SPACE_NEEDED
@@ -193,8 +191,7 @@ def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: 
     database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
     database.execute("BEGIN IMMEDIATE")
     try:
-        if not _is_current(database, features):
-            _require_ours(database, path)
+        if not _is_current(database, path, features):
             version = version_of(database)
             if version == 0 and is_original(database):
                 upgrade(database, path, statements(1), now)
@@ -213,13 +210,8 @@ def _require_file(path: Path) -> None:
         raise StartRefused(f"There is no database at {path}.")
 
 
-def _require_ours(database: sqlite3.Connection, path: Path) -> None:
-    """Raise StartRefused for a file made by neither this program nor the original."""
-    if not version_of(database) and is_used(database) and not is_original(database):
-        raise StartRefused(f"{path} is a database of another program.")
-
-
-def _is_current(database: sqlite3.Connection, features: Features) -> bool:
+def _is_current(database: sqlite3.Connection, path: Path, features: Features) -> bool:
+    """Whether a start would change nothing; StartRefused if the file is of another program."""
     version, newest = version_of(database), newest_format()
     if version > newest:
         raise StartRefused(
@@ -227,6 +219,8 @@ def _is_current(database: sqlite3.Connection, features: Features) -> bool:
             f"agentops-memory {__version__} supports formats up to {newest}. "
             "Start the newer version, or restore a backup."
         )
+    if not version and is_used(database) and not is_original(database):
+        raise StartRefused(f"{path} is a database of another program.")
     return version == newest and is_by_rules(database, rules(features))
 
 
