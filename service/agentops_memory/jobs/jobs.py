@@ -366,7 +366,6 @@ class RetentionJob:
         await self.sweep_audit()
 
     async def sweep_opened(self, opened: WorkSignal) -> None:
-        """Sweep each database that was just opened."""
         while True:
             await self.sweep(await opened.wait())
 

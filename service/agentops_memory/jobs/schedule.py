@@ -188,18 +188,14 @@ async def check(
         counts.append(len((await maintenance.check(caller)).damaged_rows))
 
     job = Job(check_one, "the rows could not be checked; retrying later")
-    due_at = 0.0
-
-    async def check_all() -> None:
-        nonlocal due_at
-        clock = asyncio.get_running_loop().time
-        if (began := clock()) >= due_at:
-            counts.clear()
-            await job.run(callers())
-            metrics.show(m.DAMAGED_ROWS, sum(counts))
-            due_at = clock() + (clock() - began) * CHECK_PAUSE
-
-    await jobs.repeat(every, check_all)
+    clock = asyncio.get_running_loop().time
+    while every:
+        await asyncio.sleep(every.total_seconds())
+        began = clock()
+        counts.clear()
+        await job.run(callers())
+        metrics.show(m.DAMAGED_ROWS, sum(counts))
+        await asyncio.sleep(CHECK_PAUSE * (clock() - began))
 
 
 async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:

@@ -347,7 +347,6 @@ class SqliteSearch(SqliteTable, Search):
             self._complete.add(number)
 
     def _best_of_sentences(self, query: IndexQuery, number: int) -> list[list[Scored]]:
-        """Return the best of each sentence in a partition."""
         self._require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         each = (_sentence(at, number, query) for at in range(len(best)))
@@ -360,7 +359,6 @@ class SqliteSearch(SqliteTable, Search):
     def _term_scores(
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> dict[MemoryId, dict[Term, TermScore]]:
-        """Return the terms' scores for memories in a partition."""
         name = table(number)
         scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
         matches = [_term(it) for it in terms]
