@@ -225,9 +225,9 @@ def strays_of(database: sqlite3.Connection) -> list[str]:
 
 def counted(database: sqlite3.Connection, faults: Iterable[tuple[str, str]]) -> list[str]:
     """Return the faults, each a noun and its rows, that the database has, with their numbers."""
-    counts = ((noun, f"SELECT count(*) FROM {rows}") for noun, rows in faults)
-    found = ((noun, database.execute(query).fetchone()[0]) for noun, query in counts)
-    return [f"{count:,} {noun}" for noun, count in found if count]
+    queries = ((noun, f"SELECT count(*) FROM {rows}") for noun, rows in faults)
+    counts = ((noun, database.execute(query).fetchone()[0]) for noun, query in queries)
+    return [f"{count:,} {noun}" for noun, count in counts if count]
 
 
 def _not_of(newer: str, older: str, may_be_linked: str) -> str:
