@@ -266,8 +266,8 @@ def tables(database: sqlite3.Connection) -> Iterator[str]:
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
     """Return the first damaged rows in a file of ours, table by table."""
     with undecoded(database):
-        found = (it.found(database.execute(selecting(it))) for it in checks(database))
-        return list(islice(chain.from_iterable(found), most))
+        damage = (it.found(database.execute(selecting(it))) for it in checks(database))
+        return list(islice(chain.from_iterable(damage), most))
 
 
 def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
