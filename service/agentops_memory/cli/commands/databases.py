@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from agentops_memory_client.contract.models import Progress
-
-from ...engine.engine import Engine, noop
+from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
 from ...http.query import ENTRY, STORE, public_id
 from ...memory.access import Caller, TenantId, tenant_id
@@ -171,17 +169,15 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
         files["db_path"] = to
     chosen, tenant_ids = settings(flags=files), [tenant_id(it) for it in tenants]
     copied: list[dict[str, Any]] = []
-    bar: Progress | None = None
     quiet = o.silent(logging.getLogger("psycopg"))  # it would log errors that are also raised
 
-    def advance(done: int, total: int) -> None:
-        if bar:
-            bar(done, total)
+    def report(done: int, total: int) -> None:
+        advance(done, total)  # of the bar of the current tenant
 
     with out.file_errors(), quiet:
-        copies = _copied(chosen, to, tenant_ids, advance)
+        copies = _copied(chosen, to, tenant_ids, report)
         while True:
-            with out.progress_bar("Copying", step=(0, 1)) as bar:
+            with out.progress_bar("Copying", step=(0, 1)) as advance:
                 tenant = next(copies, None)
             if tenant is None:
                 break
@@ -317,11 +313,11 @@ def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -
         is_thorough=thorough,
     )  # fmt: skip
     with out.progress_bar("Examining") as bar:
-        findings = findings_of(context, bar or noop)
+        findings = findings_of(context, bar)
     fixes = list(apply_fixes(findings)) if fix else []
     if fixes:
         with out.progress_bar("Examining again") as bar:
-            findings = findings_of(replace(context, now=backends.now()), bar or noop)
+            findings = findings_of(replace(context, now=backends.now()), bar)
     out.print_result(_document(findings, fixes), "\n".join(_lines(findings, fixes)))
     sys.exit(1 if has_failed(findings) else 0)
 
@@ -400,8 +396,7 @@ async def _scanned(
         async for scanned in scans.pages(engine, caller, rules, is_redacting=redact):
             findings += scanned.findings
             done += scanned.rows
-            if advance:
-                advance(done, total)
+            advance(done, total)
     if redact and any(finding.kinds for finding in findings):
         out.say("overwriting the removed bytes")
         if remaining := await backends.finish_scrub(backend, engine, caller):

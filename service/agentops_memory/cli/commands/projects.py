@@ -12,7 +12,6 @@ import click
 from agentops_memory_client.contract.models import json_object
 from agentops_memory_client.contract.service import Call, MemoryService, params
 
-from ...engine.engine import noop
 from ...memory.access import AgentId, Caller, Key, agent_id, tenant_id
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
 from ...memory.projects import Extent, Projects
@@ -146,9 +145,8 @@ async def _erase(
 ) -> tuple[Erasure, str | None]:
     """Erase a project; wait until its bytes have left the file, or return where they remain."""
     with out.progress_bar("Erasing") as advance:
-        total = (await projects.plan_erasure(caller, project)).memories if advance else 0
-        report = (lambda erasure: advance(erasure.observations, total)) if advance else noop
-        erasure = await projects.erase(caller, project, report)
+        total = (await projects.plan_erasure(caller, project)).memories
+        erasure = await projects.erase(caller, project, lambda it: advance(it.observations, total))
     remaining = await finish_scrub(backend, projects.engine, caller)
     return await receipt_of(projects.engine, caller, erasure.id), remaining
 
@@ -320,9 +318,8 @@ async def _erase_agent(
         return extent.working + extent.episodic + extent.events
 
     with out.progress_bar("Erasing") as advance:
-        total = rows(await agents.plan_erasure(caller, agent, ids)) if advance else 0
-        report = (lambda erased: advance(rows(erased), total)) if advance else noop
-        erased = await agents.erase(caller, agent, ids, report)
+        total = rows(await agents.plan_erasure(caller, agent, ids))
+        erased = await agents.erase(caller, agent, ids, lambda it: advance(rows(it), total))
     remaining = await finish_scrub(backend, agents.engine, caller)
     return erased, remaining, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES)
 

@@ -8,9 +8,9 @@ import secrets
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, closing, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
-from http.client import HTTPConnection, HTTPException
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
@@ -18,10 +18,10 @@ import click
 from click.shell_completion import get_completion_class
 
 from ...errors import Invalid
-from ...light import Lazy
+from ...light import Lazy, replace
 from ...memory.space import project_name
 from ...recall.text import clean
-from ...settings import Settings, settings, unknown_variables
+from ...settings import Flags, Settings, settings, unknown_variables
 from .. import output as out
 from .. import target as o
 from ..program import command
@@ -88,13 +88,8 @@ def health(**flags: str | None) -> None:
         except client.MemoryServiceError as error:
             out.fail(error, has_hint=False)
         return
-    address = settings(flags=flags).listen
-    connection = HTTPConnection(address.host or "127.0.0.1", address.port, timeout=TIMEOUT)
-    is_healthy = False
-    with closing(connection), suppress(OSError, UnicodeError, HTTPException):
-        connection.request("GET", "/health")
-        is_healthy = connection.getresponse().status == 200
-    sys.exit(0 if is_healthy else 1)
+    status, _ = _fetched(f"{_local_url(flags)}/health")
+    sys.exit(0 if status == 200 else 1)
 
 
 PAGE = "/docs"
@@ -160,25 +155,31 @@ async def _stored(memories: "MemoryService", project: str) -> Facts:
 
 
 def _url(target: Target, listen: str | None) -> str:
-    if target.url:
-        return target.url.rstrip("/")
-    address = place.chosen_settings({"listen": listen}).listen
-    return f"http://{address.host or '127.0.0.1'}:{address.port}"
+    return target.url.rstrip("/") if target.url else _local_url({"listen": listen})
+
+
+def _local_url(flags: Flags) -> str:
+    address = settings(flags=flags).listen
+    return f"http://{replace(address, host=address.host or '127.0.0.1')}"
+
+
+def _fetched(url: str) -> tuple[int, bytes]:
+    """Return the status and body of a response; 0 if nothing answers."""
+    try:
+        # No proxy: the service is never behind the one that the environment names.
+        direct = urls.build_opener(urls.ProxyHandler({}))
+        with direct.open(url, timeout=TIMEOUT) as response:
+            return response.status, response.read()
+    except HTTPError as error:
+        return error.code, error.read()
+    except (OSError, ValueError, HTTPException):
+        return 0, b""
 
 
 def _readiness(url: str) -> Facts | None:
     """Return the service's readiness report, or None if no service answers."""
-    try:
-        # No proxy: the service is never behind the one that the environment names.
-        direct = urls.build_opener(urls.ProxyHandler({}))
-        with direct.open(f"{url}/health/ready", timeout=TIMEOUT) as response:
-            body = response.read()
-    except HTTPError as error:
-        body = error.read()
-    except (OSError, ValueError, HTTPException):
-        return None
     with suppress(ValueError):
-        answer = json.loads(body)
+        answer = json.loads(_fetched(f"{url}/health/ready")[1])
         return answer if isinstance(answer, dict) and "status" in answer else None
     return None
 

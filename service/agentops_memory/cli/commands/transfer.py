@@ -167,8 +167,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
                 else:
                     async for piece in checked:
                         await asyncio.to_thread(target.write, piece)
-            if progress:
-                progress(1, 1)  # the total is unknown before the end
+            progress(1, 1)  # the total is unknown before the end
 
     run_on_target(where, work)
 
@@ -233,41 +232,31 @@ def _require_writable(file: str, target: Target, *, force: bool) -> None:
 
 @contextmanager
 def _document(file: str, target: Target) -> Iterator[Path]:
-    """Yield the path of an export of this service: the named file, or a converted copy."""
-    with _opened(file, target) as (source, path):
+    """Yield the path of an export of this service: the named file, or a temporary copy.
+
+    A copy is made of what can be read only once, and of another program's export, converted.
+    """
+    with ExitStack() as stack:
+        if file != "-":
+            with os_errors_as(out.FileRefused, f"{file} cannot be read"):
+                source: BinaryIO = stack.enter_context(Path(file).open("rb"))
+        elif sys.stdin is None or out.is_terminal(sys.stdin):
+            raise click.UsageError("- reads standard input, but standard input is empty.")
+        else:
+            source = sys.stdin.buffer
+        if file == "-" or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            source = stack.enter_context(_temporary(target, _arriving(source)))
         try:
             is_of_engram = is_engram(source)
         except Invalid as error:
             reason = recognized(source) or error
             raise out.FileRefused(f"{file} is not an export: {reason}") from error
-        if not is_of_engram:
-            yield path
-            return
-        left_out: Counter[str] = Counter()
-        with _temporary(target, converted(source, left_out)) as copy:
-            parts = [
-                out.counted(left_out[it], noun) for it, noun in LEFT_OUT.items() if left_out[it]
-            ]
+        if is_of_engram:
+            left_out: Counter[str] = Counter()
+            source = stack.enter_context(_temporary(target, converted(source, left_out)))
+            parts = [out.counted(left_out[it], LEFT_OUT[it]) for it in LEFT_OUT if left_out[it]]
             out.say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
-            yield Path(copy.name)
-
-
-@contextmanager
-def _opened(file: str, target: Target) -> Iterator[tuple[BinaryIO, Path]]:
-    """Yield the file and its path, or those of a copy if it can be read only once."""
-    with ExitStack() as stack:
-        if file != "-":
-            with os_errors_as(out.FileRefused, f"{file} cannot be read"):
-                source: BinaryIO = stack.enter_context(Path(file).open("rb"))
-            if stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-                yield source, Path(file)
-                return
-        elif sys.stdin is None or out.is_terminal(sys.stdin):
-            raise click.UsageError("- reads standard input, but standard input is empty.")
-        else:
-            source = sys.stdin.buffer
-        copy = stack.enter_context(_temporary(target, _arriving(source)))
-        yield copy, Path(copy.name)
+        yield Path(source.name)
 
 
 def _arriving(source: BinaryIO) -> Iterator[bytes]:
