@@ -87,9 +87,15 @@ class Client(Operations, Generic[Transport]):
         transport: Transport | None = None,
     ) -> None:  # fmt: skip
         base, own_key = address(url, key)
+        if own_key and not _KEY.fullmatch(own_key):
+            raise Misconfigured("The key contains characters that are not valid in a key.")
+        headers = httpx.Headers({
+            "Host": base.netloc.decode("ascii"), "Accept": "application/json",
+            "Accept-Encoding": "identity", "User-Agent": f"agentops-memory-python/{__version__}",
+            **({"Authorization": f"Bearer {own_key}"} if own_key else {}),
+        })  # fmt: skip
         self._exchange = Exchange(
-            base=base, timeout=timeout, retries=retries, timing=self._timing,
-            headers=_headers(base, own_key),
+            base=base, timeout=timeout, retries=retries, timing=self._timing, headers=headers,
             backend=self._backend(transport, tls_context(base, verify)),
         )  # fmt: skip
 
@@ -152,12 +158,12 @@ class Client(Operations, Generic[Transport]):
         Without a project, export all. The file is replaced atomically, and only its owner may read
         it. On failure an existing file is unchanged. OSError if the file cannot be written.
         """
-        target, run_in_thread, size = _target(path), self._exchange.backend.run_in_thread, 0
+        target, backend, size = _target(path), self._exchange.backend, 0
         with temporary(target) as file:
             async with aclosing(self._export(project, progress)) as chunks:
                 async for chunk in chunks:
-                    size += await run_in_thread(file.write, chunk)
-            await run_in_thread(replace, target, file)
+                    size += await backend.run_in_thread(file.write, chunk)
+            await backend.run_in_thread(replace, target, file)
         return size
 
     @Method
@@ -188,17 +194,6 @@ class Client(Operations, Generic[Transport]):
                 read=models.noun(of), is_idempotent=dry_run, timeout=IMPORT_TIMEOUT,
             )  # fmt: skip
             return await self._exchange.send(call, Upload(file, progress))
-
-
-def _headers(base: httpx.URL, key: str | None) -> httpx.Headers:
-    """Return the headers of every request; Misconfigured if the key is malformed."""
-    if key and not _KEY.fullmatch(key):
-        raise Misconfigured("The key contains characters that are not valid in a key.")
-    return httpx.Headers({
-        "Host": base.netloc.decode("ascii"), "Accept": "application/json",
-        "Accept-Encoding": "identity", "User-Agent": f"agentops-memory-python/{__version__}",
-        **({"Authorization": f"Bearer {key}"} if key else {}),
-    })  # fmt: skip
 
 
 class MemoryClient(Blocking, Client[httpx.BaseTransport]):

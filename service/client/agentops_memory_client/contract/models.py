@@ -174,6 +174,14 @@ class Noun:
         dataclass(frozen=True, kw_only=True)(cls)
 
 
+class _Stored(Noun):
+    redacted: int = 0  # secrets removed before it was stored
+
+
+class _StoredInSession(_Stored):
+    warning: str | None = None  # the session belongs to another project
+
+
 class Message(Noun):
     """One message of a session's transcript."""
 
@@ -181,7 +189,7 @@ class Message(Noun):
     content: str
 
 
-class Session(Noun):
+class Session(_StoredInSession):
     """A stored session; it gets a summary when it ends with messages."""
 
     id: str
@@ -190,25 +198,16 @@ class Session(Noun):
     message_count: int
     ended_at: datetime | None = None
     summary: str | None = None
-    redacted: int = 0  # secrets removed before it was stored
-    warning: str | None = None  # the session belongs to another project
 
 
-class Appended(Noun):
+class Appended(_StoredInSession):
     """The outcome of adding messages to a session's transcript."""
 
-    redacted: int = 0  # secrets removed before it was stored
-    warning: str | None = None  # the session belongs to another project
 
-
-class SessionEnd(Noun):
-    """The outcome of ending a session."""
-
+class SessionEnd(_StoredInSession):
     session_id: str
     summary: str
     message_count: int
-    redacted: int = 0  # secrets removed before it was stored
-    warning: str | None = None  # the session belongs to another project
 
 
 class Similar(Noun):
@@ -221,7 +220,7 @@ class Similar(Noun):
     updated_at: datetime
 
 
-class Saved(Noun):
+class Saved(_StoredInSession):
     """The outcome of a save: a new memory, a new revision, or a duplicate."""
 
     id: int
@@ -230,11 +229,9 @@ class Saved(Noun):
     duplicate_count: int
     expires_at: datetime | None = None
     similar: tuple[Similar, ...] | None = None  # None: not requested, or not found in time
-    redacted: int = 0  # secrets removed before it was stored
-    warning: str | None = None  # the session belongs to another project
 
 
-class Observation(Noun):
+class Observation(_Stored):
     """A memory in full. Only live memories supersede it; lists omit expired ones."""
 
     id: int
@@ -260,7 +257,6 @@ class Observation(Noun):
     superseded_by: tuple[int, ...] = ()
     review_at: datetime | None = None
     confirmed_at: datetime | None = None
-    redacted: int = 0  # secrets removed before it was stored
 
 
 class ReviewItem(Noun):
@@ -340,8 +336,6 @@ class Context(Noun):
 
 
 class TimelineEntry(Noun):
-    """A memory in a timeline."""
-
     id: int
     type: str
     title: str
@@ -357,13 +351,12 @@ class Stats(Noun):
     projects: tuple[str, ...] = ()
 
 
-class Imported(Noun):
+class Imported(_Stored):
     """The number of rows that an import added."""
 
     imported_sessions: int
     imported_observations: int
     refused_supersessions: int | None = None  # number of observations stored without `supersedes`
-    redacted: int = 0  # secrets removed before it was stored
 
 
 class ImportConflict(Noun):

@@ -103,8 +103,6 @@ class EventPage(Noun):
 
 
 class Compaction(Noun):
-    """The outcome of a compaction."""
-
     run_id: str  # the id of the pass, for `undo`
     memory_ref: str
     output_id: str  # the id of the archive that replaces its sources
