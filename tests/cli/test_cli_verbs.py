@@ -286,6 +286,8 @@ def test_a_status_tells_where_all_is(service: Service, tmp_path: Path) -> None:
     assert Terminal().say("open", "--print", "--url", service.url) == f"{service.url}/docs\n"
     nobody = Terminal({"MEMORY_URL": f"http://{listen}"}).run("open", "--print")
     assert (nobody.exit_code, "`agentops-memory serve` starts it" in nobody.stderr) == (1, True)
+    nobody = Terminal().run("open", "--print", "--listen", f"[::1]:{free_port()}")
+    assert "Nothing answers at http://[::1]:" in nobody.stderr
     facts = running.json("status", "--project", "p")
     assert (facts["is_running"], facts["checks"]["database"]["status"]) == (True, "ok")
     assert facts["last_saved_at"].endswith("Z")

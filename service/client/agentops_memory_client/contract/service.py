@@ -220,12 +220,9 @@ def sends(
             bound.apply_defaults()
             more: Any = declaration(self, *args, **kwargs) or {}
             fields: dict[str, Any] = bound.arguments | more
-            steps = [fields.pop(it[1:-1]) if it[0] == "{" else it for it in path.split("/")]
-            if "{observation}" in path:  # the only number in a path
-                steps[1] = str(steps[1])
+            steps = [str(fields.pop(it[1:-1])) if it[0] == "{" else it for it in path.split("/")]
             del fields["self"]
-            has_key = "idempotency_key" in fields
-            headers = key_header(fields.pop("idempotency_key")) if has_key else {}
+            headers = {} if verb == "GET" else key_header(fields.pop("idempotency_key"))
             named = {
                 name: plain(it)
                 for name, it in fields.items()
