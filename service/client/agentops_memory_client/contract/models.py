@@ -174,14 +174,6 @@ class Noun:
         dataclass(frozen=True, kw_only=True)(cls)
 
 
-class _Stored(Noun):
-    redacted: int = 0  # secrets removed before it was stored
-
-
-class _StoredInSession(_Stored):
-    warning: str | None = None  # the session belongs to another project
-
-
 class Message(Noun):
     """One message of a session's transcript."""
 
@@ -189,7 +181,7 @@ class Message(Noun):
     content: str
 
 
-class Session(_StoredInSession):
+class Session(Noun):
     """A stored session; it gets a summary when it ends with messages."""
 
     id: str
@@ -198,16 +190,23 @@ class Session(_StoredInSession):
     message_count: int
     ended_at: datetime | None = None
     summary: str | None = None
+    redacted: int = 0  # secrets removed before it was stored
+    warning: str | None = None  # the session belongs to another project
 
 
-class Appended(_StoredInSession):
+class Appended(Noun):
     """The outcome of adding messages to a session's transcript."""
 
+    redacted: int = 0  # secrets removed before it was stored
+    warning: str | None = None  # the session belongs to another project
 
-class SessionEnd(_StoredInSession):
+
+class SessionEnd(Noun):
     session_id: str
     summary: str
     message_count: int
+    redacted: int = 0  # secrets removed before it was stored
+    warning: str | None = None  # the session belongs to another project
 
 
 class Similar(Noun):
@@ -220,7 +219,7 @@ class Similar(Noun):
     updated_at: datetime
 
 
-class Saved(_StoredInSession):
+class Saved(Noun):
     """The outcome of a save: a new memory, a new revision, or a duplicate."""
 
     id: int
@@ -229,9 +228,11 @@ class Saved(_StoredInSession):
     duplicate_count: int
     expires_at: datetime | None = None
     similar: tuple[Similar, ...] | None = None  # None: not requested, or not found in time
+    redacted: int = 0  # secrets removed before it was stored
+    warning: str | None = None  # the session belongs to another project
 
 
-class Observation(_Stored):
+class Observation(Noun):
     """A memory in full. Only live memories supersede it; lists omit expired ones."""
 
     id: int
@@ -257,6 +258,7 @@ class Observation(_Stored):
     superseded_by: tuple[int, ...] = ()
     review_at: datetime | None = None
     confirmed_at: datetime | None = None
+    redacted: int = 0  # secrets removed before it was stored
 
 
 class ReviewItem(Noun):
@@ -351,12 +353,13 @@ class Stats(Noun):
     projects: tuple[str, ...] = ()
 
 
-class Imported(_Stored):
+class Imported(Noun):
     """The number of rows that an import added."""
 
     imported_sessions: int
     imported_observations: int
     refused_supersessions: int | None = None  # number of observations stored without `supersedes`
+    redacted: int = 0  # secrets removed before it was stored
 
 
 class ImportConflict(Noun):

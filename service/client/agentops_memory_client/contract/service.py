@@ -220,7 +220,9 @@ def sends(
             bound.apply_defaults()
             more: Any = declaration(self, *args, **kwargs) or {}
             fields: dict[str, Any] = bound.arguments | more
-            steps = [str(fields.pop(it[1:-1])) if it[0] == "{" else it for it in path.split("/")]
+            steps = [fields.pop(it[1:-1]) if it[0] == "{" else it for it in path.split("/")]
+            if "{observation}" in path:  # the only number in a path
+                steps[1] = str(steps[1])
             del fields["self"]
             headers = {} if verb == "GET" else key_header(fields.pop("idempotency_key"))
             named = {
