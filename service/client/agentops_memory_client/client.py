@@ -10,7 +10,7 @@ import re
 import ssl
 import tempfile
 import time
-from collections.abc import AsyncGenerator, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -79,6 +79,7 @@ class Client(Operations, Generic[Transport]):
     """
 
     _timing: ClassVar[Timing]
+    _backend: Callable[[Transport | None, ssl.SSLContext | bool], BlockingBackend | AsyncBackend]
     _exchange: Exchange
 
     def __init__(
@@ -114,11 +115,6 @@ class Client(Operations, Generic[Transport]):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._exchange.url!r})"
-
-    def _backend(
-        self, transport: Transport | None, verify: ssl.SSLContext | bool
-    ) -> BlockingBackend | AsyncBackend:
-        raise NotImplementedError
 
     @service.sends(
         "health", "GET", "health",

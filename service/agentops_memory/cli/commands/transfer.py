@@ -153,20 +153,26 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     is complete, and only its owner can read it.
     """
     with out.file_errors():
-        _require_writable(file, Target.of(where), force=force)
+        target, path = Target.of(where), Path(file)
+        if file != "-" and target.url is None:
+            refuse_own(file, target.settings)
+        if file != "-" and path.is_dir():
+            raise out.FileRefused(f"{path} is a folder; an export is a file.")
+        if file != "-" and path.is_file() and not force:
+            raise out.CommandRefused(f"{path} already exists.", "FileThere")
     if project:
         out.say(f"Only the project {out.one_line(project)} is exported.")
 
     async def work(memories: MemoryService) -> None:
         bar = out.progress_bar("Exporting", is_output_shown=file == "-")
-        with output_file(file) as target, bar as progress:
+        with output_file(file) as output, bar as progress:
             pieces = memories.export(project, progress=progress)
             async with aclosing(_checked(pieces)) as checked:
-                if out.is_terminal(target):
+                if out.is_terminal(output):
                     await _show(checked)
                 else:
                     async for piece in checked:
-                        await asyncio.to_thread(target.write, piece)
+                        await asyncio.to_thread(output.write, piece)
             progress(1, 1)  # the total is unknown before the end
 
     run_on_target(where, work)
@@ -216,18 +222,6 @@ async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
         printable = (it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
         click.echo("".join(printable), nl=False)
     click.echo()
-
-
-def _require_writable(file: str, target: Target, *, force: bool) -> None:
-    if file == "-":
-        return
-    if target.url is None:
-        refuse_own(file, target.settings)
-    path = Path(file)
-    if path.is_dir():
-        raise out.FileRefused(f"{path} is a folder; an export is a file.")
-    if path.is_file() and not force:
-        raise out.CommandRefused(f"{path} already exists.", "FileThere")
 
 
 @contextmanager
