@@ -1,11 +1,14 @@
 """The base of record types, which are domain object, stored row and JSON on the wire in one."""
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, PlainSerializer, WithJsonSchema, create_model
 from pydantic.alias_generators import to_camel
+
+NONE: Mapping[str, Any] = {}
 
 
 class Record(BaseModel):
@@ -49,6 +52,24 @@ class CamelRecord(Record):
     """A record whose names are camelCase on the wire."""
 
     model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
+
+
+def shape(
+    name: str, docs: str, base: type[Record] = Record, optional: Mapping[str, Any] = NONE,
+    **fields: Any,
+) -> type[Record]:  # fmt: skip
+    """Return a model that only describes answers, which a handler renders itself.
+
+    A field is a type, a list with the type of its items, or a pair of a type and its default.
+    """
+
+    def whole(of: Any) -> Any:
+        return list[of[0]] if isinstance(of, list) else of
+
+    pairs = {field: it if isinstance(it, tuple) else (it, ...) for field, it in fields.items()}
+    members: dict[str, Any] = {field: (whole(of), value) for field, (of, value) in pairs.items()}
+    members |= {field: (whole(of) | None, None) for field, of in optional.items()}
+    return create_model(name, __base__=base, __doc__=docs, **members)
 
 
 def milliseconds(at: datetime) -> str:

@@ -6,7 +6,6 @@ from functools import wraps
 from threading import Lock
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from pydantic import BaseModel
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,6 +26,7 @@ from ..memory.sight import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.space import Capacities
 from ..memory.table import Sql
 from ..recall.features import Features
+from ..record import shape
 from ..telemetry import annotate
 from ..telemetry.metrics import AGENT_EVICTIONS, count
 from . import agents, api, changes, drafts, entries
@@ -58,33 +58,19 @@ register_url_convertor("entry", EntryConvertor())
 ONE = f"{MEMORY}/{{entry_id:entry}}"
 
 
-class AgentEntryList(api.FullRecord):
-    """A page of entries, and the number of entries on all pages."""
-
-    entries: list[AgentEntry]
-    total: int
-    limit: int
-    offset: int
-
-
-class WrittenBatch(api.FullRecord):
-    """The entries of a batch, in its order."""
-
-    entries: list[AgentEntry]
-
-
-class DeletedAgentEntry(BaseModel):
-    """The response to the deletion of an entry."""
-
-    status: Literal["deleted"] = "deleted"
-    entry_id: str
-
-
-class DeletedAgentEntries(BaseModel):
-    """The number of deleted entries, and whether more match."""
-
-    deleted: int
-    has_more: bool
+AgentEntryList = shape(
+    "AgentEntryList", "A page of entries, and the number of entries on all pages.",
+    entries=[AgentEntry], total=int, limit=int, offset=int,
+)  # fmt: skip
+WrittenBatch = shape("WrittenBatch", "The entries of a batch, in its order.", entries=[AgentEntry])
+DeletedAgentEntry = shape(
+    "DeletedAgentEntry", "The response to the deletion of an entry.",
+    status=(Literal["deleted"], "deleted"), entry_id=str,
+)  # fmt: skip
+DeletedAgentEntries = shape(
+    "DeletedAgentEntries", "The number of deleted entries, and whether more match.",
+    deleted=int, has_more=bool,
+)  # fmt: skip
 
 
 class Accesses:

@@ -23,6 +23,7 @@ from ..memory.sight import NAMESPACES as KNOWN
 from ..memory.sight import Access, Permissions, Viewer, access_in, permissions, seen, sum_of
 from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
+from ..record import shape
 from ..telemetry import annotate
 from . import api
 from .api import MAX_NAME, PAGE, Agent, FullRecord, Stale, Time, names_in_path, page, route
@@ -118,13 +119,10 @@ class Namespace(FullRecord):
         return {"memory.namespace": self.namespace}
 
 
-class NamespaceList(FullRecord):
-    """The namespaces that the agent may read."""
-
-    namespaces: list[ListedNamespace]
-    total: int
-    limit: int
-    offset: int
+NamespaceList = shape(
+    "NamespaceList", "The namespaces that the agent may read.",
+    namespaces=[ListedNamespace], total=int, limit=int, offset=int,
+)  # fmt: skip
 
 
 def operations(serving: api.Serving) -> Sequence[Operation]:

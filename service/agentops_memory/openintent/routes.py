@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -22,12 +22,12 @@ from ..memory.sight import Tier, Viewer
 from ..recall import recall
 from ..recall.query import Query, parse_query
 from ..recall.recall import K
-from ..record import Record
+from ..record import shape
 from ..telemetry import Cut, annotate
 from ..telemetry import events as span_events
 from ..telemetry.metrics import CAPACITY_REFUSALS, count
 from . import api, events, intents, memory, namespaces, tasks
-from .api import AGENT, PREFIX, TOTAL, FullRecord, identify, route
+from .api import AGENT, PREFIX, TOTAL, identify, route
 from .drafts import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
 from .memory import AgentEntries
@@ -41,25 +41,17 @@ MAX_PLACES = 8  # namespaces that one search reads
 MAX_CANDIDATES = 1_000  # hits in each namespace, or in own memory, before a filter
 
 
-class FoundAgentEntry(AgentEntry):
-    """A search hit; a lower rank is better."""
-
-    rank: float
-
-
-class SearchedPlaces(BaseModel):
-    """The memory that was searched: own episodic memory, and namespaces."""
-
-    own: bool
-    namespaces: list[str]
-
-
-class FoundAgentEntries(FullRecord):
-    """The hits of a search, best first."""
-
-    entries: list[FoundAgentEntry]
-    searched: SearchedPlaces
-
+FoundAgentEntry = shape(
+    "FoundAgentEntry", "A search hit; a lower rank is better.", AgentEntry, rank=float
+)
+SearchedPlaces = shape(
+    "SearchedPlaces", "The memory that was searched: own episodic memory, and namespaces.",
+    own=bool, namespaces=list[str],
+)  # fmt: skip
+FoundAgentEntries = shape(
+    "FoundAgentEntries", "The hits of a search, best first.",
+    entries=[FoundAgentEntry], searched=SearchedPlaces,
+)  # fmt: skip
 
 Hit = tuple[float, AgentEntry]
 """The rank of an entry, and the entry."""
@@ -177,31 +169,17 @@ class Discovery(BaseModel):
     openApiUrl: str = "/openapi.json"  # noqa: N815 - as the protocol writes it
 
 
-class FieldFault(BaseModel):
-    """The error in a field."""
-
-    field: str
-    message: str
-
-
-class ErrorCode(BaseModel):
-    """The code of a refusal."""
-
-    code: str
-
-
-class AgentMemoryProblem(Record):
-    """A refusal; for a conflict with the stored state, for a capacity with its numbers."""
-
-    message: str
-    error: ErrorCode
-    errors: list[FieldFault] | None = None
-    current_version: int | None = None
-    current_value: dict[str, Any] | None = None
-    current: AgentEntry | None = None
-    limit: str | None = None
-    current_count: int | None = None
-    max_capacity: int | None = Field(default=None)
+FieldFault = shape("FieldFault", "The error in a field.", field=str, message=str)
+ErrorCode = shape("ErrorCode", "The code of a refusal.", code=str)
+AgentMemoryProblem = shape(
+    "AgentMemoryProblem",
+    "A refusal; for a conflict with the stored state, for a capacity with its numbers.",
+    optional={
+        "errors": [FieldFault], "current_version": int, "current_value": api.JsonObject,
+        "current": AgentEntry, "limit": str, "current_count": int, "max_capacity": int,
+    },
+    message=str, error=ErrorCode,
+)  # fmt: skip
 
 
 def operations(entries: AgentEntries) -> tuple[Operation, ...]:

@@ -26,7 +26,7 @@ from ..memory.table import Sql
 from ..recall import recall
 from ..recall.query import Query as Words
 from ..recall.query import parse_query
-from ..record import CamelRecord
+from ..record import CamelRecord, shape
 from ..telemetry import Cut, annotate
 from . import api
 from .api import BASE, DEFAULT_ROWS, Page, Param, Query, Serving, limit, op
@@ -98,20 +98,15 @@ class DeletedRefEntry(CamelRecord):
     removed: Literal[True]
 
 
-class ListedRefEntries(CamelRecord):
-    """Entries of a ref; `next` is the `before` of the next page."""
-
-    memory_ref: str
-    entries: list[RefEntry]
-    next: str | None = None
-
-
-class FoundRefEntries(CamelRecord):
-    """Entries that match a search, and the rank of each; a lower rank is better."""
-
-    memory_ref: str
-    entries: list[RefEntry]
-    ranks: list[float]
+ListedRefEntries = shape(
+    "ListedRefEntries", "Entries of a ref; `next` is the `before` of the next page.", CamelRecord,
+    {"next": str}, memory_ref=str, entries=[RefEntry],
+)  # fmt: skip
+FoundRefEntries = shape(
+    "FoundRefEntries",
+    "Entries that match a search, and the rank of each; a lower rank is better.", CamelRecord,
+    memory_ref=str, entries=[RefEntry], ranks=list[float],
+)  # fmt: skip
 
 
 class IdTaken(Conflict):

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NewType, TypeVar
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
@@ -37,7 +37,7 @@ from ..recall.features import ALL, Features
 from ..recall.query import TIMEOUT
 from ..recall.text import REPLACEMENT, clean
 from ..recall.visible import has_controls
-from ..record import Record
+from ..record import Record, shape
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE
 from ..telemetry import Cut, annotate
@@ -505,8 +505,8 @@ def first_page(
 
 def listed(item: type[Record], name: str, docs: str) -> type[Record]:
     """Return the schema of a `Page` of items."""
-    fields: dict[str, Any] = {name: (list[item], ...), "next": (str | None, None)}  # type: ignore[valid-type]
-    return create_model(f"Listed{name.capitalize()}", __base__=Record, __doc__=docs, **fields)
+    items: dict[str, Any] = {name: [item]}
+    return shape(f"Listed{name.capitalize()}", docs, optional={"next": str}, **items)
 
 
 def op(  # noqa: PLR0913 - all that an operation is

@@ -21,7 +21,7 @@ from ..memory.redactor import RunKey, require_margin
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
-from ..record import CamelRecord, Milliseconds
+from ..record import CamelRecord, Milliseconds, shape
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
 from . import api
@@ -57,18 +57,14 @@ class RegisteredSecret(CamelRecord):
     registered: bool
 
 
-class RunEvents(CamelRecord):
-    """Events of a run, and whether they include its last event."""
-
-    events: list[RunEvent]
-    is_complete: bool
-
-
-class AllRunEvents(CamelRecord):
-    """Events of all runs; `next` is the `after` of the next page."""
-
-    events: list[RunEvent]
-    next: str
+RunEvents = shape(
+    "RunEvents", "Events of a run, and whether they include its last event.", CamelRecord,
+    events=[RunEvent], is_complete=bool,
+)  # fmt: skip
+AllRunEvents = shape(
+    "AllRunEvents", "Events of all runs; `next` is the `after` of the next page.",
+    events=[RunEvent], next=str,
+)  # fmt: skip
 
 
 class RunBody(BaseModel):

@@ -7,8 +7,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
-from pydantic.alias_generators import to_camel
+from pydantic import TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -19,6 +18,7 @@ from ..http.bodies import JSON, Refused, answered, written
 from ..http.openapi import document
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.access import Caller
+from ..record import CamelRecord, shape
 from ..telemetry import hide_too
 from . import adapter, archives, commitments, consolidation, entries, host_runs, passes, proposals
 from .api import BASE, LONGEST_BODY, MAX_CONTENT, MemoryChanged, Serving, mark_secrets
@@ -120,62 +120,31 @@ def discovery(serving: Serving) -> JsonObject:
     }
 
 
-class Fault(BaseModel):
-    """An invalid field, and the problem with it."""
-
-    field: str
-    problem: str
-
-
-class ProblemDetails(BaseModel):
-    """Details of an error; which fields it has depends on its code."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-    fields: list[Fault] = []
-    correlation_id: str | None = None
-    scope_required: str | None = None
-    retry_after_ms: int | None = None
-    scope: str | None = None
-    from_seq: int | None = None
-    source_run_id: str | None = None
-    reason: str | None = None
-    budget: int | None = None
-    minimum_required: int | None = None
-
-
-class OpenWopProblem(BaseModel):
-    """An error response."""
-
-    error: str
-    message: str
-    details: ProblemDetails | None = None
-
-
-class HostDiscovery(BaseModel):
-    """The parts of OpenWOP that are served."""
-
-    model_config = ConfigDict(alias_generator=to_camel, populate_by_name=True)
-
-    protocol_version: str
-    supported_envelopes: list[str]
-    schema_versions: dict[str, int]
-    limits: dict[str, int]
-    implementation: dict[str, str]
-    supported_transports: list[str]
-    memory: dict[str, Any]
-    agents: dict[str, Any]
-    capabilities: dict[str, Any]
-    fixtures: list[str] | None = None
-
-
-class ProtocolDescription(BaseModel):
-    """The OpenAPI 3.1 description of this protocol."""
-
-    openapi: str
-    info: dict[str, Any]
-    tags: list[dict[str, str]]
-    paths: dict[str, Any]
-    components: dict[str, Any]
+Fault = shape("Fault", "An invalid field, and the problem with it.", field=str, problem=str)
+ProblemDetails = shape(
+    "ProblemDetails", "Details of an error; which fields it has depends on its code.", CamelRecord,
+    {
+        "correlation_id": str, "scope_required": str, "retry_after_ms": int, "scope": str,
+        "from_seq": int, "source_run_id": str, "reason": str, "budget": int,
+        "minimum_required": int,
+    },
+    fields=([Fault], []),
+)  # fmt: skip
+OpenWopProblem = shape(
+    "OpenWopProblem", "An error response.",
+    optional={"details": ProblemDetails}, error=str, message=str,
+)  # fmt: skip
+HostDiscovery = shape(
+    "HostDiscovery", "The parts of OpenWOP that are served.", CamelRecord,
+    {"fixtures": list[str]}, protocol_version=str, supported_envelopes=list[str],
+    schema_versions=dict[str, int], limits=dict[str, int], implementation=dict[str, str],
+    supported_transports=list[str], memory=JsonObject, agents=JsonObject, capabilities=JsonObject,
+)  # fmt: skip
+ProtocolDescription = shape(
+    "ProtocolDescription", "The OpenAPI 3.1 description of this protocol.",
+    openapi=str, info=JsonObject, tags=list[dict[str, str]], paths=JsonObject,
+    components=JsonObject,
+)  # fmt: skip
 
 
 DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {

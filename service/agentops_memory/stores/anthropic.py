@@ -23,7 +23,7 @@ from ..memory.memory import ANY_STATE, ChangeKind, Expected
 from ..memory.saves import Written
 from ..recall.text import clean
 from ..recall.visible import has_controls
-from ..record import Microseconds, Record
+from ..record import Microseconds, Record, shape
 from ..telemetry import annotate
 from . import api
 from . import entry as entries
@@ -254,16 +254,16 @@ class AnthropicVersion(AnthropicRecord):
     redacted_by: Actor
 
 
-_NEXT = {"next_page": str | None}
-AnthropicStoreList = api.listed(
-    "AnthropicStoreList", AnthropicStore, "A page of stores, newest first.", **_NEXT
+_NEXT: dict[str, Any] = {"next_page": str | None}
+AnthropicStoreList = shape(
+    "AnthropicStoreList", "A page of stores, newest first.", data=[AnthropicStore], **_NEXT
 )
-AnthropicMemoryList = api.listed(
-    "AnthropicMemoryList", AnthropicMemory | AnthropicPrefix,
-    "A page of memories and folders, in the order of their paths.", **_NEXT,
+AnthropicMemoryList = shape(
+    "AnthropicMemoryList", "A page of memories and folders, in the order of their paths.",
+    data=[AnthropicMemory | AnthropicPrefix], **_NEXT,
 )  # fmt: skip
-AnthropicVersionList = api.listed(
-    "AnthropicVersionList", AnthropicVersion, "A page of versions, newest first.", **_NEXT
+AnthropicVersionList = shape(
+    "AnthropicVersionList", "A page of versions, newest first.", data=[AnthropicVersion], **_NEXT
 )
 
 

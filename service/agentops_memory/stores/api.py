@@ -6,7 +6,7 @@ from functools import partial
 from inspect import iscoroutinefunction
 from typing import Any
 
-from pydantic import BaseModel, create_model
+from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,7 +18,6 @@ from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass
 from ..memory.access import Role
 from ..memory.redactor import NO_STORE
-from ..record import Record
 from ..telemetry import annotate
 from .entry import Entry, Version
 from .store import NO_ENTRY, NO_VERSION, Body, Serving, Slice, Store
@@ -90,13 +89,6 @@ def archived(must: Callable[..., Read], help_: str) -> Param:
     flags = {"true": True, "false": False}
     read = must("be true or false", lambda text: flags.get(text.lower()), absent=False)
     return in_query("include_archived", "with_archived", read, help_, kind="boolean")
-
-
-def listed(name: str, item: Any, docs: str, **more: Any) -> type[Record]:
-    """Create the model of a page: the items as `data`, and more members."""
-    members = {"data": list[item], **more}.items()
-    fields: dict[str, Any] = {name: (type_, ...) for name, type_ in members}
-    return create_model(name, __base__=Record, __doc__=docs, **fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

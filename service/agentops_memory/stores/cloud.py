@@ -24,7 +24,7 @@ from ..memory.search import Hit
 from ..memory.space import StoreId
 from ..recall.recall import Recall, whole_memory
 from ..recall.text import clean, cut, sha256_of
-from ..record import Record
+from ..record import Record, shape
 from ..telemetry import Attributes, Cut, annotate, events
 from . import api
 from . import entry as entries
@@ -142,14 +142,14 @@ class EntryHits(Record):
     data: list[EntryHit]
 
 
-_ENDS = {"first_id": str | None, "last_id": str | None, "has_more": bool}
-StoreList = api.listed("StoreList", rules.Store, "Memory stores, newest first.", **_ENDS)
-EntryList = api.listed(
-    "EntryList", Entry, "Memories of a store without their contents, newest first.", **_ENDS
+_ENDS: dict[str, Any] = {"first_id": str | None, "last_id": str | None, "has_more": bool}
+StoreList = shape("StoreList", "Memory stores, newest first.", data=[rules.Store], **_ENDS)
+EntryList = shape(
+    "EntryList", "Memories of a store without their contents, newest first.", data=[Entry], **_ENDS
 )
-VersionList = api.listed(
-    "VersionList", Version, "Versions of a store's memories without their contents, newest first.",
-    **_ENDS,
+VersionList = shape(
+    "VersionList", "Versions of a store's memories without their contents, newest first.",
+    data=[Version], **_ENDS,
 )  # fmt: skip
 
 
