@@ -27,6 +27,10 @@ class Refusal(Exception):
     """A request that cannot be fulfilled; its text is a message for the caller."""
 
     code: ClassVar[str] = "error"
+    sentence: ClassVar[str] = ""  # the message, if none is given
+
+    def __init__(self, sentence: str = "") -> None:
+        super().__init__(sentence or self.sentence)
 
 
 class Invalid(Refusal):
@@ -94,24 +98,15 @@ class Conflict(Refusal):
 
 
 class KeyReused(Conflict):
-    """A different request was executed under the idempotency key."""
-
-    def __init__(self) -> None:
-        super().__init__("Idempotency key reused with a different request body.")
+    sentence = "Idempotency key reused with a different request body."
 
 
 class AnswerLost(Conflict):
-    """The request was executed, but its response is no longer known."""
-
-    def __init__(self) -> None:
-        super().__init__("This was done, but its response is no longer known.")
+    sentence = "This was done, but its response is no longer known."
 
 
 class AnswerErased(NotFound):
-    """The request was executed, but its response is erased."""
-
-    def __init__(self) -> None:
-        super().__init__("This was done, but its response has been erased.")
+    sentence = "This was done, but its response has been erased."
 
 
 class PathTaken(Conflict):
@@ -158,12 +153,10 @@ class Damaged(Unavailable):
 class Unreadable(Unavailable):
     """A stored value is invalid for its column; it is never read as another value."""
 
-    def __init__(self, sentence: str = "") -> None:
-        super().__init__(
-            sentence
-            or "This cannot be served now: a row that it needs is damaged. "
-            "`agentops-memory doctor` names it."
-        )
+    sentence = (
+        "This cannot be served now: a row that it needs is damaged. "
+        "`agentops-memory doctor` names it."
+    )
 
 
 class DamagedRow(Unreadable):

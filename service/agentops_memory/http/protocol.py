@@ -93,10 +93,7 @@ class TooSlow(Refusal):
 
 
 class NoPath(Refusal):
-    code = "no_path"
-
-    def __init__(self, sentence: str = "There is nothing at this path.") -> None:
-        super().__init__(sentence)
+    code, sentence = "no_path", "There is nothing at this path."
 
 
 class Gone(Refusal):

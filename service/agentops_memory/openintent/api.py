@@ -257,12 +257,7 @@ CHOSEN = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._:-]{1,128}")  # an id that a clien
 
 
 class VersionRequired(Refusal):
-    """A change must name the version that it changes."""
-
-    code = "version_required"
-
-    def __init__(self) -> None:
-        super().__init__("The header If-Match must name the version to change.")
+    code, sentence = "version_required", "The header If-Match must name the version to change."
 
 
 def require_agent(request: Request, caller: Caller) -> AgentId:
@@ -518,12 +513,7 @@ class OverCapacity(Conflict):
 
 
 class AlreadyExists(Conflict):
-    """The id that the client chose for a new object is taken."""
-
-    code = "already_exists"
-
-    def __init__(self) -> None:
-        super().__init__("This id is already taken.")
+    code, sentence = "already_exists", "This id is already taken."
 
 
 # Operations, with their parameters and headers in OpenAPI.

@@ -38,11 +38,10 @@ _VALUE = b'"value":null'
 class KeyLost(Unavailable):
     """The value is sealed, and no key in the seal file opens it (§9.2)."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "This value cannot be opened: its key is not in the seal file, or it is damaged. Put "
-            "the file back; until then you can give the entry a new value, or delete it."
-        )
+    sentence = (
+        "This value cannot be opened: its key is not in the seal file, or it is damaged. Put "
+        "the file back; until then you can give the entry a new value, or delete it."
+    )
 
 
 class EntryKey(NamedTuple):

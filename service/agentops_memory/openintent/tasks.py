@@ -48,10 +48,7 @@ TaskState = Literal[
 class TaskFinished(Conflict):
     """The task is finished: its status is final, and it accepts no working memory (§2.1)."""
 
-    code = "task_finished"
-
-    def __init__(self) -> None:
-        super().__init__("The task is finished.")
+    code, sentence = "task_finished", "The task is finished."
 
 
 class MemoryPolicy(api.Nested):

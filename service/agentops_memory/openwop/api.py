@@ -85,10 +85,7 @@ class Snapshot:
 
 
 class MemoryChanged(Conflict):
-    code = "memory_changed"  # an entry that the request names is no longer live
-
-    def __init__(self) -> None:
-        super().__init__("An entry that the request names is not live.")
+    code, sentence = "memory_changed", "An entry that the request names is not live."
 
 
 class ScreenOutdated(Exception):

@@ -215,12 +215,10 @@ class CommitmentBody(BaseModel):
 
 class TooManyArmed(Conflict):
     code = "too_many_commitments"
-
-    def __init__(self) -> None:
-        super().__init__(
-            f"A ref holds at most {MOST_OF_TAG:,} armed commitments of a tag, and {MOST_ARMED:,} "
-            "in all; nothing was stored. Cancel some, or wait until some have fired."
-        )
+    sentence = (
+        f"A ref holds at most {MOST_OF_TAG:,} armed commitments of a tag, and {MOST_ARMED:,} in "
+        "all; nothing was stored. Cancel some, or wait until some have fired."
+    )
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
