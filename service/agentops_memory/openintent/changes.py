@@ -24,9 +24,9 @@ from ..memory.table import Sql
 from . import drafts, entries, events, intents
 from .agents import capacity_of
 from .api import MAX_VALUE, NO_ENTRY, OverCapacity, Stale, instant_if_any, kilobytes
-from .drafts import TASK_LIFETIME, AgentBatchItem, AgentChangeBody, AgentEntryBody, expiry_of
-from .entries import BOUND, ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
-from .events import OF_TASK, add_receipt, expire, note, remove
+from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, expiry_of
+from .entries import BOUND, ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable, note
+from .events import OF_TASK, add_receipt, expire, remove
 from .intents import standing
 from .tasks import MemoryPolicy, Task, TaskFinished, bound_to, task_with, visible_task
 
@@ -334,8 +334,8 @@ def _planned(
     after = before.model_copy(update=fields)
     if before.is_lost and change.value is None and not after.is_sealed:
         raise KeyLost  # it cannot be stored plain without its value
-    if after.ttl == TASK_LIFETIME and scope.task is None:
-        raise BadFields([("ttl", f"{TASK_LIFETIME} needs scope.task_id")])
+    if after.ttl == entries.TASK_LIFETIME and scope.task is None:
+        raise BadFields([("ttl", f"{entries.TASK_LIFETIME} needs scope.task_id")])
     lost_expiry = before.expires_at is not None and after.expires_at is None
     if lost_expiry or after.ttl != before.ttl:
         require_unfinished(tx, key.tier, scope, after.ttl)
@@ -388,7 +388,7 @@ def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Lab
 def require_unfinished(tx: Transaction, tier: Tier, labels: Labels, ttl: str | None) -> None:
     """Raise TaskFinished for an entry that would live as long as a finished task."""
     task = task_of(tx, labels)
-    if task and task.status.is_final and (tier is Tier.WORKING or ttl == TASK_LIFETIME):
+    if task and task.status.is_final and (tier is Tier.WORKING or ttl == entries.TASK_LIFETIME):
         raise TaskFinished
 
 

@@ -15,12 +15,11 @@ from ..memory.redactor import MAX_KEY, Redactor, is_plain
 from ..memory.sight import Priority, Sensitivity, Tier, Viewer
 from . import api
 from .api import MAX_NAME, Agent, Curator, Expiry, Key, Label, Tags, screened, value_of
-from .entries import AgentEntry, EntryKey, clean_tags, names_of
+from .entries import TASK_LIFETIME, AgentEntry, EntryKey, clean_tags, names_of
 
 B = TypeVar("B", bound="EntryFields")
 
 MAX_BATCH = 100  # entries of a batch
-TASK_LIFETIME = "task_lifetime"
 DURATION = "duration:"
 MAX_TTL = timedelta(days=36_500)
 YEAR, MONTH = 365, 30  # days

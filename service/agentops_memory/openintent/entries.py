@@ -1,10 +1,10 @@
-"""Entries of agents' memory: their fields, rows, sealed values, filters and visibility.
+"""Entries of agents' memory: fields, rows, sealed values, filters, visibility, and events.
 
 Their changes are in `changes`.
 """
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -23,6 +23,7 @@ from ..memory.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undeleted
 from ..memory.memory import expired as is_expired
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
+from ..memory.redactor import written as compact_text
 from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer, Visibility
 from ..memory.table import Attributes, Sql, Table, step
@@ -31,6 +32,7 @@ from .api import MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time, instant_in
 
 MEMORY = f"{PREFIX}/memory"
 MAX_TAGS = 100  # tags in a condition
+TASK_LIFETIME = "task_lifetime"  # a ttl
 ANY = "*"  # at the end of a namespace: any suffix
 _VALUE = b'"value":null'
 
@@ -519,3 +521,44 @@ def victim(
         agent=agent, intent=intent, ids=json.dumps(list(but)),
     )  # fmt: skip
     return entry_with(tx, ids[0]) if ids else None
+
+
+# Events.
+
+
+def note(
+    tx: Transaction, type_: sight.EventType, entry: AgentEntry, actor: Viewer | None, *,
+    before: AgentEntry | None = None, reason: str | None = None,
+) -> None:  # fmt: skip
+    """Add the event of a change; it contains no values (§5.2)."""
+    payload: dict[str, object] = {
+        "entry_id": entry.id, "namespace": entry.namespace, "key": entry.key,
+        "memory_type": entry.memory_type.value, "version": entry.version, "tags": entry.tags,
+    }  # fmt: skip
+    if before is not None:
+        payload["previous_version"] = before.version
+    if reason is not None:
+        payload["reason"] = reason
+    who = None if actor is None else actor.agent
+    owner = entry.owner or who or entry.created_by
+    add_event(tx, type_, payload, entry.scope, agent=owner, actor=who)
+
+
+def add_event(
+    tx: Transaction, type_: str, payload: Mapping[str, object], labels: Labels, *,
+    agent: AgentId | None, actor: AgentId | None,
+) -> int:  # fmt: skip
+    """Add an event to an agent's stream, in the transaction of the change; return its sequence.
+
+    It is also in the log of the intent that the labels name.
+    """
+    sql = tx[Sql]
+    event = sql.inserted(
+        "events", uid=tx.new_uid(tx.now), type=type_, payload=compact_text(payload),
+        at=micros(tx.now),
+    )  # fmt: skip
+    sql.insert(
+        "agent_events", event_id=event, agent=agent or "", actor=actor, task=labels.task,
+        intent=labels.intent, binding=labels.binding,
+    )  # fmt: skip
+    return event

@@ -37,9 +37,8 @@ from ..memory.saves import Written
 from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.table import Sql, step
 from ..recall.text import object_of
-from . import api
+from . import api, entries
 from .api import FullRecord, Ids, Serving, Time, identify, op, route
-from .drafts import TASK_LIFETIME
 from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
 
@@ -206,7 +205,7 @@ def _log(tx: Transaction, viewer: Viewer, intent: IntentId, type_: str, payload:
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
     fields = object_of(payload)
-    sequence = add_event(tx, type_, fields, labels, agent=None, actor=viewer.agent)
+    sequence = entries.add_event(tx, type_, fields, labels, agent=None, actor=viewer.agent)
     (event,) = events_with(tx, [sequence])
     return event
 
@@ -217,26 +216,6 @@ _LOG = once(_log, check=require_sight)
 # Rows.
 
 _EVENT = RowMapper(AgentEvent, "events", "e.id", alias="a.")
-
-
-def add_event(
-    tx: Transaction, type_: str, payload: Mapping[str, object], labels: Labels, *,
-    agent: AgentId | None, actor: AgentId | None,
-) -> int:  # fmt: skip
-    """Add an event to an agent's stream, in the transaction of the change; return its sequence.
-
-    It is also in the log of the intent that the labels name.
-    """
-    sql = tx[Sql]
-    event = sql.inserted(
-        "events", uid=tx.new_uid(tx.now), type=type_, payload=compact_text(payload),
-        at=micros(tx.now),
-    )  # fmt: skip
-    sql.insert(
-        "agent_events", event_id=event, agent=agent or "", actor=actor, task=labels.task,
-        intent=labels.intent, binding=labels.binding,
-    )  # fmt: skip
-    return event
 
 
 def sequences(tx: Transaction, filter_: EventFilter, limit: int) -> list[tuple[int, int]]:
@@ -302,7 +281,7 @@ EXPIRED, TASK_ENDED = "expired", "task_ended"  # reasons in a payload
 OF_TASK = f"a.task = :task AND a.attempt = :attempt AND {BOUND}"
 # Entries of other tiers that live as long as the task.
 WITH_TASK = f"""a.task = :task AND a.intent = :intent AND a.binding = {Binding.TASK:d}
-                AND a.tier <> '{Tier.WORKING}' AND a.ttl = '{TASK_LIFETIME}'
+                AND a.tier <> '{Tier.WORKING}' AND a.ttl = '{entries.TASK_LIFETIME}'
                 AND l.expires_at IS NULL"""
 
 
@@ -312,37 +291,19 @@ def remove(
 ) -> None:  # fmt: skip
     """Remove an entry permanently, and add its event; its bytes leave the files soon."""
     tx[MemoryTable].erase(entry.memory)
-    note(tx, type_, entry, actor, reason=reason)
+    entries.note(tx, type_, entry, actor, reason=reason)
     add_receipt(tx)
 
 
 def expire(tx: Transaction, entry: AgentEntry) -> None:
     """Remove an entry that has expired, or has ended with its task."""
-    with_task = entry.ttl == TASK_LIFETIME and not entry.is_own_expiry
+    with_task = entry.ttl == entries.TASK_LIFETIME and not entry.is_own_expiry
     remove(tx, entry, EventType.EXPIRED, reason=TASK_ENDED if with_task else EXPIRED)
 
 
 def add_receipt(tx: Transaction) -> None:
     """Have the bytes of removed entries leave the files, those of earlier removals too."""
     tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
-
-
-def note(
-    tx: Transaction, type_: EventType, entry: AgentEntry, actor: Viewer | None, *,
-    before: AgentEntry | None = None, reason: str | None = None,
-) -> None:  # fmt: skip
-    """Add the event of a change; it contains no values (§5.2)."""
-    payload: dict[str, object] = {
-        "entry_id": entry.id, "namespace": entry.namespace, "key": entry.key,
-        "memory_type": entry.memory_type.value, "version": entry.version, "tags": entry.tags,
-    }  # fmt: skip
-    if before is not None:
-        payload["previous_version"] = before.version
-    if reason is not None:
-        payload["reason"] = reason
-    who = None if actor is None else actor.agent
-    owner = entry.owner or who or entry.created_by
-    add_event(tx, type_, payload, entry.scope, agent=owner, actor=who)
 
 
 class Ending(NamedTuple):
@@ -411,7 +372,7 @@ def end_with_task(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: 
             payload: dict[str, object] = {"entries_archived": len(part)}
             if len(parts) > 1:
                 payload |= {"part": number, "parts": len(parts)}
-            event = add_event(
+            event = entries.add_event(
                 tx, EventType.ARCHIVED, payload, labels, agent=agent, actor=viewer.agent
             )
             _defer(tx, event, labels, part)

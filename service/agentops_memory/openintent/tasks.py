@@ -31,7 +31,7 @@ from ..telemetry.metrics import AGENT_ARCHIVED
 from ..telemetry.metrics import count as counted
 from . import api, events, intents
 from .api import Agent, Ids, JsonObject, Serving, Time, identify, op, redactor_for
-from .events import add_event
+from .entries import add_event
 from .intents import Chosen, Description, Object, Word, Words, guardrails, require_sight
 
 TASKS = f"{api.PREFIX}/tasks"
