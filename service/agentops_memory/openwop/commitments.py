@@ -22,19 +22,12 @@ from ..http.protocol import Operation
 from ..http.query import instant as parsed
 from ..http.query import public_id, uid_of
 from ..light import dataclass, field, replace
+from ..memory import rows
 from ..memory.access import Caller
 from ..memory.idempotency import once
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
-from ..memory.rows import (
-    EARLIEST,
-    Column,
-    RowMapper,
-    exact,
-    micros,
-    optional_micros,
-    whole_milliseconds,
-)
+from ..memory.rows import Column, RowMapper, exact, micros, optional_micros, whole_milliseconds
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
@@ -485,7 +478,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
 
 
 # The rows.
-_IS_DUE = f"state = 'armed' AND due_at BETWEEN {EARLIEST} AND :now"
+_IS_DUE = f"state = 'armed' AND due_at BETWEEN {rows.EARLIEST} AND :now"
 
 
 def _select(

@@ -17,13 +17,21 @@ from ..http.protocol import Operation
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import uid_of
 from ..light import dataclass
+from ..memory import rows
 from ..memory.access import Caller, Role
 from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
 from ..memory.redactor import written as compact_text
-from ..memory.rows import UNSTORED, Column, RowMapper, micros, optional_micros, reads, tag_array
+from ..memory.rows import (
+    Column,
+    RowMapper,
+    micros,
+    optional_micros,
+    reads,
+    tag_array,
+)
 from ..memory.saves import created
 from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
 from ..memory.table import Sql, Table
@@ -88,12 +96,12 @@ ENTRY = RowMapper(RefEntry, "ref_entries", "m.id", alias="m.")
 class Provenance(CamelRecord):
     """Who wrote an entry, its sources, and what replaces it."""
 
-    memory_ref: Annotated[MemoryRef, UNSTORED]
+    memory_ref: Annotated[MemoryRef, rows.UNSTORED]
     memory_id: Annotated[RefEntryId, Column("m.uid", read=ref_entry_id, second="e.name")]
     origin: Annotated[Origin, Field(serialization_alias="writtenBy")]
     method: Method
-    derived_from: Annotated[tuple[RefEntryId, ...], UNSTORED]
-    superseded_by: Annotated[tuple[RefEntryId, ...] | None, UNSTORED] = None
+    derived_from: Annotated[tuple[RefEntryId, ...], rows.UNSTORED]
+    superseded_by: Annotated[tuple[RefEntryId, ...] | None, rows.UNSTORED] = None
     seen: Annotated[int, Column("m.duplicates")]
     last_seen_at: Annotated[Milliseconds, Column("m.last_seen_at")]
 

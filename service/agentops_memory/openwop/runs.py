@@ -15,10 +15,18 @@ from pydantic import Field
 from ..engine.engine import Transaction
 from ..errors import Conflict, Refusal, required
 from ..light import dataclass
+from ..memory import rows
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_margin
 from ..memory.redactor import written as compact_text
-from ..memory.rows import EARLIEST, LAST, Column, RowMapper, Uids, micros, reads, tag_array
+from ..memory.rows import (
+    Column,
+    RowMapper,
+    Uids,
+    micros,
+    reads,
+    tag_array,
+)
 from ..memory.space import MemoryRef
 from ..memory.table import Sql, Table
 from ..record import CamelRecord, Milliseconds
@@ -185,7 +193,7 @@ def is_lost(
     if last is None or not (run.is_open or last.type in END_EVENTS.values()):
         return True  # retention removes the last events of a log first
     leads = tx[Sql].dialect.leads
-    is_damaged = f"e.ends_at NOT BETWEEN {EARLIEST} AND {LAST}"
+    is_damaged = f"e.ends_at NOT BETWEEN {rows.EARLIEST} AND {rows.LAST}"
     losses = f"""SELECT 1
                    FROM refs f
                   {leads} ref_losses e ON e.space_id = f.space_id
