@@ -1,16 +1,16 @@
 """Agents' memory over HTTP: operations on entries, and the times when owners read them."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
-from threading import Lock
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, TypeVar
 
 from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..engine.engine import Engine, Transaction, noop
+from ..engine.engine import Transaction, noop
 from ..errors import AtItem, Invalid, Refusal, required
 from ..http.bodies import JSON, Bodies, answered, bad_fields, written
 from ..http.protocol import REDACTED, Operation
@@ -36,7 +36,6 @@ from .changes import Outcome, Room
 from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 BATCHES = Bodies(refusal=bad_fields)
@@ -76,12 +75,11 @@ DeletedAgentEntries = shape(
 class Accesses:
     """The times when owners last read their episodic entries, for eviction (§2.2).
 
-    They are kept in memory until the next change writes them; a crash loses them. Thread-safe.
+    They are kept in memory until the next change writes them; a crash loses them.
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._noted: dict[TenantId, dict[MemoryId, datetime]] = {}
+        self.noted = defaultdict[TenantId, dict[MemoryId, datetime]](dict)
 
     def note(
         self, caller: Caller, viewer: Viewer, at: datetime, entries: Iterable[AgentEntry]
@@ -93,52 +91,9 @@ class Accesses:
 
     def put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
         """Note times when owners read memories; the latest time of each memory is kept."""
-        if not accessed:
-            return
-        with self._lock:
-            noted = self._noted.setdefault(tenant, {})
-            for memory, at in accessed.items():
-                noted[memory] = max(at, noted.get(memory, at))
-
-    async def write(
-        self, engine: Engine, caller: Caller, work: Callable[Concatenate[Transaction, P], T],
-        *args: P.args, **kwargs: P.kwargs,
-    ) -> T:  # fmt: skip
-        """Run work in a transaction that also writes the accesses noted before it.
-
-        They are taken when the transaction begins, and noted again if it fails.
-        """
-        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
-        if not self._noted.get(tenant):
-            return await engine.write(caller, work, *args, **kwargs)
-
-        @wraps(work)
-        def writing(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            with self._lock:
-                taken.update(self._noted.pop(tenant, {}))
-            try:
-                if taken:
-                    tx[Sql].run_all(
-                        """UPDATE agent_memories
-                              SET accessed_at = :at
-                            WHERE memory_id = :id AND accessed_at < :at""",
-                        [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
-                    )
-                return work(tx, *args, **kwargs)
-            except BaseException:
-                self.put(tenant, taken)
-                raise
-
-        try:
-            return await engine.write(caller, writing, *args, **kwargs)
-        except BaseException:
-            self.put(tenant, taken)
-            raise
-
-    def tenants(self) -> list[TenantId]:
-        """Return the tenants with accesses that are not written yet."""
-        with self._lock:
-            return list(self._noted)
+        noted = self.noted[tenant]
+        for memory, at in accessed.items():
+            noted[memory] = max(at, noted.get(memory, at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,11 +268,31 @@ class AgentEntries(api.Serving):
 
     async def flush(self) -> None:
         """Write the accesses that are not written yet."""
-        for tenant in self.accesses.tenants():
+        for tenant in [tenant for tenant, noted in self.accesses.noted.items() if noted]:
             await self._write(Caller(tenant=tenant), noop)
 
     async def _write(self, caller: Caller, work: Callable[..., T], *args: Any) -> T:
-        return await self.accesses.write(self.engine, caller, work, *args)
+        """Run work in a transaction that also writes the accesses noted before it."""
+        noted = self.accesses.noted[caller.tenant]
+        if not noted:
+            return await self.engine.write(caller, work, *args)
+        taken = dict(noted)
+
+        @wraps(work)
+        def writing(tx: Transaction, /, *args: Any) -> T:
+            tx[Sql].run_all(
+                """UPDATE agent_memories
+                      SET accessed_at = :at
+                    WHERE memory_id = :id AND accessed_at < :at""",
+                [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
+            )
+            return work(tx, *args)
+
+        done = await self.engine.write(caller, writing, *args)
+        for memory, at in taken.items():
+            if noted.get(memory) == at:  # otherwise it was read again meanwhile
+                del noted[memory]
+        return done
 
     def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
         """Have the plain bytes of values that are now sealed leave the files within seconds."""
