@@ -25,11 +25,10 @@ from ..recall.text import clean
 from ..recall.visible import has_controls
 from ..record import Microseconds, Record, shape
 from ..telemetry import annotate
-from . import api
 from . import entry as entries
 from . import store as rules
-from .api import Dialect, in_path, in_query
 from .entry import Entry, Version
+from .store import Dialect, in_path, in_query
 
 POLICY = rules.Policy(
     paths_nest=False, noop_creates_version=False, ignores_conflict_if_equal=True,
@@ -327,7 +326,7 @@ def _parameter(request: Request, name: str) -> str | None:
     return clean(values[0]) if values else None
 
 
-_must = api.must(_parameter, lambda name, rule: Invalid(f"{name}: it must {rule}."))
+_must = rules.must(_parameter, lambda name, rule: Invalid(f"{name}: it must {rule}."))
 
 
 def _limit(text: str) -> int | None:
@@ -367,8 +366,8 @@ LIMIT = in_query(
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip
 PAGE = in_query("page", "after", _position, "The `next_page` of the previous page.")
-FROM, TO = api.created(_must, "be an instant in RFC 3339", "instant")
-ARCHIVED = api.archived(_must, "`true` lists archived stores too.")
+FROM, TO = rules.created(_must, "be an instant in RFC 3339", "instant")
+ARCHIVED = rules.archived(_must, "`true` lists archived stores too.")
 PATH_PREFIX = in_query(
     "path_prefix", "prefix",
     _must("begin and end with '/'", lambda it: it[1:] if it[:1] == it[-1:] == "/" else None, ""),
@@ -472,7 +471,7 @@ def _answer(
     if redacted:
         headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
-        annotate(api.about_any(value))
+        annotate(entries.about_any(value))
         content = _in_dialect(value, full=full).json_bytes()
         return Response(content, status, headers, media_type=JSON)
     annotate({"memory.result_count": len(value.items)})
@@ -482,7 +481,7 @@ def _answer(
         after = last.path if isinstance(last, Entry) else getattr(last, "id", last)
         cursor = query.cursor(_list_identity(request), after)
     items = (_in_dialect(it).json_bytes() for it in value.items)
-    return Response(api.page_json(items, next_page=cursor), status, headers, media_type=JSON)
+    return Response(rules.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 
 
 def refused(refusal: Refusal) -> Response:

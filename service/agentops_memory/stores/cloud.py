@@ -26,11 +26,10 @@ from ..recall.recall import Recall, whole_memory
 from ..recall.text import clean, cut, sha256_of
 from ..record import Record, shape
 from ..telemetry import Attributes, Cut, annotate, events
-from . import api
 from . import entry as entries
 from . import store as rules
-from .api import Dialect, Param, Read, in_path, in_query
 from .entry import Entry, Version
+from .store import Dialect, Param, Read, in_path, in_query
 
 POLICY = rules.Policy(
     paths_nest=True, noop_creates_version=True, ignores_conflict_if_equal=False,
@@ -209,7 +208,7 @@ def _required_text(request: Request, name: str) -> str:
     return text
 
 
-_must = api.must(
+_must = rules.must(
     lambda request, name: parameter(bodies.query_of(request), name),
     lambda name, rule: BadField(f"Field '{name}' must {rule}.", name),
 )
@@ -234,9 +233,9 @@ LIMIT = in_query(
     "Maximum number of items (default 20); more than 100 counts as 100.",
     kind="count", is_row_count=True,
 )  # fmt: skip
-FROM, TO = api.created(_must, "be an RFC 3339 time", "RFC 3339 time", needs_offset=True)
+FROM, TO = rules.created(_must, "be an RFC 3339 time", "RFC 3339 time", needs_offset=True)
 NAME = in_query("name", "name", _text, "Prefix of the name, ignoring case.")
-ARCHIVED = api.archived(_must, "`true` lists archived stores too.")
+ARCHIVED = rules.archived(_must, "`true` lists archived stores too.")
 PATH_PREFIX = in_query("path_prefix", "path_prefix", _text, "Exact prefix of the path.")
 ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only versions of this memory.")
 WORDS = in_query("q", "text", _required_text, "Any text.", kind="words", required=True)
@@ -331,7 +330,7 @@ def _answer(request: Request, done: Any, status: int) -> Response:
             ends = (*value.items[:1], *value.items[-1:])
             first, last = [public_id(_KINDS[it.type], it.id) for it in ends] or (None, None)
             items = (it.json_bytes() for it in value.items)
-            content = api.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
+            content = rules.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
         else:
             content = value.json_bytes()
         headers = {REDACTED: str(redacted)} if redacted else {}
@@ -341,7 +340,7 @@ def _answer(request: Request, done: Any, status: int) -> Response:
 
 
 def _span(value: object) -> Attributes:
-    about: Attributes = api.about_any(value)
+    about: Attributes = entries.about_any(value)
     match value:
         case rules.Slice():
             return {"memory.page.result_count": len(value.items)}

@@ -522,3 +522,16 @@ def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iter
         store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
+
+
+def about_any(done: object) -> dict[str, Any]:
+    """Return the span attributes of an operation's result."""
+    match done:
+        case rules.Store():
+            return rules.about(store=done.id)
+        case Entry():
+            ids = rules.about(store=done.store, entry=done.id, version=done.version)
+            return ids | {"memory.entry.size": done.size}
+        case Version():
+            return rules.about(store=done.store, entry=done.entry, version=done.id)
+    return {}
