@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid
-from agentops_memory.openintent.drafts import lifetime
+from agentops_memory.openintent.changes import lifetime
 
 from ..support.erasing import remains
 from ..support.openintent_agents import BATCH, MEMORY, Agent, Json, faults, ok, racing, refused

@@ -16,7 +16,7 @@ from agentops_memory.memory.redactor import default_rules
 from agentops_memory.memory.sight import AgentEntryId, Viewer
 from agentops_memory.memory.space import Capacities
 from agentops_memory.openintent import events, intents, tasks
-from agentops_memory.openintent.drafts import AgentEntryBody
+from agentops_memory.openintent.changes import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
 from agentops_memory.openintent.memory import AgentEntries
 from agentops_memory.sqlite import SqliteEngine

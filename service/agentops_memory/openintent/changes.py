@@ -1,41 +1,314 @@
-"""Changes of entries, each in one transaction with its event: create, amend, delete, in batches.
+"""Changes of entries: the bodies that request them (RFC-0015 §1), and a transaction for each."""
 
-Also bindings to tasks and intents, and the resulting limits (RFC-0015 §2.1, §6.5, §6.6, §9.4).
-"""
-
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
-from typing import Any, Concatenate, ParamSpec
+from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
+
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from ..engine.engine import Transaction
-from ..errors import AtItem, BadFields, Denied, Refusal, required
+from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
+from ..http.bodies import BODY_CONFIG, fault_of, present
+from ..http.query import ENTRY as ENTRY_ID
+from ..http.query import public_id
 from ..light import dataclass, replace
 from ..memory import sight
-from ..memory.access import AgentId
+from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.memory import UNSAVED, Lifecycle, Memory, MemoryId, Text
-from ..memory.redactor import Redactor, require_room
+from ..memory.memory import UNSAVED, Lifecycle, Memory, Text
+from ..memory.redactor import MAX_KEY, Redactor, is_plain, require_room
 from ..memory.rows import micros
 from ..memory.saves import changed_at, created, revised
-from ..memory.sight import AgentEntryId, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
-from ..memory.space import NO_PROJECT, Capacities, Space, SpaceKind
+from ..memory.sight import AgentEntryId, EventType, Labels, Priority, Sensitivity, Tier, Viewer
+from ..memory.space import NO_PROJECT, Space, SpaceKind
 from ..memory.table import Sql
-from . import drafts, entries, events, intents
-from .agents import capacity_of
-from .api import MAX_VALUE, NO_ENTRY, OverCapacity, Stale, instant_if_any, kilobytes
-from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, expiry_of
-from .entries import BOUND, ENTRY, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable, note
-from .events import OF_TASK, add_receipt, expire, remove
-from .intents import standing
-from .tasks import MemoryPolicy, Task, TaskFinished, bound_to, task_with, visible_task
+from . import api, entries, events, limits
+from .api import MAX_NAME, NO_ENTRY, Agent, Curator, Expiry, Key, Label, Stale, Tags
+from .entries import ENTRY, TASK_LIFETIME, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
+from .events import add_receipt, expire, remove
+from .limits import MAX_EVICTED, Room
 
 P = ParamSpec("P")
+B = TypeVar("B", bound="EntryFields")
 
-KB = 1024  # bytes; the unit of `max_total_size_kb` (§6.5)
-DEFAULT_SIZE = 16 * KB  # KB of working memory without a policy
+MAX_BATCH = 100  # entries of a batch
+DURATION = "duration:"
+MAX_TTL = timedelta(days=36_500)
+YEAR, MONTH = 365, 30  # days
 AT_LEAST = 100  # minimum number of entries that a deletion reads at once
-MAX_EVICTED = 100  # in one transaction: a lowered capacity is reached step by step
+_DAY = 86_400  # seconds
+
+_PARTS = re.compile(
+    r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?"
+    r"(?:(?P<days>\d{1,9})D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
+    r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,6})?)S)?)?",
+    re.ASCII,
+)
+
+
+def lifetime(ttl: str) -> timedelta:
+    """Return the length of a ttl that is a duration; raise Invalid if it is malformed.
+
+    A year has 365 days, a month 30. The length must be above 0, and at most 36,500 days.
+    """
+    match = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
+    parts = {name: text for name, text in match.groupdict().items() if text} if match else {}
+    if not parts:
+        raise Invalid(f"ttl must be {TASK_LIFETIME}, or {DURATION} and a duration such as P30D.")
+    number = {name: float(text.replace(",", ".")) for name, text in parts.items()}
+    days = number.pop("years", 0) * YEAR + number.pop("months", 0) * MONTH
+    try:
+        lasts = timedelta(days=days) + timedelta(**number)
+    except OverflowError:
+        lasts = timedelta.max
+    if not timedelta() < lasts <= MAX_TTL:
+        raise Invalid("ttl must be longer than 0, and at most 100 years.")
+    return lasts
+
+
+def expiry_of(ttl: str | None, expires_at: datetime | None, now: datetime) -> datetime | None:
+    """Return the expiry that was set, else the ttl's; raise BadFields if it has passed."""
+    api.require_future(expires_at, now)
+    if expires_at is not None or ttl is None or ttl == TASK_LIFETIME:
+        return expires_at
+    return now + lifetime(ttl)
+
+
+def _ttl(text: str) -> str:
+    if text != TASK_LIFETIME:
+        api.faulty(lifetime, "ttl")(text)
+    return text
+
+
+Ttl = Annotated[
+    str, AfterValidator(_ttl),
+    Field(json_schema_extra={"pattern": f"^({TASK_LIFETIME}$|{DURATION}P)"}),
+]  # fmt: skip
+Value = Annotated[  # parsed to the compact JSON that is stored
+    Any, AfterValidator(api.value_of),
+    Field(json_schema_extra={
+        "type": "object", "description": "At most 65,536 bytes of compact JSON.",
+        "examples": [{"total": 47}],
+    }),
+]  # fmt: skip
+TierName = Literal["working", "episodic", "semantic"]
+PriorityName = Literal["low", "normal", "high"]
+SensitivityName = Literal["public", "internal", "confidential", "restricted"]
+# Fields of bodies besides key, value and expiry; each with its conversion to the entry's field.
+CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
+    "tags": lambda tags: tuple(dict.fromkeys(tags)), "pinned": bool,
+    "priority": lambda name: Priority[name.upper()], "sensitivity": Sensitivity,
+    "curated_by": str, "ttl": str,
+}  # fmt: skip
+NULLABLE = {"sensitivity", "curated_by", "ttl"}  # fields that `null` removes
+EXAMPLE = {
+    "agent_id": "example-agent", "namespace": "example", "key": "another", "value": {},
+    "memory_type": "episodic",
+}  # fmt: skip
+
+
+class EntryFields(BaseModel):
+    """The base of bodies with fields of an entry."""
+
+    model_config = BODY_CONFIG
+
+    def values_of(self, names: Iterable[str]) -> dict[str, Any]:
+        """Return these fields, converted to the types of an entry's fields."""
+        values = {name: getattr(self, name) for name in names}
+        return {name: it if it is None else CONVERSIONS[name](it) for name, it in values.items()}
+
+
+class ScopeBody(BaseModel):
+    """The task and the intent that an entry is bound to, or labeled with."""
+
+    model_config = BODY_CONFIG
+    task_id: Label | None = None
+    intent_id: Label | None = None
+
+    def __deepcopy__(self, _: object = None) -> "ScopeBody":
+        return self  # the shared default, which is never changed
+
+    def clean(self, redactor: Redactor) -> "ScopeBody":
+        """Return the scope without secrets."""
+        named = {name: it for name, it in self if it is not None}
+        texts = {name: redactor.text(it, LONGEST_AGENT) for name, it in named.items()}
+        return self.model_copy(update=texts) if texts else self
+
+
+class AgentEntryBody(EntryFields):
+    """POST /api/v1/memory."""
+
+    agent_id: Agent | None = None
+    namespace: api.NamespaceName
+    key: Key
+    value: Value
+    memory_type: TierName
+    scope: ScopeBody = ScopeBody()
+    tags: Tags = []
+    ttl: Ttl | None = None
+    pinned: bool = False
+    priority: PriorityName = "normal"
+    sensitivity: SensitivityName | None = None
+    expires_at: Expiry | None = None
+    curated_by: Curator | None = None
+
+    @model_validator(mode="after")
+    def _belongs(self) -> "AgentEntryBody":
+        if self.agent_id is None and self.memory_type != "semantic":
+            raise fault_of("agent_id", "is required")
+        is_made = getattr(self, "version", None) is None
+        if is_made and self.ttl == TASK_LIFETIME and self.scope.task_id is None:
+            raise fault_of("ttl", f"{TASK_LIFETIME} needs scope.task_id")
+        return self
+
+    def entry_key(self, viewer: Viewer) -> EntryKey:
+        """Return the key of the entry; raise Denied for another agent's memory."""
+        if self.agent_id is not None and self.agent_id != viewer.agent:
+            raise Denied(NOT_YOUR_AGENT)
+        tier = Tier(self.memory_type)
+        owner = None if tier is Tier.SEMANTIC else viewer.agent
+        return EntryKey(tier, owner, self.namespace, self.key)
+
+
+class AgentChangeBody(EntryFields):
+    """PATCH /api/v1/memory/{id}: absent fields stay as they are.
+
+    `null` removes ttl, expires_at, sensitivity and curated_by. Other members of an entry are
+    accepted if they are unchanged.
+    """
+
+    model_config = BODY_CONFIG | {"extra": "allow"}
+    value: Value | None = None
+    tags: Tags | None = None
+    pinned: bool | None = None
+    priority: PriorityName | None = None
+    sensitivity: SensitivityName | None = None
+    ttl: Ttl | None = None
+    expires_at: Expiry | None = None
+    curated_by: Curator | None = None
+
+    def require_version(self, version: int) -> None:
+        claimed = version if self.model_extra is None else self.model_extra.get("version")
+        if claimed is not None and (type(claimed) is not int or claimed != version):
+            raise BadFields([("version", "must equal the header If-Match")])
+
+    def require_same(self, entry: AgentEntry) -> None:
+        """Raise BadFields for unchangeable members that differ from the entry's."""
+        claims = present(self.model_extra or {})
+        if not claims:
+            return
+        same = {
+            "id": public_id(ENTRY_ID, entry.id), "agent_id": entry.agent_id, "key": entry.key,
+            "namespace": entry.namespace, "memory_type": entry.memory_type.value,
+            "scope": entries.names_of(entry.scope),
+            "created_by": entry.created_by, "created_at": api.rendered(entry.created_at),
+        }  # fmt: skip
+        wrong = [name for name, it in same.items() if name in claims and claims[name] != it]
+        if wrong:
+            raise BadFields([(name, "cannot be changed") for name in wrong])
+
+    def amended(self, before: AgentEntry, now: datetime) -> dict[str, Any]:
+        """Return the fields of the entry that the change sets.
+
+        A ttl counts from the change that sets it. An expiry that stays the same is no change; a
+        new one that has passed raises BadFields.
+        """
+        named = self.model_fields_set
+        after = self.values_of(named & CONVERSIONS.keys())
+        after = {name: it for name, it in after.items() if it is not None or name in NULLABLE}
+        if self.value is not None:
+            after["value"] = self.value
+        ttl = after.get("ttl", before.ttl)
+        if "expires_at" in named:
+            end = api.instant_if_any(self.expires_at)
+            if end != before.expires_at or ttl != before.ttl:
+                after |= {"expires_at": expiry_of(ttl, end, now), "is_own_expiry": end is not None}
+        elif "ttl" in named and not before.is_own_expiry:
+            after["expires_at"] = expiry_of(ttl, None, now)
+        return after
+
+
+class AgentBatchItem(api.Nested, AgentEntryBody):
+    """An entry of a batch: with a version it is changed, without one it is created."""
+
+    version: int | None = None
+
+    @property
+    def change(self) -> AgentChangeBody:
+        """The change of the entry at its key."""
+        named = [name for name in AgentChangeBody.model_fields if name in self.model_fields_set]
+        values = {name: it for name in named if (it := getattr(self, name)) is not None}
+        claims: dict[str, Any] = {}
+        if "scope" in self.model_fields_set:
+            claims["scope"] = present(self.scope.model_dump())
+        return AgentChangeBody.model_construct(set(values), **values, **claims)
+
+
+class AgentBatchBody(BaseModel):
+    """POST /api/v1/memory/batch."""
+
+    model_config = BODY_CONFIG
+    entries: Annotated[
+        list[AgentBatchItem], Field(min_length=1, max_length=MAX_BATCH, examples=[[EXAMPLE]])
+    ]
+
+
+class AgentPutBody(BaseModel):
+    """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its ttl."""
+
+    model_config = BODY_CONFIG
+    value: Annotated[
+        Any, AfterValidator(lambda it: api.value_of(it if isinstance(it, dict) else {"value": it})),
+        Field(json_schema_extra={
+            "description": "A value that is not an object is stored as the `value` of one."
+        }),
+    ]  # fmt: skip
+    ttl_seconds: Annotated[int, Field(ge=1, le=int(MAX_TTL.total_seconds()))] | None = None
+
+    def at(self, agent: AgentId, namespace: str, key: str) -> AgentEntryBody:
+        """Return the body that creates the episodic entry."""
+        ttl = None
+        if self.ttl_seconds is not None:
+            days, seconds = divmod(self.ttl_seconds, _DAY)
+            ttl = f"{DURATION}P{days}DT{seconds}S" if days else f"{DURATION}PT{seconds}S"
+        return AgentEntryBody.model_construct(
+            agent_id=agent, namespace=namespace, key=key, value=self.value, ttl=ttl,
+            memory_type="episodic",
+        )  # fmt: skip
+
+
+# How secrets are removed from each part of a body, in this order.
+CLEANERS: Mapping[str, Callable[[Redactor, Any], object]] = {
+    "namespace": lambda redactor, it: redactor.text(it, MAX_NAME),
+    "key": lambda redactor, it: redactor.text(it, MAX_KEY),
+    "value": api.screened,
+    "tags": lambda redactor, it: entries.clean_tags(redactor, dict.fromkeys(it)),
+    "scope": lambda redactor, it: it.clean(redactor),
+    "curated_by": lambda redactor, it: redactor.text(it, MAX_NAME),
+}  # fmt: skip
+
+
+NAMES = ("namespace", "key", "curated_by")
+
+
+def cleaned(redactor: Redactor, body: B) -> B:
+    """Return a body without secrets; absent fields stay absent."""
+    own = body.model_fields_set & type(body).model_fields.keys()  # extra members are not stored
+    values = {name: getattr(body, name) for name in CLEANERS if name in own}
+    if isinstance(value := values.get("value"), api.Json):
+        scope = [] if (it := values.get("scope")) is None else [it.task_id, it.intent_id]
+        names = [*map(values.get, NAMES), *(values.get("tags") or ()), *scope]
+        if is_plain(value, value.parsed, lambda its: redactor.are_clean([*names, *its])):
+            return body
+    changes = {name: CLEANERS[name](redactor, it) for name, it in values.items() if it is not None}
+    return body.model_copy(update=changes)
+
+
+# Transactions.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,32 +320,23 @@ class Outcome:
     is_new: bool = True  # for a single entry: whether it was created
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """Capacities, and which entries may be evicted for new ones."""
-
-    capacities: Capacities
-    but: Sequence[MemoryId] = ()  # memories that are not evicted
-    most_evicted: int = MAX_EVICTED
-
-
 def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
     """Create an entry at a free key; a full episodic memory evicts others."""
-    key, end = body.entry_key(viewer), instant_if_any(body.expires_at)
+    key, end = body.entry_key(viewer), api.instant_if_any(body.expires_at)
     ends_at = expiry_of(body.ttl, end, tx.now)
     require_write(tx, key, viewer)
     named = Labels(task=body.scope.task_id, intent=body.scope.intent_id)
-    scope = bound(tx, viewer, key, named)
+    scope = limits.bound(tx, viewer, key, named)
     require_allowed(tx, key, scope)
     _make_key_free(tx, key)
-    require_unfinished(tx, key.tier, scope, body.ttl)
-    evicted = make_room(tx, key, scope, len(body.value.encode()), room)
+    limits.require_unfinished(tx, key.tier, scope, body.ttl)
+    evicted = limits.make_room(tx, key, scope, len(body.value.encode()), room)
     entry = AgentEntry.whole(
         id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=viewer.agent,
         namespace=key.namespace, key=key.key, value=body.value, memory_type=key.tier,
         scope=scope, created_by=viewer.agent, version=1, created_at=tx.now, updated_at=tx.now,
         expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
-        **body.values_of(drafts.CONVERSIONS),
+        **body.values_of(CONVERSIONS),
     )  # fmt: skip
     # All spaces in a tier of one agent share an area of the index.
     grouped_by = ("tier", "agent") if key.owner is not None else ()
@@ -86,7 +350,7 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
     )  # fmt: skip
     if entry.is_sealed:
         tx[SealTable].put(entry.memory, key, entry.value)
-    note(tx, EventType.CREATED, entry, viewer)
+    entries.note(tx, EventType.CREATED, entry, viewer)
     return Outcome(entries=(entry,), evicted=evicted)
 
 
@@ -120,7 +384,7 @@ def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None
     values: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
     if not entry.is_lost:
         values["value"] = entry.value
-    change = drafts.cleaned(redactor, AgentChangeBody.model_construct(set(values), **values))
+    change = cleaned(redactor, AgentChangeBody.model_construct(set(values), **values))
     owner = Viewer(agent=entry.agent_id, is_admin=True)
     _amend(tx, entry, owner, change, entry.version, None)
 
@@ -229,54 +493,6 @@ def require_write(tx: Transaction, key: EntryKey, viewer: Viewer) -> None:
         raise Denied("The agent may not write in this namespace.")
 
 
-def make_room(tx: Transaction, key: EntryKey, scope: Labels, size: int, room: Room) -> int:
-    """Make room for a new entry; return how many others were evicted for it.
-
-    Episodic entries are evicted, after all expired ones are removed; working ones never are.
-    Raises OverCapacity, without changes, if no entry may be evicted.
-    """
-    require_room(tx)
-    if key.owner is None:
-        return 0
-    if key.tier is Tier.WORKING:
-        require_working_room(tx, key.owner, scope, room.capacities, size)
-        return 0
-    agent, evicted = key.owner, 0
-    limits = (it.max_episodic_memory_per_agent for it in guardrails(tx, scope))
-    most = min((most for most in limits if most is not None), default=None)
-    if most is not None and scope.intent is not None:
-        intent = IntentId(scope.intent)
-        number = entries.measured(
-            tx, "count(*)",
-            f"""a.tier = '{Tier.EPISODIC}' AND a.agent = :agent AND a.intent = :intent
-                AND a.binding > {Binding.NONE:d}""",
-            agent=agent, intent=intent,
-        )  # fmt: skip
-        limit = "max_episodic_memory_per_agent", number, most
-        evicted = _evict(tx, agent, limit, room, 0, intent)
-    number = entries.number_of(tx, Tier.EPISODIC, agent)
-    limit = "episodic_capacity", number, capacity_of(tx, agent, room.capacities)
-    return evicted + _evict(tx, agent, limit, room, evicted)
-
-
-def _evict(
-    tx: Transaction, agent: AgentId, limit: tuple[str, int, int], room: Room, evicted: int,
-    intent: IntentId | None = None,
-) -> int:  # fmt: skip
-    """Evict an agent's entries, or those bound to an intent, until one fits; return how many."""
-    _, number, most = limit
-    over = max(0, min(number + 1 - most, room.most_evicted - evicted))
-    if over > 0:
-        for gone in entries.expired(tx, MAX_EVICTED, agent=agent):
-            expire(tx, gone)
-    for _ in range(over):
-        victim = entries.victim(tx, agent, room.but, intent)
-        if victim is None:
-            raise OverCapacity(*limit)
-        remove(tx, victim, EventType.EVICTED, reason="capacity")
-    return over
-
-
 def _make_key_free(tx: Transaction, key: EntryKey) -> None:
     """Raise Stale if a live entry has the key; remove the row of an ended one."""
     existing = entries.entry_at(tx, key)
@@ -312,7 +528,7 @@ def _amend(
     if after.is_sealed and not before.is_sealed:  # the plain bytes are erased as after a deletion
         tx[MemoryTable].must_scrub(before.memory)
         add_receipt(tx)
-    note(tx, EventType.UPDATED, after, viewer, before=before)
+    entries.note(tx, EventType.UPDATED, after, viewer, before=before)
     return after
 
 
@@ -334,14 +550,14 @@ def _planned(
     after = before.model_copy(update=fields)
     if before.is_lost and change.value is None and not after.is_sealed:
         raise KeyLost  # it cannot be stored plain without its value
-    if after.ttl == entries.TASK_LIFETIME and scope.task is None:
-        raise BadFields([("ttl", f"{entries.TASK_LIFETIME} needs scope.task_id")])
+    if after.ttl == TASK_LIFETIME and scope.task is None:
+        raise BadFields([("ttl", f"{TASK_LIFETIME} needs scope.task_id")])
     lost_expiry = before.expires_at is not None and after.expires_at is None
     if lost_expiry or after.ttl != before.ttl:
-        require_unfinished(tx, key.tier, scope, after.ttl)
-    if room is not None and key.owner is not None and key.tier is Tier.WORKING:
-        growth = after.size - before.size
-        require_working_room(tx, key.owner, scope, room.capacities, growth, is_new=False)
+        limits.require_unfinished(tx, key.tier, scope, after.ttl)
+    growth = after.size - before.size
+    if growth > 0 and room is not None and key.owner is not None and key.tier is Tier.WORKING:
+        limits.require_working_room(tx, key.owner, scope, room.capacities, growth, is_new=False)
     return after
 
 
@@ -360,94 +576,14 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     )  # fmt: skip
 
 
-# Bindings to tasks and intents, and the limits that follow.
-
-
-def bound(tx: Transaction, viewer: Viewer, key: EntryKey, labels: Labels) -> Labels:
-    """Return the labels of a new entry, bound to their task or intent if the agent sees it.
-
-    Otherwise they stay plain labels, and the agent cannot tell the difference. Raises Denied for
-    working memory of another agent's task; BadFields for an intent that is not the task's.
-    """
-    if labels.task is None and labels.intent is None:
-        return labels
-    task = visible_task(tx, viewer, labels.task)
-    if task is None:
-        intent = None if labels.intent is None else IntentId(labels.intent)
-        is_visible = intent is not None and standing(tx, viewer, intent).sees
-        return replace(labels, binding=Binding.INTENT if is_visible else Binding.NONE)
-    if labels.intent not in (None, task.intent_id):
-        raise BadFields([("scope.intent_id", "must equal that of the task")])
-    if key.tier is Tier.WORKING and task.assigned_agent != viewer.agent:
-        raise Denied(
-            "The task is not assigned to this agent, so its working memory cannot be bound to it."
-        )
-    return bound_to(task)
-
-
-def require_unfinished(tx: Transaction, tier: Tier, labels: Labels, ttl: str | None) -> None:
-    """Raise TaskFinished for an entry that would live as long as a finished task."""
-    task = task_of(tx, labels)
-    if task and task.status.is_final and (tier is Tier.WORKING or ttl == entries.TASK_LIFETIME):
-        raise TaskFinished
-
-
-def task_of(tx: Transaction, labels: Labels) -> Task | None:
-    """Return the task that labels are bound to; None without one, or once it is removed."""
-    if labels.binding is not Binding.TASK or labels.task is None:
-        return None
-    return task_with(tx, TaskId(labels.task))
-
-
-def guardrails(tx: Transaction, labels: Labels) -> list[sight.Guardrails]:
-    """Return the guardrails of the intent that labels are bound to."""
-    if labels.binding is Binding.NONE or labels.intent is None:
-        return []
-    return intents.guardrails(tx, IntentId(labels.intent))
-
-
 def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:
     """Return whether guardrails allow a change; they restrict semantic entries only."""
     if key.tier is not Tier.SEMANTIC:
         return True
-    return all(it.allows(key.namespace) for it in guardrails(tx, labels))
+    return all(it.allows(key.namespace) for it in limits.guardrails(tx, labels))
 
 
 def require_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> None:
     """Raise Denied if guardrails forbid a change of an entry."""
     if not is_allowed(tx, key, labels):
         raise Denied("A coordinator of the intent does not allow this namespace.")
-
-
-def require_working_room(
-    tx: Transaction, agent: AgentId, labels: Labels, capacities: Capacities, more: int, *,
-    is_new: bool = True,
-) -> None:  # fmt: skip
-    """Raise OverCapacity if a working entry, new or grown by `more` bytes, does not fit."""
-    if not is_new and more <= 0:
-        return
-    task, most_size = task_of(tx, labels), DEFAULT_SIZE
-    limits = [("working_capacity", capacities.working)]
-    if task is None:  # the agent's entries without a task; else all entries of the task
-        which = f"a.tier = '{Tier.WORKING}' AND a.agent = :agent AND NOT {BOUND}"
-        values: dict[str, object] = {"agent": agent}
-        number = entries.number_of(tx, Tier.WORKING, agent)
-    else:
-        which, values = OF_TASK, {"task": task.id, "attempt": task.attempt}
-        number = entries.measured(tx, "count(*)", which, **values)
-        policy = task.memory_policy or MemoryPolicy()
-        if policy.max_entries is not None:
-            limits = [("max_entries", policy.max_entries)]
-        if policy.max_total_size_kb is not None:
-            most_size = policy.max_total_size_kb
-        for each in guardrails(tx, labels):
-            if (it := each.max_working_memory_per_task) is not None:
-                limits.append(("max_working_memory_per_task", it))
-    name, most = min(limits, key=lambda it: it[1])
-    if is_new and number >= most:
-        raise OverCapacity(name, number, most)
-    if (number + 1) * MAX_VALUE <= most_size * KB:  # they fit, however long they are
-        return
-    size = entries.measured(tx, sight.sum_of("a.size"), which, **values)
-    if size + more > most_size * KB:
-        raise OverCapacity("max_total_size_kb", kilobytes(size), most_size, "Kilobytes")

@@ -29,12 +29,12 @@ from ..recall.features import Features
 from ..record import shape
 from ..telemetry import annotate
 from ..telemetry.metrics import AGENT_EVICTIONS, count
-from . import agents, api, changes, drafts, entries
+from . import agents, api, changes, entries
 from .agents import AgentSummary
 from .api import BODIES, PAGE, Ids, identify, identify_writer, op, page, redactor_for, route
-from .changes import Outcome, Room
-from .drafts import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody
+from .changes import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, Outcome
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
+from .limits import Room
 
 T = TypeVar("T")
 
@@ -127,7 +127,7 @@ class AgentEntries(api.Serving):
     ) -> Written[AgentEntry]:
         body.entry_key(viewer)
         redactor = redactor_for(self.rules, caller, viewer.agent)
-        clean = await aside(len(body.value), drafts.cleaned, redactor, body)
+        clean = await aside(len(body.value), changes.cleaned, redactor, body)
         done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
         _count_evicted(caller, done)
         return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
@@ -203,7 +203,7 @@ class AgentEntries(api.Serving):
         caller, viewer = await identify_writer(request)
         entry = AgentEntryId(api.id_in_path(request, "entry_id"))
         redactor = redactor_for(self.rules, caller, viewer.agent)
-        clean = await aside(len(body.value or ""), drafts.cleaned, redactor, body)
+        clean = await aside(len(body.value or ""), changes.cleaned, redactor, body)
         room = Room(capacities=self.capacities)
         done = await self._write(caller, changes.AMEND, viewer, entry, clean, version, room)
         self._seal_soon(caller, body)
@@ -222,7 +222,7 @@ class AgentEntries(api.Serving):
 
     async def write_batch(self, request: Request) -> Response:
         """Create and change entries, all or none; AtItem names the one that is refused."""
-        items = (await BATCHES.read(request, drafts.AgentBatchBody)).entries
+        items = (await BATCHES.read(request, changes.AgentBatchBody)).entries
         caller, viewer = await identify_writer(request, BATCHES)
         for number, item in enumerate(items):
             try:
@@ -231,7 +231,7 @@ class AgentEntries(api.Serving):
                 raise AtItem(number, refusal) from refusal
         redactor = redactor_for(self.rules, caller, viewer.agent)
         size = sum(len(it.value) for it in items)
-        clean = await aside(size, lambda: [drafts.cleaned(redactor, it) for it in items])
+        clean = await aside(size, lambda: [changes.cleaned(redactor, it) for it in items])
         room = Room(capacities=self.capacities)
         done = await self._write(caller, changes.WRITE_BATCH, viewer, clean, room)
         _count_evicted(caller, done)
@@ -273,6 +273,8 @@ class AgentEntries(api.Serving):
 
     async def _write(self, caller: Caller, work: Callable[..., T], *args: Any) -> T:
         """Run work in a transaction that also writes the accesses noted before it."""
+        if caller.request is None:  # without an idempotency key, `once` only calls the work
+            work = getattr(work, "__wrapped__", work)
         noted = self.accesses.noted[caller.tenant]
         if not noted:
             return await self.engine.write(caller, work, *args)
@@ -315,7 +317,7 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.query, AgentEntryList, query=(*FILTER, *PAGE)),
         route("POST", BATCH, "write_batch",
            "Create entries, and change those sent with a version; all of them or none.",
-           service.write_batch, WrittenBatch, body=drafts.AgentBatchBody,
+           service.write_batch, WrittenBatch, body=changes.AgentBatchBody,
            refusals=(404, 409)),
         route("DELETE", BATCH, "delete_batch",
            "Delete the matching entries that the agent may change, at most 1,000 at once.",

@@ -28,7 +28,7 @@ from ..telemetry import events as span_events
 from ..telemetry.metrics import CAPACITY_REFUSALS, count
 from . import api, events, intents, memory, namespaces, tasks
 from .api import AGENT, PREFIX, TOTAL, identify, route
-from .drafts import MAX_BATCH, TierName
+from .changes import MAX_BATCH, TierName
 from .entries import CONDITIONS, MEMORY, AgentEntry, AgentFilter, some
 from .memory import AgentEntries
 from .namespaces import readable
