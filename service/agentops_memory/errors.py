@@ -29,8 +29,8 @@ class Refusal(Exception):
     code: ClassVar[str] = "error"
     sentence: ClassVar[str] = ""  # the message, if none is given
 
-    def __init__(self, sentence: str = "") -> None:
-        super().__init__(sentence or self.sentence)
+    def __str__(self) -> str:
+        return super().__str__() or self.sentence
 
 
 class Invalid(Refusal):
