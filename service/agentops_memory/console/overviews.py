@@ -369,7 +369,7 @@ async def show_agent(visit: Visit) -> Response:
         ids = [it for it, _ in entries.ids_of(tx, filter_, readable, MOST_ROWS, offset)]
         is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, viewer, name)
         return {
-            "summary": agents.summary(tx, viewer.agent, viewer, console.agents.capacities),
+            "summary": agents.summary(tx, viewer, viewer.agent, console.agents.capacities),
             "spaces": tx[Sql].run(spaces, **values).fetchall(),
             "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, readable),
             "permissions": sight.permissions(tx, name) if is_shared else None,

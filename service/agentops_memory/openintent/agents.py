@@ -4,13 +4,14 @@ import json
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from operator import add
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
 from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import Denied, Invalid, NotFound, Unreadable
-from ..light import dataclass, fields
+from ..light import dataclass
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
 from ..memory.erasure import MAX_STEP
@@ -28,8 +29,7 @@ from .events import add_receipt, forget_events
 from .namespaces import readable
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentExtent:
+class AgentExtent(NamedTuple):
     """What is stored for an agent, expired entries included; semantic ones are not counted."""
 
     working: int = 0
@@ -38,11 +38,7 @@ class AgentExtent:
     events: int = 0
 
     def __bool__(self) -> bool:
-        return bool(self.working or self.episodic or self.events)
-
-    def plus(self, other: "AgentExtent") -> "AgentExtent":
-        sums = {it.name: getattr(self, it.name) + getattr(other, it.name) for it in fields(self)}
-        return AgentExtent(**sums)
+        return any(self)
 
 
 BATCH = 200  # rows erased in one transaction; saves wait for it
@@ -172,19 +168,22 @@ class Agents:
         semantic entries stay. NotFound if nothing is stored for it, unless it has keys.
         """
         extent = await self.plan_erasure(caller, agent, keys)
-        counts = {name: getattr(extent, name) for name in ("working", "episodic", "events")}
+        counts = {name: number for name, number in extent._asdict().items() if name != "size"}
         await audited(self.audit, caller, "agent.erased", agent=agent, **counts, keys=[*keys])
         erased = AgentExtent()
         while step := await self.engine.write(caller, _erase_some, agent):
-            erased = erased.plus(step)
+            erased = AgentExtent(*map(add, erased, step))
             progress(erased)
         return erased
 
 
 def summary(
-    tx: Transaction, agent: AgentId, viewer: Viewer, capacities: Capacities
+    tx: Transaction, viewer: Viewer, agent: AgentId, capacities: Capacities
 ) -> AgentSummary:
-    """Summarize what the viewer may read; raise Denied unless it coordinates the agent's work."""
+    """Return what an agent has in each tier, and the namespaces that the viewer may read.
+
+    A coordinator of the agent's work gets what it may read; others get Denied.
+    """
     visible = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
     if agent != viewer.agent and not tx[Sql].exists(
         f"""SELECT 1
@@ -273,7 +272,7 @@ def _planned_erasure(tx: Transaction, agent: AgentId, keys: Sequence[KeyId]) -> 
         require_known(tx, agent)
     events = tx[Sql].number("SELECT count(*) FROM agent_events WHERE agent = :agent", agent=agent)
     entries = _extent_of(tx, f"tier IN {OWNED} AND agent = :agent", agent=agent)
-    return entries.plus(AgentExtent(events=events))
+    return entries._replace(events=events)
 
 
 def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:

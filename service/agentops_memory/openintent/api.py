@@ -316,7 +316,7 @@ def require_own(agent: AgentId, viewer: Viewer) -> None:
 
 
 def agent_in_path(request: Request) -> AgentId:
-    return agent_id(request.path_params["agent"])
+    return AgentId(id_in_path(request, "agent"))
 
 
 def names_in_path(request: Request, number: int) -> list[str]:
@@ -333,8 +333,10 @@ def names_in_path(request: Request, number: int) -> list[str]:
 
 
 def id_in_path(request: Request, name: str) -> str:
-    """Return the id in the path; raise NotFound for a malformed one."""
+    """Return the id in the path; raise NotFound for a malformed one, Invalid for an agent's."""
     id_: str = request.path_params[name]
+    if name == "agent":
+        return agent_id(id_)
     if name == "entry_id":
         return known_uid(ENTRY, id_, NO_ENTRY)
     if not CHOSEN.fullmatch(id_):
@@ -436,7 +438,6 @@ async def listing(
             yield rows
 
     caller, viewer = identity
-    caller.require(Role.READER)
     first, others, now, total = await engine.read(caller, begin, viewer)
     on_read(caller, viewer, now, first)
     number = len(first) + len(others)
@@ -540,7 +541,7 @@ def op(
     These are the ids in the path, the body, and the version of If-Match, in this order. They are
     checked in another order: the version, the body, the caller, the ids.
     """
-    ids = [it for it in _IN_PATH.findall(path) if it in UNKNOWN]
+    ids: list[str] = _IN_PATH.findall(path)
     body, match = more.get("body"), next(iter(more.get("sends", ())), None)
 
     async def handle(request: Request) -> Response:

@@ -17,7 +17,7 @@ from ..http.protocol import REDACTED, Operation
 from ..http.query import ENTRY, public_id
 from ..light import dataclass, field, replace
 from ..memory import sight
-from ..memory.access import Caller, Role, TenantId
+from ..memory.access import AgentId, Caller, Role, TenantId
 from ..memory.memory import MemoryId
 from ..memory.redactor import MAX_KEY, Redactor, aside
 from ..memory.rows import micros
@@ -106,10 +106,16 @@ class AgentEntries(api.Serving):
     accesses: Accesses = field(default_factory=Accesses)
 
     async def create(
-        self, caller: Caller, viewer: Viewer, body: AgentEntryBody
-    ) -> Written[AgentEntry]:
+        self, caller: Caller, viewer: Viewer, body: AgentEntryBody,
+        work: Callable[..., Outcome] = changes.CREATE,
+    ) -> Written[AgentEntry]:  # fmt: skip
         """Create an entry at a free key; a full episodic memory evicts others."""
-        return await self._create_or_put(changes.CREATE, caller, viewer, body)
+        body.entry_key(viewer)
+        redactor = redactor_for(self.rules, caller, viewer.agent)
+        clean = await aside(len(body.value), changes.cleaned, redactor, body)
+        done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
+        _count_evicted(caller, done)
+        return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
 
     async def put(self, request: Request) -> Response:
         """Set the value and ttl of the entry at a key, or create it."""
@@ -119,18 +125,8 @@ class AgentEntries(api.Serving):
         caller, viewer = await identify_writer(request)
         api.require_own(api.agent_in_path(request), viewer)
         entry = body.at(viewer.agent, namespace, key)
-        done = await self._create_or_put(changes.PUT, caller, viewer, entry)
+        done = await self.create(caller, viewer, entry, changes.PUT)
         return api.answered(done, 201 if done.is_new else 200)
-
-    async def _create_or_put(
-        self, work: Callable[..., Outcome], caller: Caller, viewer: Viewer, body: AgentEntryBody
-    ) -> Written[AgentEntry]:
-        body.entry_key(viewer)
-        redactor = redactor_for(self.rules, caller, viewer.agent)
-        clean = await aside(len(body.value), changes.cleaned, redactor, body)
-        done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
-        _count_evicted(caller, done)
-        return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
 
     async def get(self, caller: Caller, viewer: Viewer, entry: AgentEntryId) -> AgentEntry:
         return await self._read(caller, viewer, lambda tx: entries.known(tx, entry, viewer))
@@ -155,7 +151,6 @@ class AgentEntries(api.Serving):
         def work(tx: Transaction) -> tuple[AgentEntry, datetime]:
             return read(tx), tx.now
 
-        caller.require(Role.READER)
         entry, now = await self.engine.read(caller, work)
         if entry.is_lost:
             raise KeyLost
@@ -255,17 +250,6 @@ class AgentEntries(api.Serving):
         annotate({"memory.result_count": deleted})
         return answered({"deleted": deleted, "has_more": has_more})
 
-    async def summary(self, request: Request) -> Response:
-        """Return what an agent has in each tier, and the namespaces that the viewer may read.
-
-        A coordinator of the agent's work gets what it may read; others get Denied.
-        """
-        caller, viewer = identify(request)
-        agent = api.agent_in_path(request)
-        caller.require(Role.READER)
-        done = await self.engine.read(caller, agents.summary, agent, viewer, self.capacities)
-        return api.answered(done)
-
     async def flush(self) -> None:
         """Write the accesses that are not written yet."""
         for tenant in [tenant for tenant, noted in self.accesses.noted.items() if noted]:
@@ -309,6 +293,9 @@ def _count_evicted(caller: Caller, done: Outcome) -> None:
 
 
 def operations(service: AgentEntries) -> Sequence[Operation]:
+    def summary(tx: Transaction, viewer: Viewer, agent: AgentId) -> AgentSummary:
+        return agents.summary(tx, viewer, agent, service.capacities)
+
     return (
         op("POST", MEMORY, "create_entry",
            "Create an entry at a free key; a full episodic memory evicts others.",
@@ -333,8 +320,8 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            "Entries of an agent that the caller may read, newest first.",
            service.list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE),
            headers=TOTAL_HEADER),
-        route("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
-           service.summary, AgentSummary),
+        op("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
+           api.reading(service.engine, summary), AgentSummary),
         route("PUT", OWN_KEY, "put_entry",
            "Store a value at a key of the agent's episodic memory.",
            service.put, AgentEntry, status_if_new=201, body=AgentPutBody),

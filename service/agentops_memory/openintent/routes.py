@@ -15,7 +15,6 @@ from ..http.bodies import JSON, answered, query_of, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, parameter, public_id
 from ..light import replace
-from ..memory.access import Role
 from ..memory.redactor import Redactor
 from ..memory.search import Filter, Method, SearchResult
 from ..memory.sight import Tier, Viewer
@@ -72,7 +71,6 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
         )  # fmt: skip
         limit = api.limited(request, DEFAULT_RESULTS, MAX_RESULTS)
         caller, viewer = identify(request)
-        caller.require(Role.READER)
         query = parse_query(text, entries.features, entries.timeout)
         clean = filter_.clean(Redactor(entries.rules(caller)))
         searched = await entries.engine.read(caller, _search, viewer, query, clean, limit)
