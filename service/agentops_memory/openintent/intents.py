@@ -244,7 +244,6 @@ class Coordinator(api.Detailed):
     members: ClassVar = sight.DETAILS_OF_COORDINATOR
 
     def at(self, now: datetime) -> "Coordinator":
-        """Return it with its status at that time."""
         ends = Lifecycle(expires_at=self.expires_at)
         is_over = self.is_ended or ends.is_expired(now)
         return self.model_copy(update={"status": "completed" if is_over else "active"})
@@ -354,7 +353,6 @@ async def end_coordinator(
 async def grant(
     serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
 ) -> Written[Grant]:
-    """Grant an agent access to an intent, its tasks, its log and their working memory."""
     redactor = redactor_for(serving.rules, caller, viewer.agent, body.principal_id)
     reason = None if body.reason is None else redactor.whole(body.reason)
     await serving.audit_change(caller, viewer, "grant.made", _may_make, intent, body)

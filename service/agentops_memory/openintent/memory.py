@@ -118,7 +118,6 @@ class AgentEntries(api.Serving):
         return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
 
     async def put(self, request: Request) -> Response:
-        """Set the value and ttl of the entry at a key, or create it."""
         namespace, key = api.names_in_path(request, 2)
         api.require_names(namespace=namespace, key=key)
         body = await BODIES.read(request, AgentPutBody, nulls=True)
@@ -132,7 +131,6 @@ class AgentEntries(api.Serving):
         return await self._read(caller, viewer, lambda tx: entries.known(tx, entry, viewer))
 
     async def get_keyed(self, request: Request) -> Response:
-        """Return the agent's own episodic entry at a key."""
         # Routes match unescaped paths: this one may have an escaped slash in its namespace.
         if b"/" not in api.NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]:
             return await self.list_namespace(request)
@@ -207,7 +205,6 @@ class AgentEntries(api.Serving):
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
     ) -> Response:
-        """Delete an entry permanently."""
         public = public_id(ENTRY, entry)
         annotate({"memory.entry.id": public})
         redactor_for(self.rules, caller, viewer.agent)

@@ -181,8 +181,6 @@ AgentMemoryProblem = shape(
 
 
 def operations(entries: AgentEntries) -> tuple[Operation, ...]:
-    """Every operation of the protocol."""
-
     async def discover(_: Request) -> Response:
         capacity = entries.capacities.episodic
         discovery = Discovery(memory=MemoryCapabilities(episodic_capacity=capacity))

@@ -207,7 +207,6 @@ async def get(
 async def provenance(
     serving: Serving, caller: Caller, *, memory_id: api.RefEntryId, memory_ref: str
 ) -> Provenance:
-    """Return who wrote the entry, its sources and what replaces it; raises NotFound."""
     ref = serving.readable(caller, memory_ref)
     return await serving.engine.read(caller, lambda tx: tx[RefTable].provenance(ref, memory_id))
 

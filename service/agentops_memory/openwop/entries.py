@@ -396,7 +396,6 @@ async def forget(serving: Serving, caller: Caller, body: ForgetBody) -> Forgotte
 
 
 async def receipt(serving: Serving, caller: Caller, erasure_id: str) -> RefErasureReceipt:
-    """Return the receipt of an erasure of entries; raises NotFound."""
     id_ = ErasureId(erasure_id)
     erasure = await serving.engine.read(caller, lambda tx: tx[ReceiptTable].get(id_))
     if erasure is None or erasure.kind not in (ErasureKind.SUBJECT, ErasureKind.REF):

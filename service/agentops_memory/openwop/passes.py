@@ -108,7 +108,6 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 
 async def undo(serving: Serving, caller: Caller, run_id: str) -> UndonePass:
-    """Undo a pass completely; raises PassNotUndoable if that is not possible."""
     run = RunId(run_id)
     async with serving.locks.of(caller, "undo", run):  # so that the audit record matches the undo
         if await serving.engine.read(caller, lambda tx: is_due(tx) and undoable(tx, run)):

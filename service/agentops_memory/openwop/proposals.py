@@ -269,7 +269,6 @@ class Unaudited(Exception):
 
 
 async def create(serving: Serving, caller: Caller, body: ProposalBody) -> Written[Proposal]:
-    """Create a proposal; raises BadFields for names that hold a secret, or OverQuota."""
     return await _write_screened(serving, caller, body, once(create_proposal))
 
 
@@ -468,7 +467,6 @@ def _clean_artifact(screen: api.Screen, text: str) -> str:
 
 
 def installed_ref(kind: ArtifactKind, proposal: str, checksum: bytes) -> str:
-    """Return the ref of an applied artifact with this checksum."""
     return f"installed:{kind.value}:{proposal}:{checksum.hex()[:REF_DIGITS]}"
 
 

@@ -408,7 +408,6 @@ VERSION_PATH = f"{VERSIONS}/{{memory_version_id}}"
 
 
 def operations(serving: rules.Serving) -> Sequence[Operation]:
-    """Every operation of the protocol."""
     op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
     store = (in_path("memory_store_id", "store"),)
     memory = (*store, in_path("memory_id", "entry"))

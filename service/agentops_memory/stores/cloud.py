@@ -259,8 +259,6 @@ ENTRY_PATH, VERSION_PATH = f"{ENTRIES}/{{entry_id}}", f"{VERSIONS}/{{version_id}
 
 
 def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
-    """Every operation of the protocol."""
-
     async def search(
         _: rules.Serving, caller: Caller, store: StoreId, text: str, limit: int
     ) -> EntryHits:
