@@ -28,7 +28,7 @@ from ..telemetry import annotate
 from . import entry as entries
 from . import store as rules
 from .entry import Entry, Version
-from .store import Dialect, in_path, in_query
+from .store import in_path, in_query
 
 POLICY = rules.Policy(
     paths_nest=False, noop_creates_version=False, ignores_conflict_if_equal=True,
@@ -408,7 +408,7 @@ VERSION_PATH = f"{VERSIONS}/{{memory_version_id}}"
 
 
 def operations(serving: rules.Serving) -> Sequence[Operation]:
-    op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
+    op = partial(rules.op, serving, BODIES, _answer)
     store = (in_path("memory_store_id", "store"),)
     memory = (*store, in_path("memory_id", "entry"))
     version = (*store, in_path("memory_version_id", "version"))

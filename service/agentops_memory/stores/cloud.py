@@ -29,7 +29,7 @@ from ..telemetry import Attributes, Cut, annotate, events
 from . import entry as entries
 from . import store as rules
 from .entry import Entry, Version
-from .store import Dialect, Param, Read, in_path, in_query
+from .store import Param, Read, in_path, in_query
 
 POLICY = rules.Policy(
     paths_nest=True, noop_creates_version=True, ignores_conflict_if_equal=False,
@@ -272,7 +272,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
         hits = paced((_hit(store, hit) for hit in matches.hits), lambda hit: hit.size)
         return EntryHits(data=[hit async for hit in hits])
 
-    op = Dialect(serving=serving, bodies=BODIES, answer=_answer).op
+    op = partial(rules.op, serving, BODIES, _answer)
     store = (in_path("store_id", "store"),)
     entry = (*store, in_path("entry_id", "entry"))
     version = (*store, in_path("version_id", "version"))

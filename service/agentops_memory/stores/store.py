@@ -503,63 +503,44 @@ def archived(must: Callable[..., Read], help_: str) -> Param:
     return in_query("include_archived", "with_archived", read, help_, kind="boolean")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dialect:
-    """How the operations of a dialect read bodies and write responses."""
+def op(  # noqa: PLR0913, PLR0917 - all that an operation is
+    serving: Serving, bodies: Bodies, answered: Callable[..., Response], method: str, path: str,
+    name: str, summary: str, role: Role, work: Callable[..., Any], takes: Sequence[Param] = (), *,
+    body: type[Body] | None = None, body_required: bool = True, status: int = 200, **more: Any,
+) -> Operation:  # fmt: skip
+    """Declare an operation; the caller's role is checked again once the body is read.
 
-    serving: Serving
-    bodies: Bodies
-    answer: Callable[..., Response]
-    """Makes the response of a request, a result, a status, and parameters of the response."""
+    `work` gets by name the parameters in `takes`, read in this order, and the `body`. A
+    coroutine function gets the serving and the caller first; others, a read transaction. `answered`
+    makes the response of a request, a result, a status, and parameters of the response.
+    """
+    is_write = method != "GET"
+    ids = [it.into for it in takes if it.is_in_path]
 
-    def op(  # noqa: PLR0913, PLR0917 - one parameter per property
-        self,
-        method: str,
-        path: str,
-        name: str,
-        summary: str,
-        role: Role,
-        work: Callable[..., Any],
-        takes: Sequence[Param] = (),
-        *,
-        body: type[Body] | None = None,
-        body_required: bool = True,
-        status: int = 200,
-        answer: type[BaseModel] | None = None,
-    ) -> Operation:
-        """Declare an operation; the caller's role is checked again once the body is read.
+    async def handle(request: Request) -> Response:
+        values = {it.into: it.read(request, it.name) for it in takes}
+        annotate(about(**{name: values[name] for name in ids}))
+        shape = {it.into: values.pop(it.into) for it in takes if it.shapes_response}
+        if body is not None:
+            values["body"] = await bodies.read(request, body, empty=not body_required)
+        caller = await bodies.caller(request) if is_write else current_caller(request)
+        caller.require(role)  # the gate checked the same role; it may have been revoked since
+        if iscoroutinefunction(work):
+            result = await work(serving, caller, **values)
+        else:
+            result = await serving.engine.read(caller, work, **values)
+            items = result.items if isinstance(result, Slice) else ()
+            if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
+                # In a thread, so that other requests have the event loop.
+                return await to_thread(answered, request, result, status, **shape)
+        return answered(request, result, status, **shape)
 
-        `work` gets by name the parameters in `takes`, read in this order, and the `body`. A
-        coroutine function gets the serving and the caller first; others, a read transaction.
-        """
-        is_write = method != "GET"
-        ids = [it.into for it in takes if it.is_in_path]
-
-        async def handle(request: Request) -> Response:
-            values = {it.into: it.read(request, it.name) for it in takes}
-            annotate(about(**{name: values[name] for name in ids}))
-            shape = {it.into: values.pop(it.into) for it in takes if it.shapes_response}
-            if body is not None:
-                values["body"] = await self.bodies.read(request, body, empty=not body_required)
-            caller = await self.bodies.caller(request) if is_write else current_caller(request)
-            # The gate checked the same role; it may have been revoked since.
-            caller.require(role)
-            if iscoroutinefunction(work):
-                result = await work(self.serving, caller, **values)
-            else:
-                result = await self.serving.engine.read(caller, work, **values)
-                items = result.items if isinstance(result, Slice) else ()
-                if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
-                    # In a thread, so that other requests have the event loop.
-                    return await to_thread(self.answer, request, result, status, **shape)
-            return self.answer(request, result, status, **shape)
-
-        return Operation(
-            method=method, path=path, name=name, summary=summary, handler=handle, role=role,
-            body=body, body_required=body_required, status=status, answer=answer,
-            query=[it for it in takes if not it.is_in_path], refusals=(404,) if ids else (),
-            headers=WRITTEN if body else {}, takes_key=is_write,
-        )  # fmt: skip
+    return Operation(
+        method=method, path=path, name=name, summary=summary, handler=handle, role=role, body=body,
+        body_required=body_required, status=status, refusals=(404,) if ids else (),
+        query=[it for it in takes if not it.is_in_path], headers=WRITTEN if body else {},
+        takes_key=is_write, **more,
+    )  # fmt: skip
 
 
 def page_json(items: Iterable[bytes], **more: object) -> bytes:
