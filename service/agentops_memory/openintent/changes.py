@@ -25,11 +25,11 @@ from ..memory.saves import changed_at, created, revised
 from ..memory.sight import AgentEntryId, EventType, Labels, Priority, Sensitivity, Tier, Viewer
 from ..memory.space import NO_PROJECT, Space, SpaceKind
 from ..memory.table import Sql
-from . import api, entries, events, limits
+from . import agents, api, entries, events
+from .agents import MAX_EVICTED, Room
 from .api import MAX_NAME, NO_ENTRY, Agent, Curator, Expiry, Key, Label, Stale, Tags
 from .entries import ENTRY, TASK_LIFETIME, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
 from .events import add_receipt, expire, remove
-from .limits import MAX_EVICTED, Room
 
 P = ParamSpec("P")
 B = TypeVar("B", bound="EntryFields")
@@ -326,11 +326,11 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
     ends_at = expiry_of(body.ttl, end, tx.now)
     require_write(tx, key, viewer)
     named = Labels(task=body.scope.task_id, intent=body.scope.intent_id)
-    scope = limits.bound(tx, viewer, key, named)
+    scope = agents.bound(tx, viewer, key, named)
     require_allowed(tx, key, scope)
     _make_key_free(tx, key)
-    limits.require_unfinished(tx, key.tier, scope, body.ttl)
-    evicted = limits.make_room(tx, key, scope, len(body.value.encode()), room)
+    agents.require_unfinished(tx, key.tier, scope, body.ttl)
+    evicted = agents.make_room(tx, key, scope, len(body.value.encode()), room)
     entry = AgentEntry.whole(
         id=AgentEntryId(tx.new_uid(tx.now)), memory=UNSAVED, agent_id=viewer.agent,
         namespace=key.namespace, key=key.key, value=body.value, memory_type=key.tier,
@@ -554,10 +554,10 @@ def _planned(
         raise BadFields([("ttl", f"{TASK_LIFETIME} needs scope.task_id")])
     lost_expiry = before.expires_at is not None and after.expires_at is None
     if lost_expiry or after.ttl != before.ttl:
-        limits.require_unfinished(tx, key.tier, scope, after.ttl)
+        agents.require_unfinished(tx, key.tier, scope, after.ttl)
     growth = after.size - before.size
     if growth > 0 and room is not None and key.owner is not None and key.tier is Tier.WORKING:
-        limits.require_working_room(tx, key.owner, scope, room.capacities, growth, is_new=False)
+        agents.require_working_room(tx, key.owner, scope, room.capacities, growth, is_new=False)
     return after
 
 
@@ -580,7 +580,7 @@ def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:
     """Return whether guardrails allow a change; they restrict semantic entries only."""
     if key.tier is not Tier.SEMANTIC:
         return True
-    return all(it.allows(key.namespace) for it in limits.guardrails(tx, labels))
+    return all(it.allows(key.namespace) for it in agents.guardrails(tx, labels))
 
 
 def require_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> None:

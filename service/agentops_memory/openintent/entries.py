@@ -303,7 +303,10 @@ ENTRIES = """agent_memories a
 def _require_sound(entry: AgentEntry) -> None:
     if entry.scope.binding is Binding.TASK and entry.scope.attempt is None:
         raise Unreadable
-    sight.require_value(entry.value, entry.sensitivity)
+    if not entry.is_sealed:
+        object_of(entry.value)
+    elif not entry.is_lost:  # a stored value of this sensitivity is only a mark
+        raise Unreadable
 
 
 ENTRY = RowMapper(
@@ -398,11 +401,11 @@ def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
 
 def known(tx: Transaction, entry: sight.AgentEntryId, viewer: Viewer) -> AgentEntry:
     """Return the entry; raise NotFound if it is unknown, or the viewer may not see it."""
-
-    def readable_by(by: Visibility) -> AgentEntry | None:
-        return one(tx, f"m.uid = :uid AND {HERE} AND {by.condition}", uid=entry, **by.values)
-
-    match = readable_by(sight.own(viewer)) or readable_by(sight.readable(tx, viewer))
+    here, of_viewer = f"m.uid = :uid AND {HERE} AND ", {"viewer": viewer.agent, "uid": entry}
+    match = one(tx, here + sight.OWN, is_admin=viewer.is_admin, **of_viewer)
+    if match is None:  # most entries are the agent's own
+        shared = sight.readable(tx, viewer)
+        match = one(tx, here + shared.condition, uid=entry, **shared.values)
     if match is None:
         raise NotFound(NO_ENTRY)
     return match

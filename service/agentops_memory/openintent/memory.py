@@ -30,11 +30,10 @@ from ..record import shape
 from ..telemetry import annotate
 from ..telemetry.metrics import AGENT_EVICTIONS, count
 from . import agents, api, changes, entries
-from .agents import AgentSummary
+from .agents import AgentSummary, Room
 from .api import BODIES, PAGE, Ids, identify, identify_writer, op, page, redactor_for, route
 from .changes import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, Outcome
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
-from .limits import Room
 
 T = TypeVar("T")
 

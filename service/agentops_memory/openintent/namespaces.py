@@ -90,15 +90,6 @@ def _name(level: Access) -> Any:
     return level.name.lower()
 
 
-class ListedNamespace(FullRecord):
-    """A namespace in a list."""
-
-    namespace: str
-    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # the caller's
-    entry_count: int
-    updated_at: Time
-
-
 class Namespace(FullRecord):
     """A semantic namespace, with the access that the calling agent has."""
 
@@ -118,6 +109,10 @@ class Namespace(FullRecord):
         return {"memory.namespace": self.namespace}
 
 
+ListedNamespace = shape(
+    "ListedNamespace", "A namespace in a list.",
+    namespace=str, access=AccessName, entry_count=int, updated_at=Time,
+)  # fmt: skip
 NamespaceList = shape(
     "NamespaceList", "The namespaces that the agent may read.",
     namespaces=[ListedNamespace], total=int, limit=int, offset=int,
