@@ -90,6 +90,9 @@ def _name(level: Access) -> Any:
     return level.name.lower()
 
 
+CallersAccess = Annotated[Access, PlainSerializer(_name, return_type=AccessName)]
+
+
 class Namespace(FullRecord):
     """A semantic namespace, with the access that the calling agent has."""
 
@@ -97,7 +100,7 @@ class Namespace(FullRecord):
 
     namespace: str
     permissions: Annotated[Permissions, PlainSerializer(_shown, return_type=NamespacePermissions)]
-    access: Annotated[Access, PlainSerializer(_name, return_type=AccessName)]  # the caller's
+    access: CallersAccess
     version: int  # of the permissions; 0 until they are set
     entry_count: int
     total_size_kb: int
@@ -111,7 +114,7 @@ class Namespace(FullRecord):
 
 ListedNamespace = shape(
     "ListedNamespace", "A namespace in a list.",
-    namespace=str, access=AccessName, entry_count=int, updated_at=Time,
+    namespace=str, access=CallersAccess, entry_count=int, updated_at=Time,
 )  # fmt: skip
 NamespaceList = shape(
     "NamespaceList", "The namespaces that the agent may read.",
