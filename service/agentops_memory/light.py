@@ -1,13 +1,18 @@
-"""Fast starts for commands: light dataclasses, and modules that are imported on first use."""
+"""What makes starts and requests cheap.
+
+Light dataclasses, modules that are imported on first use, and values that are computed once in a
+turn of the event loop.
+"""
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import *  # noqa: F403 - all but the decorator
 from functools import cached_property
 from importlib import import_module
 from operator import attrgetter
 from reprlib import recursive_repr
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 if not TYPE_CHECKING:
 
@@ -54,3 +59,37 @@ class Lazy:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._module, name)
+
+
+T = TypeVar("T")
+
+
+class OncePerTurn(Generic[T]):
+    """A value that is computed once in each turn of the event loop, when first needed.
+
+    In one turn, the event loop reads all requests that have begun to arrive before it. So a
+    check within the turn is as new as any of them needs. Outside of an event loop, each call
+    computes the value.
+    """
+
+    def __init__(self, compute: Callable[[], T]) -> None:
+        self._compute = compute
+        self._values: dict[object, T] = {}  # by event loop
+
+    def get(self) -> T:
+        """Return the value of this turn; an error is raised, and not kept."""
+        import asyncio  # noqa: PLC0415 - commands start without it
+
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            return self._compute()
+        if loop not in self._values:
+            self._values[loop] = self._compute()
+            loop.call_soon(self._values.clear)
+        return self._values[loop]
+
+    def renewed(self) -> T:
+        """Compute the value again, and return it."""
+        self._values.clear()
+        return self.get()

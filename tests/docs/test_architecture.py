@@ -18,7 +18,7 @@ APP = {"__main__", "server", "compose", "backend", "local", "jobs", "operations"
 PROTOCOLS = {"agentops", "stores", "openintent", "openwop", "mcp"}
 ENGINES = {"sqlite", "postgresql"}
 CORE = {"memory", "recall", "secrets"}
-BASE = {"engine", "errors", "light", "record", "turns", "client", ""}
+BASE = {"engine", "errors", "light", "record", "client", ""}
 SIDE = {"http", "telemetry", "settings"}
 
 pytestmark = pytest.mark.slow  # all sources are read

@@ -5,7 +5,7 @@ from itertools import count
 
 import pytest
 
-from agentops_memory.turns import OncePerTurn
+from agentops_memory.light import OncePerTurn
 
 
 def test_a_value_is_computed_once_in_each_turn_and_each_time_outside_of_a_loop() -> None:

@@ -10,14 +10,13 @@ from itertools import chain, islice, repeat
 from time import time_ns
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-from ..light import dataclass, field
+from ..light import OncePerTurn, dataclass, field
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Shown
 from ..memory.search import FOLLOWING, GAINING, SENTENCE_DEPTH, Method, Scored, combined
 from ..memory.space import GLOBAL_AREA, Project
 from ..memory.table import PastStep
 from ..secrets.redaction import Rules
-from ..turns import OncePerTurn
 from .cache import READ_BYTES, DatabaseIndex, Token
 from .group import Group, Stem, StemIndexes, StemPiece, Weights
 from .query import (
@@ -594,6 +593,6 @@ class Reading:
         """Return corrections of words that no memory has."""
         left, forms = iter(missing), dict[str, str]()
         while batch := list(islice(left, MOST_WORDS - len(forms))):
-            found = self._stems.compared.get_all(batch)  # 40 us for new words
-            forms |= {word: form for word, form in found.items() if form}
+            compared = self._stems.compared.get_all(batch)  # 40 us for new words
+            forms |= {word: form for word, form in compared.items() if form}
         return self._ranking.corrections(forms.items())

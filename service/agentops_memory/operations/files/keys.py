@@ -30,7 +30,7 @@ from ...engine.files import (
     sync,
 )
 from ...errors import Invalid, Unavailable
-from ...light import dataclass, field
+from ...light import OncePerTurn, dataclass, field
 from ...memory.access import (
     DIGEST_BYTES,
     KEYS_RESET,
@@ -54,7 +54,6 @@ from ...memory.access import (
 )
 from ...memory.rows import parsed, rendered
 from ...memory.space import Held, Kind
-from ...turns import OncePerTurn
 
 AUDIT_DRAFT = ".part"  # the suffix of the file that replaces the audit file
 OF_KEYS = ("key.", "keys.")  # prefixes of actions that concern keys
