@@ -182,8 +182,9 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
     with closing(connect(path)) as database:
         recorder = Recorder(database)
         database.execute("BEGIN IMMEDIATE")
-        rows = chunks_of(Redactor(DEFAULT_RULES), Document(io.BytesIO(document), START))
-        for chunk in rows:
+        rows = Document(io.BytesIO(document), START)
+        rows.check()
+        for chunk in chunks_of(Redactor(DEFAULT_RULES), rows):
             import_whole(SqliteTransaction(recorder.connection, START, OPERATOR), chunk)
         database.execute("COMMIT")
     return [
