@@ -1,19 +1,16 @@
 """The write-ahead log stays short, also where some read or other always runs."""
 
 import asyncio
-import json
 import os
 import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
-from io import BytesIO
 from pathlib import Path
 
 import pytest
 
-from agentops_memory.agentops.transfer import CHUNK, Document, Transfer
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR
@@ -22,7 +19,7 @@ from agentops_memory.sqlite import open_files as wal
 from agentops_memory.sqlite.connection import connect
 
 from ..support.engine import count, run, save, statement
-from ..support.service import Clock, observation, serving
+from ..support.service import serving
 
 PAGE = 4096
 LONG = 200  # pages
@@ -101,28 +98,6 @@ def test_what_holds_the_log_for_long_is_waited_for_now_and_then(
             assert outcomes.pop()
 
     run(path, write_beside_a_replicator)
-
-
-@pytest.mark.slow
-def test_an_import_lets_the_log_grow_before_it_begins_again(path: Path) -> None:
-    rows = [observation(f"Row {n}.", created_at="2029-01-01T00:00:00Z") for n in range(CHUNK + 1)]
-    document = Document(BytesIO(json.dumps({"observations": rows}).encode()), Clock()())
-
-    async def import_in_many_steps(engine: SqliteEngine) -> None:
-        document.check()
-        await Transfer(engine=engine, most=CHUNK // wal.EVERY // 4).import_all(OPERATOR, document)
-        assert restarts(path) == 0
-        for number in range(3 * wal.EVERY):
-            await save(engine, f"apple {number}")
-        assert restarts(path) > 0
-
-    run(path, import_in_many_steps)
-
-
-def restarts(path: Path) -> int:
-    """How often the log has begun again: https://sqlite.org/fileformat2.html#walformat"""
-    header = path.with_name(f"{path.name}-wal").read_bytes()[:16]
-    return int.from_bytes(header[12:16])
 
 
 def test_readiness_warns_of_a_long_log(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

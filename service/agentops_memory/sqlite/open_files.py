@@ -47,7 +47,6 @@ FileId = tuple[int, int]
 """Device and inode, which identify a file under any path."""
 
 EVERY = 32  # batches between two passive checkpoints, so that the log fits on a small disk
-SELDOM = 16  # times rarer during an import: a save beside it waits for them, and size costs little
 LONG = 5000  # pages (20 MiB) of the log at which it is restarted
 TIMEOUT = timedelta(milliseconds=250)  # how long to wait for reads that began before
 
@@ -170,20 +169,17 @@ class WriteAheadLog:
 
     _writer: WriterThread
     _files: OpenFiles
-    _batches: int = 0  # in parts of SELDOM
-    _importing: int = 0  # batches during which an import is expected to go on
+    _batches: int = 0
     _stuck_at: int = 0  # pages at which the last restart failed
 
-    async def after_batch(self, *, is_import: bool) -> None:
+    async def after_batch(self) -> None:
         """Check the log after a batch; if its file is gone, copy it while that is safe."""
         if self._files.fault:
             await self._writer.run(self._files.rescue)
             return
-        self._importing = EVERY if is_import else max(self._importing - 1, 0)
-        self._batches += 1 if self._importing else SELDOM
-        if self._batches < EVERY * SELDOM:
+        self._batches += 1
+        if self._batches % EVERY:
             return
-        self._batches = 0
         pages = await self._writer.run(_pages)
         if pages < self._stuck_at:
             self._stuck_at = 0  # another process has restarted it

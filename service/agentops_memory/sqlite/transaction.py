@@ -316,7 +316,7 @@ class Writer:
         try:
             while await self._has_changes():
                 await self._write_next()
-                await self._log.after_batch(is_import=self._has_unsynced)
+                await self._log.after_batch()
         finally:
             self._is_closed = True
             self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
@@ -349,7 +349,7 @@ class Writer:
             work = partial(self._run_alone, _indexed_some, deadline, False, own=0)
             (outcome,) = await self._thread.run(work)
             self._index.apply_commits()
-            await self._log.after_batch(is_import=False)
+            await self._log.after_batch()
             if isinstance(outcome, Failed) and is_damage(outcome.error):
                 self.on_damage()
             if outcome != Succeeded(True):
