@@ -68,8 +68,8 @@ class OncePerTurn(Generic[T]):
     """A value that is computed once in each turn of the event loop, when first needed.
 
     In one turn, the event loop reads all requests that have begun to arrive before it. So a
-    check within the turn is as new as any of them needs. Outside of an event loop, each call
-    computes the value.
+    check within the turn is as new as any of them needs. Outside of an event loop, and in its
+    tasks, each call computes the value.
     """
 
     def __init__(self, compute: Callable[[], T]) -> None:
@@ -83,6 +83,8 @@ class OncePerTurn(Generic[T]):
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
+            return self._compute()
+        if asyncio.current_task(loop):  # uvloop runs tasks, reads requests, then calls `clear`
             return self._compute()
         if loop not in self._values:
             self._values[loop] = self._compute()

@@ -58,6 +58,18 @@ def heron(counted: Counted, service: Service) -> Service:  # counted from the st
     return service
 
 
+def test_a_lone_accent_leaves_memory_with_its_text_and_the_others_stay(
+    counted: Counted, tmp_path: Path
+) -> None:
+    with serving(tmp_path / "memory.db") as service:  # its stem is empty
+        service.save("the rollback of the apple\u00b4 rule", project="heron")
+        service.save("rollback worker", project="heron")
+        held(service, counted, CONTEXT)
+        assert service.http.delete("/observations/1").status_code == 204
+        answer = service.http.get(CONTEXT).json()
+    assert [it["content"] for it in answer["recent_observations"]] == ["rollback worker"]
+
+
 def test_what_is_no_plain_read_goes_the_long_way(heron: Service) -> None:
     for path in (
         f"{CONTEXT}&query=worker", f"{CONTEXT}&explain=true", f"{CONTEXT}&limit=1000",

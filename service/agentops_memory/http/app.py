@@ -539,4 +539,5 @@ def _route_of(scope: Scope) -> str:
     endpoint = scope.get("endpoint")
     if isinstance(endpoint, Endpoint):
         return template(endpoint.operation.path)
-    return scope["path"] if endpoint or scope["path"] in WHILE_STARTING else "none"
+    path: str = scope["path"]  # with a line feed at its end, it also matches a route
+    return path if (endpoint and path.isprintable()) or path in WHILE_STARTING else "none"

@@ -255,10 +255,9 @@ class AgentEntries(api.Serving):
         """Run work in a transaction that also writes the accesses noted before it."""
         if caller.request is None:  # without an idempotency key, `once` only calls the work
             work = getattr(work, "__wrapped__", work)
-        noted = self.accesses.noted[caller.tenant]
-        if not noted:
+        taken = self.accesses.noted.pop(caller.tenant, None)
+        if not taken:
             return await self.engine.write(caller, work, *args)
-        taken = dict(noted)
 
         @wraps(work)
         def writing(tx: Transaction, /, *args: Any) -> T:
@@ -270,11 +269,11 @@ class AgentEntries(api.Serving):
             )
             return work(tx, *args)
 
-        done = await self.engine.write(caller, writing, *args)
-        for memory, at in taken.items():
-            if noted.get(memory) == at:  # otherwise it was read again meanwhile
-                del noted[memory]
-        return done
+        try:
+            return await self.engine.write(caller, writing, *args)
+        except BaseException:
+            self.accesses.put(caller.tenant, taken)
+            raise
 
     def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
         """Have the plain bytes of values that are now sealed leave the files within seconds."""

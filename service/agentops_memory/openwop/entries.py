@@ -549,13 +549,13 @@ def anonymize_events(
 
 @reads("runs")  # only these columns: damage in others must not keep the name
 def _refs(
-    id_: int, refs: tuple[str, ...], wrote: tuple[str, ...]
+    id_: Any, refs: tuple[str, ...], wrote: tuple[str, ...]
 ) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
     return id_, refs, wrote
 
 
 @reads("run_events")
-def _parsed_event(id_: int, payload: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+def _parsed_event(id_: Any, payload: dict[str, Any]) -> tuple[int, dict[str, Any]]:
     return id_, payload
 
 

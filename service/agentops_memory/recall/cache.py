@@ -375,8 +375,8 @@ class DatabaseIndex(InMemory[Group]):
             self.locations.clear()  # a project may have its first global memory
             self._drop_globals()
         elif (group := self.parts.get(number)) is not None:
-            self._remove_area(group, area)
             group.missing.add(area)
+            self._remove_area(group, area)
             if pending := self._pending.pop(number, None):
                 self._pending[number] = [it for it in pending if it.key[1] != area]
 

@@ -385,9 +385,10 @@ class Vocabulary:
 
     def _leave(self, stem: str) -> None:
         """Let a stem wait no longer for its form."""
-        waiting = self._formless.get(stem[0], {})
+        first = stem[:1]  # a lone accent has an empty stem
+        waiting = self._formless.get(first, {})
         if waiting.pop(stem, stem) is None and not waiting:
-            del self._formless[stem[0]]
+            del self._formless[first]
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
         stem_of, near = self._stem_of.get, dict[str, tuple[int, dict[int, str]]]()

@@ -475,7 +475,7 @@ class Writer:
 
         At the end, commit, and pass the changes on to the index in memory.
         """
-        token, before = randbits(63), database.total_changes
+        token, before, version = randbits(63), database.total_changes, ours(database).version
         # After a recent ranked search nothing waits for the index: the next one would wait for it.
         is_ranked = time.monotonic() < self._ranked_at + RANKING_WINDOW
         ours(database).change_log.clear()
@@ -489,6 +489,8 @@ class Writer:
                         known=known_to(database),
                         is_awaited=lambda: len(self._queue) > own,
                     )
+                    # Commits of other processes, such as an import, may not be synced.
+                    self._has_unsynced |= ours(database).version != version
                     yield batch
                     batch.end()
                     # A commit without a change would sync nothing.
