@@ -324,7 +324,7 @@ PIECE = 300  # rows of one transaction while another process reads the next ones
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
 SLICE = 25  # rows between two checks for waiting writers
 SLICE_CONTENDED = 10  # the same while others wait
-BRIEF = 9  # rows of one transaction for a while after others waited: 3 ms with its commit
+BRIEF = 6  # rows of one transaction for a while after others waited: 3 ms with its commit
 CALM = 200  # transactions: about a second
 SLICE_IN_QUOTA = 10  # rows between two checks for a tenant with a quota
 
