@@ -490,7 +490,7 @@ class Writer:
                         is_awaited=lambda: len(self._queue) > own,
                     )
                     # Commits of other processes, such as an import, may not be synced.
-                    self._has_unsynced |= ours(database).version != version
+                    self._has_unsynced |= version not in (0, ours(database).version)
                     yield batch
                     batch.end()
                     # A commit without a change would sync nothing.
