@@ -1,9 +1,9 @@
 """Agents' memory over HTTP: operations on entries, and the times when owners read them."""
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import wraps
+from threading import Lock
 from typing import Any, Literal, TypeVar
 
 from starlette.convertors import StringConvertor, register_url_convertor
@@ -74,11 +74,12 @@ DeletedAgentEntries = shape(
 class Accesses:
     """The times when owners last read their episodic entries, for eviction (§2.2).
 
-    They are kept in memory until the next change writes them; a crash loses them.
+    They are kept in memory until the next change writes them; a crash loses them. Thread-safe.
     """
 
     def __init__(self) -> None:
-        self.noted = defaultdict[TenantId, dict[MemoryId, datetime]](dict)
+        self._lock = Lock()
+        self.noted: dict[TenantId, dict[MemoryId, datetime]] = {}
 
     def note(
         self, caller: Caller, viewer: Viewer, at: datetime, entries: Iterable[AgentEntry]
@@ -90,9 +91,15 @@ class Accesses:
 
     def put(self, tenant: TenantId, accessed: Mapping[MemoryId, datetime]) -> None:
         """Note times when owners read memories; the latest time of each memory is kept."""
-        noted = self.noted[tenant]
-        for memory, at in accessed.items():
-            noted[memory] = max(at, noted.get(memory, at))
+        with self._lock:
+            noted = self.noted.setdefault(tenant, {})
+            for memory, at in accessed.items():
+                noted[memory] = max(at, noted.get(memory, at))
+
+    def taken(self, tenant: TenantId) -> dict[MemoryId, datetime]:
+        """Return the noted times, which are no longer noted."""
+        with self._lock:
+            return self.noted.pop(tenant, {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,31 +255,40 @@ class AgentEntries(api.Serving):
 
     async def flush(self) -> None:
         """Write the accesses that are not written yet."""
-        for tenant in [tenant for tenant, noted in self.accesses.noted.items() if noted]:
+        for tenant in [tenant for tenant, noted in list(self.accesses.noted.items()) if noted]:
             await self._write(Caller(tenant=tenant), noop)
 
     async def _write(self, caller: Caller, work: Callable[..., T], *args: Any) -> T:
-        """Run work in a transaction that also writes the accesses noted before it."""
+        """Run work in a transaction that also writes the accesses noted before it.
+
+        They are taken when the transaction begins, and noted again if it fails.
+        """
         if caller.request is None:  # without an idempotency key, `once` only calls the work
             work = getattr(work, "__wrapped__", work)
-        taken = self.accesses.noted.pop(caller.tenant, None)
-        if not taken:
+        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
+        if not self.accesses.noted.get(tenant):
             return await self.engine.write(caller, work, *args)
 
         @wraps(work)
         def writing(tx: Transaction, /, *args: Any) -> T:
-            tx[Sql].run_all(
-                """UPDATE agent_memories
-                      SET accessed_at = :at
-                    WHERE memory_id = :id AND accessed_at < :at""",
-                [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
-            )
-            return work(tx, *args)
+            taken.update(self.accesses.taken(tenant))
+            try:
+                if taken:
+                    tx[Sql].run_all(
+                        """UPDATE agent_memories
+                              SET accessed_at = :at
+                            WHERE memory_id = :id AND accessed_at < :at""",
+                        [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
+                    )
+                return work(tx, *args)
+            except BaseException:
+                self.accesses.put(tenant, taken)
+                raise
 
         try:
             return await self.engine.write(caller, writing, *args)
         except BaseException:
-            self.accesses.put(caller.tenant, taken)
+            self.accesses.put(tenant, taken)
             raise
 
     def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:

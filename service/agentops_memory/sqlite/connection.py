@@ -227,10 +227,9 @@ def change(
 ) -> Iterator[None]:
     """Run a transaction that is committed whole, or rolled back if anything raises.
 
-    If not `is_synced`, it is durable once a later one is.
-
-    `check` is called before the commit and again after it. It raises if the change must not be
-    committed, or not be acknowledged because nobody can tell whether it is kept.
+    If not `is_synced`, it is durable once a later one is. `check` is called before the commit and
+    again after it. It raises if the change must not be committed, or not be acknowledged because
+    nobody can tell whether it is kept.
     """
     try:
         with carried():
@@ -556,11 +555,9 @@ def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Con
 def log_size(path: Path) -> int | None:
     """Return the bytes of the write-ahead log to read with the file; None if there is none."""
     log, index = (path.with_name(f"{path.name}{suffix}") for suffix in ("-wal", "-shm"))
-    try:
-        size = log.stat().st_size
-    except OSError:
-        return None
-    return size if size or index.exists() else None
+    with suppress(OSError):
+        return log.stat().st_size or (0 if index.exists() else None)
+    return None
 
 
 def sizes_of(database: sqlite3.Connection) -> tuple[int, int]:
