@@ -14,7 +14,9 @@ from pathlib import Path
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.saves import save
+from agentops_memory.memory.search import weights_of
 from agentops_memory.memory.space import Space, project_name
+from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.migrate import migrated
@@ -104,6 +106,10 @@ def _store_stems(database: sqlite3.Connection) -> None:
         database.execute("BEGIN")
         index.store_stems(missing)
         database.execute("COMMIT")
+    database.execute("BEGIN")
+    for area, state in index.areas.behind():
+        index.areas.store(index.areas.area(area, weights_of(ALL)), state)
+    database.execute("COMMIT")
 
 
 def _drafts(projects: int, seed: int) -> Iterator[tuple[datetime, Draft]]:

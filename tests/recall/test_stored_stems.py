@@ -1,22 +1,18 @@
 """Stems that the file has gathered: exact whatever changes, and gone with their memories."""
 
-import asyncio
 from contextlib import closing
 from pathlib import Path
-from typing import cast
 
 import pytest
 
-from agentops_memory.engine.engine import Transaction
-from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.memory import MemoryId
-from agentops_memory.recall.stems import Entry
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite.connection import connect, token_of
+from agentops_memory.memory.search import weights_of
+from agentops_memory.recall.features import ALL
+from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
+from agentops_memory.sqlite.partitions import Partitions
+from agentops_memory.sqlite.repair import is_exact
 
 from ..support.callers import made_key
-from ..support.engine import run, statement
 from ..support.engines import rows
 from ..support.files import assert_index_is_whole, gather_stems
 from ..support.histories import KEYS, History, Question
@@ -65,45 +61,79 @@ def asked(service: Service, history: History, question: Question) -> bytes:
     return service.http.get(path, headers=history.headers(key)).content
 
 
-def test_a_typo_of_a_cold_project_is_looked_for_in_its_gathered_stems_alone(path: Path) -> None:
-    misspelt = "/search?project=heron&q=rolback+workre"
+@pytest.mark.parametrize("column", ["stems", "counts", "head", "arrays", "memories", "last_id"])
+def test_a_damaged_segment_is_not_believed_and_the_doctor_finds_it(path: Path, column: str) -> None:
+    questions = ["/context?project=heron&query=rolback+workre", "/search?project=heron&q=queue"]
+    gather_stems(path)
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        answers = [service.http.get(it).json() for it in questions]
+    value = "1" if column in ("memories", "last_id") else f"substr({column}, 1, 3) || X'ff'"
+    type_ = {"memories": "INTEGER", "last_id": "INTEGER", "head": "TEXT"}.get(column, "BLOB")
+    changed(path, f"UPDATE area_stems SET {column} = CAST({value} AS {type_})")
+
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        assert [service.http.get(it).json() for it in questions] == answers
+    with closing(connect(path)) as database:
+        assert not all(is_exact(path, ALL, it) for it in Partitions(database, is_alone=True).all())
+
+
+@pytest.mark.parametrize("tail", [0, 3])
+def test_a_cold_project_is_answered_from_its_segment_and_what_was_saved_since(
+    path: Path, tail: int
+) -> None:
     gather_stems(path)
     with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
-        assert {1, 2} <= {it["id"] for it in service.http.get(misspelt).json()}
-        changed(path, "UPDATE area_stems SET stems = ' queue '")  # which no answer is to show
-        assert service.http.get(misspelt).json() == []
+        for number in range(tail):
+            service.save(f"rollback again {number}", project="heron", title=f"again{number}")
+        service.save("rollback elsewhere", project="egret", title="egret")
+        questions = [
+            f"/{path}=rollback+qeue+{word}&project={project}"
+            for path in ("context?query", "search?q")
+            for word in ("worker", "again", "elsewhere")
+            for project in ("heron", "egret")
+        ]
+        expected = [service.http.get(it).content for it in questions]
+    for at in range(len(questions)):
+        with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+            order = questions[at:] + questions[:at]
+            assert [service.http.get(it).content for it in order] == expected[at:] + expected[:at]
 
-        service.save("an otter", project="heron")  # so that they are not all of the project's
-        assert {1, 2} <= {it["id"] for it in service.http.get(misspelt).json()}
 
-
-def test_words_leave_the_gathered_stems_with_the_memory(path: Path) -> None:
+def test_words_leave_the_segments_with_the_memory(path: Path) -> None:
+    held = "SELECT count(*) FROM area_stems WHERE instr(stems, CAST('timeout' AS BLOB))"
     gather_stems(path)
-    assert rows(path, "SELECT stems FROM area_stems WHERE stems LIKE '%timeout%'") != []
+    assert rows(path, held) == [(1,)]
 
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         service.http.delete("/observations/3", params={"hard": "true"})
     assert rows(path, "SELECT stems FROM area_stems") == []
     gather_stems(path)
-    assert rows(path, "SELECT last_id, stems FROM area_stems") == [
-        (2, " queue \n rollback \n t0 t1 \n worker ")
-    ]
+    assert rows(path, "SELECT last_id, memories FROM area_stems WHERE last_id > 0") == [(2, 2)]
+    assert rows(path, held) == [(0,)]
 
 
-@pytest.mark.sqlite_files
-def test_stems_of_before_a_change_are_not_stored_in_the_batch_that_changes_it(path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE memories SET created_at = created_at - 1 WHERE id = 2",
+        "UPDATE memories SET session_id = NULL WHERE id = 1",
+        "UPDATE spaces SET area = 99",
+    ],
+)
+def test_a_change_beside_the_words_leaves_no_segment(path: Path, change: str) -> None:
+    gather_stems(path)
+    changed(path, change)
+    assert rows(path, "SELECT area FROM area_stems WHERE last_id > 0") == []
+
+
+def test_a_segment_that_was_read_before_a_change_is_not_stored(path: Path) -> None:
+    gather_stems(path)
     with closing(connect(path)) as database:
-        token = token_of(database)
-
-    def store(tx: Transaction) -> None:
-        cast(Index, tx.index).store_entries(token, {MemoryId(1): Entry.loaded("1 zebra")})
-
-    async def changed_and_stored(engine: SqliteEngine) -> None:
-        change = "UPDATE memories SET content = 'an otter' WHERE id = 1"
-        await asyncio.gather(
-            engine.write(OPERATOR, statement, change), engine.write(OPERATOR, store)
-        )
-
-    run(path, changed_and_stored)
-
-    assert rows(path, "SELECT stems FROM memory_stems WHERE stems LIKE '%zebra%'") == []
+        database.execute("DELETE FROM area_stems")
+        index = Index(database)
+        states = dict(index.areas.behind())
+        read = {it: index.areas.area(it, weights_of(ALL)) for it in states}
+        database.execute("UPDATE memories SET created_at = created_at - 1 WHERE id = 2")
+        for it, area in read.items():
+            index.areas.store(area, states[it])
+        assert database.execute("SELECT * FROM area_stems WHERE last_id > 0").fetchall() == []

@@ -1,7 +1,8 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
 from collections.abc import Iterable, Mapping
-from itertools import count, product
+from itertools import count, groupby, product
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,6 @@ from agentops_memory.recall.stems import (
     FORMS_PER_BATCH,
     Stems,
     Vocabulary,
-    by_letter,
     halves,
     likely_in,
 )
@@ -206,6 +206,7 @@ def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() ->
     words = ["window", "databas", *("".join(it) for it in product("abcdef", repeat=5))]
     number_of = dict(zip(words, vocabulary.add(words), strict=True))
 
+    vocabulary.prepare(["windaw", "datbase"])
     assert vocabulary.near("windaw") == {number_of["window"]: "window"}
     assert vocabulary.near("datbase") == {number_of["databas"]: "database"}
     assert len(looked_for) < 2 * FORMS_PER_BATCH + 10
@@ -222,7 +223,7 @@ def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() ->
 
 def test_those_stems_of_a_line_are_likely_that_begin_or_end_as_one_edit_leaves_them() -> None:
     words = {"".join(it) for size in range(2, 7) for it in product("abe", repeat=size)}
-    lines = {line[1]: line for line in by_letter(words).split("\n")}
+    lines = {first: f" {' '.join(its)} " for first, its in groupby(sorted(words), itemgetter(0))}
 
     for form in ("abba", "abbae", "aebaed", "babbbe", "eaabbaa"):
         head, tails = halves(form)

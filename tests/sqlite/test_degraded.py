@@ -30,7 +30,8 @@ def hasty(
 ) -> Iterator[Service]:
     """A service that never has time for words, with five memories of which the first fits best."""
     slow_words(tmp_path / "memory.db", monkeypatch)
-    with serving(tmp_path / "memory.db", MEMORY_RECALL_LIMIT=request.param) as service:
+    held = {"MEMORY_RECALL_LIMIT": request.param, "MEMORY_INDEX_CACHE": "0"}
+    with serving(tmp_path / "memory.db", **held) as service:
         service.save("apples and pears grow here", title="best", session_id="s0")
         for number in range(1, 5):
             service.clock.advance(minutes=1)
@@ -73,7 +74,7 @@ def test_words_leave_time_for_what_stands_in_for_them(
     slow_words(path, monkeypatch)
     for module in (sqlite_search, postgresql_search):
         monkeypatch.setattr(module, "READ_LIMIT", module.RESERVED)
-    with serving(path, MEMORY_RECALL_LIMIT="1h") as service:
+    with serving(path, MEMORY_RECALL_LIMIT="1h", MEMORY_INDEX_CACHE="0") as service:
         service.save("apples grow here", title="best", session_id="s0")
         service.save("newest", title="newest", session_id="s1")
 

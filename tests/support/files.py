@@ -14,7 +14,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.search import Filter
+from agentops_memory.memory.search import Filter, weights_of
 from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite.connection import connect
@@ -65,9 +65,9 @@ def gather_stems(path: Path) -> None:
         while after is not None:
             missing, after = index.missing_stems(after)
             index.store_stems(missing)
-        for area in index.areas_behind():
-            while index.gather_stems(area):
-                pass
+        weights = weights_of(ALL)
+        for area, state in index.areas.behind():
+            index.areas.store(index.areas.area(area, weights), state)
         database.execute("COMMIT")
 
 

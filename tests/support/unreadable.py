@@ -18,7 +18,7 @@ PUT_BACK = {
     "pending_archives": "VALUES (1000000000, :mark, 1, :mark, 1, 1, 1)",
     "met_tags": "SELECT NULL, id, :mark, 0, NULL FROM spaces LIMIT 1",
     "memory_stems": "SELECT id, :mark FROM memories LIMIT 1",
-    "area_stems": "SELECT area, 0, :mark FROM spaces LIMIT 1",
+    "area_stems": "SELECT area, 1, 1, 1, 1, X'', X'', 0, :mark, X'', 0 FROM spaces LIMIT 1",
     "agents": "VALUES (:mark, 9)",
 }
 

@@ -34,7 +34,7 @@ from ..recall.features import Feature, Features
 from ..recall.group import CorpusStatistics, Weights
 from ..recall.query import Term
 from ..recall.search import FoundWords
-from ..recall.stems import COUNT, MOST_CODES, Entry, Stems, Vocabulary
+from ..recall.stems import COUNT, Entry, Stems, Vocabulary
 from ..recall.text import Columns
 from ..recall.visibility import IndexQuery
 from .connection import POSTGRESQL
@@ -377,7 +377,8 @@ class IndexMemory(InMemory[_CachedArea]):
     def forget(self) -> None:
         """Drop everything: a promoted standby can lack commits, and reuse their versions."""
         with self.lock:
-            self._drop_all()
+            for number in list(self.parts):
+                self._drop(number)
         self.counts = {}
 
     @contextmanager
@@ -387,8 +388,6 @@ class IndexMemory(InMemory[_CachedArea]):
             yield None
             return
         with self.lock:
-            if len(self.vocabulary.codes) > MOST_CODES:  # reached only by crafted texts
-                self._drop_all()
             loaded = {it: self.parts.get(it) for it in areas if it in versions}
             current = [it for n, it in loaded.items() if it and it.version == versions[n]]
             if len(current) == len(loaded):
@@ -422,20 +421,12 @@ class IndexMemory(InMemory[_CachedArea]):
         ).fetchone()
         if row is None:
             return
-        generation = self.vocabulary.code_generation
-        area, postings = drafted(number, _rows(connection, number), self.vocabulary)
+        area = drafted(number, _rows(connection, number), self.vocabulary.weights)
         with self.lock:
             self._drop(number)
-            if generation != self.vocabulary.code_generation:
-                return
-            area.set_postings(self.vocabulary.add(postings), postings.values())
+            area.number_all(self.vocabulary)
             self.parts[number] = _CachedArea(area, row[0])
         self.cache.make_room()
-
-    def _drop_all(self) -> None:
-        for number in list(self.parts):
-            self._drop(number)
-        self.vocabulary.forget_codes()
 
     def _drop(self, number: int) -> int:
         loaded = self.parts.pop(number, None)
@@ -486,7 +477,7 @@ def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, str]]:
 
 def _row(memory: MemoryId) -> Row:
     """Return a row with only its id, as sessions and expiries are read from the tables."""
-    return Row(memory, 0, None, 0, None, None)
+    return Row(memory, 0, None, 0)
 
 
 @lru_cache(65_536)

@@ -1,15 +1,24 @@
 """The index of one project in memory: the memories that have each stem, and their attributes."""
 
+import json
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, chain, islice
-from operator import itemgetter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, chain, count, islice, pairwise
 from sys import byteorder
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ..memory.memory import MemoryId
-from .stems import Entry, Vocabulary
+from .segments import (
+    Segment,
+    Statistics,
+    StemCounts,
+    StemLines,
+    little,
+    stored_counts,
+    stored_stems,
+)
+from .stems import Entry, Vocabulary, counted
 
 MAX_ADDED_SHARE = 0.25  # added postings per flat one, above which all are stored flat again
 MIN_ADDED = 2_000  # fewer added postings are not worth storing flat
@@ -21,10 +30,13 @@ NO_SLOT = (1 << 64) - 1
 POSTINGS_PER_BATCH = 65_536  # limits how many are Python integers at once
 
 # Approximate bytes of a memory, a stem, an added posting and a rendered memory, with overhead.
-MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, RENDERED_BYTES = 280, 12, 60, 140
+MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, RENDERED_BYTES = 280, 16, 60, 140
 
 Session = tuple[int, str]
 """The space and the id of a session; ids are unique only within a space."""
+
+Span = tuple[int, int]
+"""The bounds of a stem's postings in the flat arrays."""
 
 
 class Row(NamedTuple):
@@ -34,28 +46,34 @@ class Row(NamedTuple):
     space: int
     session: str | None
     created_at: int  # microseconds since 1970, like the other times
-    expires_at: int | None
-    pinned_at: int | None
-    superseded_by: tuple[int, ...] = ()  # the expiry of each memory that supersedes it
+    expires_at: int | None = None
+    pinned_at: int | None = None
 
 
-Draft = tuple["Area", dict[str, list[int]]]
-"""An area and its postings by stem; the stems have no numbers yet."""
+def drafted(
+    number: int,
+    memories: Iterable[tuple[Row, str]],
+    weights: Sequence[float],
+    stored: tuple[StemCounts, Segment] | None = None,
+) -> "Area":
+    """Build an area from a segment, and from later rows by id, each with its stored stems.
 
-
-def drafted(number: int, memories: Iterable[tuple[Row, str]], vocabulary: Vocabulary) -> Draft:
-    """Build an area from rows in the order of ids, each with its stored stems. Thread-safe.
-
-    Raises ValueError if stored stems are malformed.
+    Raises ValueError if anything stored is malformed.
     """
-    area, postings, codes = Area(number), dict[str, list[int]](), vocabulary.codes
+    area, rows = Area(number, weights), iter(memories)
+    if stored is not None:
+        area.read(*stored)
+    first = next(rows, None)
+    if stored is not None and first is None:
+        return area
+    postings: dict[str, list[int]] = dict(area.unnumbered())
     get = postings.get
-    for index, (row, stored) in enumerate(memories):
-        length, position = 0, index << CODE_BITS
-        for line in stored.split("\n") if stored else ():
+    for row, text in chain([first] if first else [], rows):
+        length, position = 0, len(area.ids) << CODE_BITS
+        for line in text.split("\n") if text else ():
             counts, *stems = line.split(" ")
-            code, words = codes.get(counts) or vocabulary.code_of(counts)
-            length += words * len(stems)
+            code = area.code_of(counts)
+            length += area.words_by_code[code] * len(stems)
             posting = position | code
             for stem in stems:
                 known = get(stem)
@@ -64,7 +82,8 @@ def drafted(number: int, memories: Iterable[tuple[Row, str]], vocabulary: Vocabu
                 else:
                     known.append(posting)
         area.append(row, length)
-    return area, postings
+    area.set_unnumbered(postings)
+    return area
 
 
 class Area:
@@ -74,8 +93,17 @@ class Area:
     cache; later ones are kept separately until there are many.
     """
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, weights: Sequence[float]) -> None:
         self.number = number
+        self._weights = tuple(weights)
+        # By code, which stands for a stem's counts in a memory's fields: the counts as stored,
+        # their sum, and the stem's weighted frequency in all words, and in own words.
+        self._codes: dict[str, int] = {}
+        self.words_by_code = array("I")
+        self.frequencies, self.own_frequencies = array("d"), array("d")
+        self._unnumbered: StemLines | None = None
+        self._bounds = array("I")
+        self._closed_sessions: list[Session] = []  # of a segment, until they are needed
         self.ids: list[MemoryId] = []  # by position, ascending
         self.lengths = array("I")
         self.words = 0
@@ -92,14 +120,20 @@ class Area:
         self.slots = array("Q")  # by position; the next memory of a session has the next slot
         self._sessions: dict[Session, int] = {}
         self._in_session: list[array[int]] = []  # memories by session number, ascending
-        self.set_postings((), ())
+        self._set_postings(())
+        self._set_spans(())
+
+    @property
+    def memories(self) -> int:
+        return len(self.ids)
 
     @property
     def size(self) -> int:
         added = ADDED_BYTES * self._added_count
         per_posting = self.positions.itemsize + self.codes.itemsize + 8  # its score takes 8
         flat = STEM_BYTES * len(self.stems) + per_posting * len(self.positions)
-        return MEMORY_BYTES * len(self.ids) + flat + added + self.rendered_size
+        lines = 4 * len(self._bounds) + self._unnumbered.size if self._unnumbered else 0
+        return MEMORY_BYTES * len(self.ids) + flat + added + lines + self.rendered_size
 
     def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> None:
         """Cache a rendered memory in `lines` or `hits`."""
@@ -146,23 +180,23 @@ class Area:
             )
         return self._newest_first
 
-    def span(self, stem: int) -> tuple[int, int, int] | None:
-        """Return a stem's index in `stems` and the bounds of its flat postings, or None."""
+    def span(self, stem: int) -> Span | None:
+        """Return the bounds of a numbered stem's flat postings, or None."""
         stems = self.stems
         at = bisect_left(stems, stem)
         if at == len(stems) or stems[at] != stem:
             return None
-        return at, self.starts[at], self.starts[at + 1]
+        return self.starts[at], self.ends[at]
 
-    def count(self, stem: int) -> int:
-        span, added = self.span(stem), self.added.get(stem)
-        return (span[2] - span[1] if span else 0) + (len(added) if added else 0)
-
-    def codes_of(self, stem: int) -> Iterable[int]:
-        span = self.span(stem)
-        flat: Sequence[int] = self.codes[span[1] : span[2]] if span else ()
-        added = self.added.get(stem)
-        return chain(flat, (it & _CODE for it in added)) if added else flat
+    def count(self, stem: int, text: str, *, own: bool) -> int:
+        """Count the memories with a stem, which is `text`, in all words or in own words."""
+        span = self.span(stem) or self._span_of(text) or (0, 0)
+        added = self.added.get(stem, ())
+        if not own:
+            return span[1] - span[0] + len(added)
+        flat: Sequence[int] = self.codes[slice(*span)]
+        codes = chain(flat, (it & _CODE for it in added))
+        return sum([self.own_frequencies[it] > 0 for it in codes])
 
     def session_of(self, memory: MemoryId) -> int | None:
         """Return the number of the memory's session, or None if it has none or is elsewhere."""
@@ -173,11 +207,13 @@ class Area:
 
     def second_after(self, memory: MemoryId) -> MemoryId | None:
         session, index = divmod(self.slots[bisect_left(self.ids, memory)], 1 << SLOT_BITS)
+        self._open_sessions()
         ids = self._in_session[session]
         return MemoryId(ids[index + 2]) if index + 2 < len(ids) else None
 
     def add(self, row: Row, entry: Entry, vocabulary: Vocabulary) -> list[tuple[int, int]]:
         """Add a new memory, which is the newest; return the numbers and codes of its stems."""
+        self.number_all(vocabulary)
         position = len(self.ids)
         self._newest_first, self._hidden = None, (1, 0, frozenset())
         self.append(row, entry.length)
@@ -190,19 +226,20 @@ class Area:
             or (number not in self.added and self.span(number) is None)
         )
         for packed, stems in entry.stems:
-            counts = f"{packed:x}"
-            code, _ = vocabulary.codes.get(counts) or vocabulary.code_of(counts)
+            code = self.code_of(f"{packed:x}")
             pairs += [(numbers[stem], code) for stem in stems]
         for stem, code in pairs:
             self.added.setdefault(stem, array("Q")).append(position << CODE_BITS | code)
         self._added_count += len(pairs)
         if self._added_count > max(MAX_ADDED_SHARE * len(self.positions), MIN_ADDED):
-            every = [(it, self._postings(it)) for it in self.stem_numbers()]
-            self.set_postings(*zip(*every, strict=True))
+            every = sorted(self.stem_numbers())
+            bounds = self._set_postings([self._postings(it) for it in every])
+            self._set_spans([*zip(every, bounds, bounds[1:], strict=False)])
         return pairs
 
     def append(self, row: Row, length: int) -> None:
         """Append a memory of `length` words, newer than all others, without its postings."""
+        self._open_sessions()
         position = len(self.ids)
         self.ids.append(row.id)
         self.lengths.append(length)
@@ -213,8 +250,6 @@ class Area:
             self.expires_at[position] = row.expires_at
         if row.pinned_at is not None:
             self.pinned_at[position] = row.pinned_at
-        if row.superseded_by:
-            self.superseded_by[position] = row.superseded_by
         if row.session is None:
             self.slots.append(NO_SLOT)
             return
@@ -229,17 +264,25 @@ class Area:
         span = self.span(stem)
         flat = [
             self.positions[at] << CODE_BITS | self.codes[at]
-            for at in (range(span[1], span[2]) if span else ())
+            for at in (range(*span) if span else ())
         ]
         return [*flat, *self.added.get(stem, ())]
 
-    def set_postings(self, stems: Iterable[int], postings: Iterable[Sequence[int]]) -> None:
-        """Replace all postings, given by stem, with flat arrays."""
-        in_order = sorted(zip(stems, postings, strict=True), key=itemgetter(0))
-        self.stems = array("I", [it for it, _ in in_order])
-        self.starts = array("I", accumulate([len(it) for _, it in in_order], initial=0))
+    def code_of(self, counts: str) -> int:
+        """Return the code of counts as stored; ValueError if they are malformed."""
+        code = self._codes.get(counts)
+        if code is None:
+            words, weighted, own = counted(self._weights)[counts]
+            code = self._codes[counts] = len(self._codes)
+            self.words_by_code.append(words)
+            self.frequencies.append(weighted)
+            self.own_frequencies.append(own)
+        return code
+
+    def _set_postings(self, in_order: Sequence[Sequence[int]]) -> "array[int]":
+        """Replace all postings, given by stem, with flat arrays; return where each stem begins."""
         positions, codes = array("I"), array("I")
-        every = chain.from_iterable([it for _, it in in_order])
+        every = chain.from_iterable(in_order)
         # Slices split postings into their halves without a Python integer for each.
         while batch := array("Q", islice(every, POSTINGS_PER_BATCH)):
             halves = array("I", batch.tobytes())
@@ -248,6 +291,122 @@ class Area:
         self.positions, self.codes = _narrow(positions), _narrow(codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
+        return array("I", accumulate(map(len, in_order), initial=0))
+
+    # An area is loaded without numbers, as most of its stems are in no prompt: until all have one,
+    # `_unnumbered` has the stems, and `_bounds` where the postings of each begin.
+
+    def number_all(self, vocabulary: Vocabulary) -> None:
+        """Number all stems. This and `number_stems` need the vocabulary's lock."""
+        if self._unnumbered is None:
+            return
+        every = zip(self._unnumbered.all(), self._bounds, self._bounds[1:], strict=False)
+        known = {*self.starts}
+        fresh = [it for it in every if it[1] not in known]
+        numbers = vocabulary.add([text for text, _, _ in fresh])
+        spans = [(at, start, end) for at, (_, start, end) in zip(numbers, fresh, strict=True)]
+        spans += zip(self.stems, self.starts, self.ends, strict=True)
+        self._set_spans(sorted(spans))
+        self._unnumbered, self._bounds = None, array("I")
+
+    def number_stems(self, stems: Iterable[str], vocabulary: Vocabulary) -> None:
+        """Number those of the stems that the area has, as the words of a prompt need it."""
+        if self._unnumbered is None:
+            return
+        fresh = {
+            stem: span
+            for stem in stems
+            if (span := self._span_of(stem))
+            and (number := vocabulary.number(stem)) not in self.added
+            and self.span(number) is None
+        }
+        for number, (start, end) in zip(vocabulary.add(fresh), fresh.values(), strict=True):
+            at = bisect_left(self.stems, number)
+            self.stems.insert(at, number)
+            self.starts.insert(at, start)
+            self.ends.insert(at, end)
+
+    def number_near(self, form: str, vocabulary: Vocabulary) -> None:
+        """Number the stems whose form may be one edit from this one."""
+        if self._unnumbered is not None:
+            self.number_stems(self._unnumbered.near(form), vocabulary)
+
+    @property
+    def is_numbered(self) -> bool:
+        return self._unnumbered is None
+
+    def set_unnumbered(self, postings: dict[str, list[int]]) -> None:
+        """Set the postings of stems that have no numbers yet."""
+        stems = sorted(filter(None, postings))  # a lone accent is an empty stem
+        self._bounds = self._set_postings([postings[it] for it in stems])
+        self._set_spans(())
+        self._unnumbered = StemLines(stored_stems(stems))
+
+    def unnumbered(self) -> Iterator[tuple[str, list[int]]]:
+        """Yield each stem with its postings, of an area without numbers."""
+        stems = self._unnumbered.all() if self._unnumbered else []
+        for stem, start, end in zip(stems, self._bounds, self._bounds[1:], strict=False):
+            pairs = zip(self.positions[start:end], self.codes[start:end], strict=True)
+            yield stem, [position << CODE_BITS | code for position, code in pairs]
+
+    def _set_spans(self, spans: Sequence[tuple[int, int, int]]) -> None:
+        stems, starts, ends = zip(*spans, strict=True) if spans else ((), (), ())
+        self.stems, self.starts, self.ends = array("I", stems), array("I", starts), array("I", ends)
+
+    def _span_of(self, stem: str) -> Span | None:
+        at = self._unnumbered.index_of(stem) if self._unnumbered else None
+        return None if at is None else (self._bounds[at], self._bounds[at + 1])
+
+    def segment(self) -> tuple[Statistics, Segment]:
+        """Return the area as it is stored; it has a memory, and its stems have no numbers yet."""
+        stems = self._unnumbered.all() if self._unnumbered else []
+        bounds, codes, tf = self._bounds, self.codes, self.own_frequencies
+        spans = pairwise(bounds)
+        own = [sum([tf[it] > 0 for it in codes[start:end]]) for start, end in spans]
+        counts = stored_counts(map(int.__sub__, bounds[1:], bounds), own)
+        statistics = Statistics(
+            self.ids[-1], len(self.ids), self.words, stored_stems(stems), counts
+        )
+        by_code = sorted(self._codes)  # whatever the order of the lines
+        code_of = dict(zip(map(self._codes.__getitem__, by_code), count(), strict=False))
+        columns = [
+            array("q", self.ids), self.created_at, self.spaces, self.slots, self.lengths,
+            self._bounds, self.positions, array(codes.typecode, map(code_of.__getitem__, codes)),
+        ]  # fmt: skip
+        numbers = [[it.typecode, len(it)] for it in columns]
+        head = json.dumps([by_code, list(self._sessions), numbers])
+        return statistics, Segment(head, b"".join(little(it).tobytes() for it in columns))
+
+    def read(self, counts: StemCounts, segment: Segment) -> None:
+        """Fill the empty area with a segment; raises ValueError if it is malformed."""
+        by_code, self._closed_sessions, numbers = json.loads(segment.head)
+        self._codes = {it: code for code, it in enumerate(by_code)}
+        known = counted(self._weights)
+        sums, weighted, own = zip(*[known[it] for it in by_code], strict=True)
+        self.words_by_code = array("I", sums)
+        self.frequencies, self.own_frequencies = array("d", weighted), array("d", own)
+        columns, stored, at = list["array[int]"](), memoryview(segment.arrays), 0
+        for typecode, length in numbers:
+            column = array(typecode)
+            end = at + length * column.itemsize
+            column.frombytes(stored[at:end])
+            columns.append(little(column))
+            at = end
+        (ids, self.created_at, self.spaces, self.slots, self.lengths,
+         self._bounds, self.positions, self.codes) = columns  # fmt: skip
+        self.ids, self.words = cast(list[MemoryId], ids.tolist()), counts.words
+        self._unnumbered = counts.stems
+        if len(self._bounds) != counts.stems.count + 1 or len(ids) != counts.memories:
+            raise ValueError("A segment is not that of its statistics.")
+
+    def _open_sessions(self) -> None:
+        if self._closed_sessions:
+            sessions, self._closed_sessions = self._closed_sessions, []
+            self._sessions = {(space, id_): at for at, (space, id_) in enumerate(sessions)}
+            self._in_session = [array("Q") for _ in sessions]
+            for memory, slot in zip(self.ids, self.slots, strict=True):
+                if slot != NO_SLOT:
+                    self._in_session[slot >> SLOT_BITS].append(memory)
 
 
 def _narrow(numbers: "array[int]") -> "array[int]":

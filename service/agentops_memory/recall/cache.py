@@ -3,7 +3,7 @@
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from threading import Lock
@@ -11,13 +11,13 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from weakref import ref
 
 from ..light import dataclass, field
-from ..memory.memory import MemoryId
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
-from .area import Area, Draft, Row
+from .area import Area, Row
 from .group import Group
-from .stems import MOST_CODES, Entry, Vocabulary
+from .segments import StemCounts
+from .stems import Entry, Vocabulary
 from .text import Columns
 
 DEFAULT_BYTES = 64 * 1024 * 1024
@@ -210,6 +210,18 @@ class LoadQueue:
         finally:
             self._loading.release()
 
+    @contextmanager
+    def loading(self, number: int, timeout: float) -> Iterator[bool]:
+        """Yield whether a caller that needs the part may load it now, as no other reader loads."""
+        is_ours = self._failed.get(number, 0.0) <= time.monotonic() and self._loading.acquire(
+            timeout=timeout
+        )
+        try:
+            yield is_ours
+        finally:
+            if is_ours:
+                self._loading.release()
+
     def defer(self, number: int) -> None:
         """Ignore requests for a part that cannot be loaded for RETRY_AFTER seconds."""
         self._failed[number] = time.monotonic() + RETRY_AFTER
@@ -237,6 +249,7 @@ class LoadPlan(NamedTuple):
     number: int
     areas: frozenset[int] | None
     globals_too: bool
+    asked: frozenset[int] | None = None  # areas that a request needs; statistics do for others
 
 
 class DatabaseIndex(InMemory[Group]):
@@ -255,7 +268,6 @@ class DatabaseIndex(InMemory[Group]):
         super().__init__(cache, vocabulary)
         self.summaries: dict[str, list[str]] = {}  # the newest ones by project
         self.locations: dict[str, Any] = {}  # by project
-        self.computed: list[tuple[Token, Mapping[MemoryId, Entry]]] = []  # entries to store
         self._rules: Callable[[], Rules | None] = lambda: None  # redaction of rendered text
         self._globals: Area | None = None
         self._pending: dict[int, list[NewMemory]] = {}  # by group
@@ -283,8 +295,6 @@ class DatabaseIndex(InMemory[Group]):
         self._catch_up()
         if token is None:
             return False
-        if len(self.vocabulary.codes) > MOST_CODES:  # only crafted texts have so many
-            self._forget()
         if token == self._token:
             return True
         if self._token is None or token == self._writing or self._commits_since(token) is not None:
@@ -292,13 +302,23 @@ class DatabaseIndex(InMemory[Group]):
         self._forget()
         return False
 
-    def group(self, number: int) -> Group | None:
-        """Return a group if all of it is cached, or None."""
+    def has(self, number: int, areas: Iterable[int]) -> bool:
+        """Whether these areas of a group are cached, and the statistics of the others."""
+        group = self.parts.get(number)
+        return (
+            group is not None
+            and not group.missing
+            and (group.globals is not None or not group.has_globals)
+            and group.others.keys().isdisjoint(areas)
+        )
+
+    def group(self, number: int, areas: Iterable[int]) -> Group | None:
+        """Return a group if it is cached as `has` requires, or None."""
         group = self.parts.get(number)
         if group is not None:
             group.used_at = time.monotonic()
             self._add_pending(group)
-            if not group.missing and (group.globals is not None or not group.has_globals):
+            if self.has(number, areas):
                 return group
         return None
 
@@ -352,10 +372,8 @@ class DatabaseIndex(InMemory[Group]):
         for number in list(self.parts):
             self._drop(number)
         self._drop_globals()
-        self.vocabulary.forget_codes()
         self.summaries.clear()
         self.locations.clear()
-        self.computed.clear()
         self._token = None
         self._log.clear()
 
@@ -397,7 +415,9 @@ class DatabaseIndex(InMemory[Group]):
 
     def _add_pending(self, group: Group) -> None:
         for (_, area), row, texts in self._pending.pop(group.number, ()):
-            if group.is_behind(area, row.id):
+            if area in group.others:
+                self._invalidate(group.number, area)  # its postings are not known
+            elif group.is_behind(area, row.id):
                 group.add(area, row, self._entry_of(texts))
 
     def _drop(self, number: int) -> int:
@@ -450,58 +470,54 @@ class DatabaseIndex(InMemory[Group]):
                 self._catch_up()
             self.grew(rows * ROW_BYTES)
 
-    def plan(self, number: int) -> LoadPlan:
-        """Return the plan for loading the missing areas of a group."""
+    def plan(self, number: int, asked: Iterable[int] | None = None) -> LoadPlan:
+        """Return the plan for loading what a request lacks of a group, or all that is missing."""
         with self.lock:
-            group = self.parts.get(number)
-            areas = None if group is None else frozenset(group.missing)
+            group, areas = self.parts.get(number), None
+            its = None if asked is None else frozenset(asked)
+            if group is not None:
+                unread = group.others.keys()
+                areas = frozenset(group.missing) | (unread if its is None else its & unread)
             has_globals = group_of(number) is IndexGroup.PROJECTS
-            return LoadPlan(number, areas, has_globals and self._globals is None)
+            return LoadPlan(number, areas, has_globals and self._globals is None, its)
 
     def install(
-        self, token: Token, plan: LoadPlan, drafts: Iterable[Draft], totals: Totals
-    ) -> bool:
+        self, token: Token, plan: LoadPlan, areas: Sequence[Area], others: Sequence[StemCounts],
+        totals: Totals,
+    ) -> bool:  # fmt: skip
         """Cache areas that were read as of a token, unless they have changed since.
 
-        Return False if the stored index has other totals. Drafts are consumed one by one, as
-        each takes several times the memory of its area.
+        Return False if the stored index has other totals.
         """
-        areas, code_generation = list[Area](), self.vocabulary.code_generation
-        try:
-            for area, postings in drafts:
-                with self.lock:
-                    numbers = self.vocabulary.add(postings)
-                area.set_postings(numbers, postings.values())
-                areas.append(area)
-            with self.lock:
-                self._catch_up()
-                since = self._changes_since(token, plan, areas)
-                if since is None or code_generation != self.vocabulary.code_generation:
-                    return True
-                group = self._put(plan, areas)
-                areas = []
-                if not since and group.totals != totals:
-                    self._drop(plan.number)
-                    return False
-                pending = self._pending.setdefault(plan.number, [])
-                new = (it for changes in since for it in changes.new)
-                pending += [it for it in new if it.key[0] == plan.number]
-        finally:
-            with self.lock:
-                for area in areas:
-                    self.vocabulary.remove(area.stem_numbers())
+        with self.lock:
+            self._catch_up()
+            since = self._changes_since(token, plan, [*areas, *others])
+            if since is None:
+                return True
+            group = self._put(plan, areas, others)
+            if not since and group.totals != totals:
+                self._drop(plan.number)
+                return False
+            pending = self._pending.setdefault(plan.number, [])
+            new = (it for changes in since for it in changes.new)
+            pending += [it for it in new if it.key[0] == plan.number]
         self.cache.make_room()
         if plan.number not in self.parts:  # it exceeds the cache by itself
             self.queue.defer(plan.number)
         return True
 
-    def add_some_forms(self) -> bool:
-        """Prepare some cached words for the correction of typos; return whether any are left."""
+    def prepare_some(self) -> bool:
+        """Number the stems of an area, or prepare some of them for typos; False if all are done."""
         with self.lock:
+            for group in self.parts.values():
+                for area in filter(None, (*group.areas.values(), group.globals)):
+                    if not area.is_numbered:
+                        area.number_all(self.vocabulary)
+                        return True
             return self.vocabulary.add_some_forms()
 
     def _changes_since(
-        self, token: Token, plan: LoadPlan, areas: Sequence[Area]
+        self, token: Token, plan: LoadPlan, areas: Sequence[Area | StemCounts]
     ) -> list[Changes] | None:
         """Return the changes since a token, or None if the areas cannot follow them."""
         since, log = self._commits_since(token), list(self._log)
@@ -521,11 +537,13 @@ class DatabaseIndex(InMemory[Group]):
             self._token = log[-1].after
         return [it.changes for it in since]
 
-    def _put(self, plan: LoadPlan, areas: Sequence[Area]) -> Group:
+    def _put(self, plan: LoadPlan, areas: Sequence[Area], others: Sequence[StemCounts]) -> Group:
         group = self.parts.get(plan.number)
         if group is None:
             group = self.parts[plan.number] = Group(plan.number, self.vocabulary)
-        group.put([it for it in areas if it.number != GLOBAL_AREA])
+        for it in areas:
+            self._remove_area(group, it.number)
+        group.put([it for it in areas if it.number != GLOBAL_AREA], others)
         group.missing -= plan.areas or set()
         self._globals = next((it for it in areas if it.number == GLOBAL_AREA), self._globals)
         for each in self.parts.values():

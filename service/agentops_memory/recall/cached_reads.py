@@ -6,7 +6,7 @@ A read is left to a transaction, which answers the same, if the index is missing
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
-from itertools import chain, islice, repeat
+from itertools import chain, islice, product, repeat
 from time import time_ns
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -18,7 +18,7 @@ from ..memory.space import GLOBAL_AREA, Project
 from ..memory.table import PastStep
 from ..secrets.redaction import Rules
 from .cache import READ_BYTES, DatabaseIndex, Token
-from .group import Group, Stem, StemIndexes, StemPiece, Weights
+from .group import Group, Stem, StemPiece, StemSpans, Weights
 from .query import (
     MAX_PROMPT,
     MAX_TERMS,
@@ -52,20 +52,20 @@ class Ranking:
         self._parts = parts
         self._vocabulary = vocabulary
         self._hidden = hidden or [()] * len(parts)
-        self._indexes: list[StemIndexes] = [{} for _ in parts]
+        self._spans: list[StemSpans] = [{} for _ in parts]
         # In a single area, positions stand for ids: they have the same order and cost less.
         self._only_area = parts[0].area if len(parts) == 1 else None
 
     def look_up(self, stems: Iterable[Stem]) -> None:
         """Find the stems in the areas; required before `known` and `any`."""
-        for part, indexes in zip(self._parts, self._indexes, strict=True):
-            indexes.update(part.indexes(stems))
+        for part, spans in zip(self._parts, self._spans, strict=True):
+            spans.update(part.spans(stems))
 
     def known(self, stems: Collection[Stem]) -> set[Stem]:
         """Return the looked-up stems that any memory has."""
         known: set[Stem] = set()
-        for part, indexes in zip(self._parts, self._indexes, strict=True):
-            known.update(indexes.keys() & stems)
+        for part, spans in zip(self._parts, self._spans, strict=True):
+            known.update(spans.keys() & stems)
             known.update(part.area.added.keys() & stems)
         return known
 
@@ -96,7 +96,11 @@ class Ranking:
     def corrections(self, words: Iterable[tuple[str, str]]) -> Corrections:
         """Return corrections of unknown words, given with their compared forms."""
         corrections: dict[str, tuple[str, ...]] = {}
-        for word, form in islice(words, MOST_WORDS):
+        some = [*islice(words, MOST_WORDS)]
+        for area, (_, form) in product([it.area for it in self._parts], some):
+            area.number_near(form, self._vocabulary)
+        self._vocabulary.prepare([form for _, form in some])
+        for word, form in some:
             near = self._vocabulary.near(form)
             counts = self.counts(near) if near else {}
             if len(counts) > MOST_TERMS:
@@ -109,11 +113,10 @@ class Ranking:
     def counts(self, stems: Collection[Stem]) -> dict[int, int]:
         """Count the memories with each stem in their own words; stems without any are left out."""
         counts: dict[int, int] = {}
-        frequencies = self._vocabulary.own_frequencies
         for part in self._parts:
             area = part.area
-            for stem in {*part.indexes(stems), *(it for it in stems if it in area.added)}:
-                count = sum([frequencies[code] > 0 for code in area.codes_of(stem)])
+            for stem in {*part.spans(stems), *(it for it in stems if it in area.added)}:
+                count = area.count(stem, "", own=True)
                 if count:
                     counts[stem] = counts.get(stem, 0) + count
         return counts
@@ -121,9 +124,9 @@ class Ranking:
     def _best_scores(self, stems: Sequence[Stem], depth: int) -> list[Scored]:
         """Return the `depth` best memories with any of the stems; positions in a single area."""
         scored: list[Scored] = []
-        for part, indexes, hidden in zip(self._parts, self._indexes, self._hidden, strict=True):
+        for part, spans, hidden in zip(self._parts, self._spans, self._hidden, strict=True):
             ids: Sequence[Any] = range(len(part.area.ids)) if self._only_area else part.area.ids
-            best = part.best(stems, indexes, depth, hidden)
+            best = part.best(stems, spans, depth, hidden)
             scored += [(-1.0 * it, ids[position]) for it, position in best]
         scored.sort()
         return scored[:depth]
@@ -203,7 +206,7 @@ class PromptWords(dict[str, Word]):
 
     def parsed(self, prompt: str) -> ParsedPrompt | None:
         """Parse a prompt; None if it has a prefix, or a word that the tokenizer splits."""
-        self._catch_up()
+        self.catch_up()
         return self._of_chunks(prompt[:MAX_PROMPT]) or self._of_terms(prompt)
 
     def _of_chunks(self, prompt: str) -> ParsedPrompt | None:
@@ -259,7 +262,7 @@ class PromptWords(dict[str, Word]):
                 self._vocabulary.unnumbered.setdefault(stem, []).append(word)
         return word
 
-    def _catch_up(self) -> None:
+    def catch_up(self) -> None:
         """Follow stems that the vocabulary has added or forgotten."""
         vocabulary = self._vocabulary
         if self._size > MAX_CACHED or self._generation != vocabulary.generation:
@@ -304,6 +307,8 @@ class StoredReads:
     summaries: Callable[[Project, int], list[str]]
     """The newest session summaries of a project, up to a limit."""
     texts: Callable[[Sequence[MemoryId]], list[Shown]]
+    load: Callable[[int, Collection[int]], bool]
+    """Load missing areas of a group if that is quick; return whether they may be there now."""
 
 
 class PlainRead(NamedTuple):
@@ -349,11 +354,30 @@ class CachedReads:
 
         Rendered lines are cached with the index.
         """
-        return self._with_lock(self._context, request, render)
+        return self._loaded(self._context, request, render)
 
     def search(self, request: PlainRead, render: Render) -> CachedRead | None:
         """Answer as `recall.search` would, or return None if the index cannot answer."""
-        return self._with_lock(self._search, request, render)
+        return self._loaded(self._search, request, render)
+
+    def _loaded(
+        self, read: Callable[[PlainRead, Render], CachedRead | None],
+        request: PlainRead, render: Render,
+    ) -> CachedRead | None:  # fmt: skip
+        """Answer a request, after loading what it needs if that is quick."""
+        answer = self._with_lock(read, request, render)
+        if answer is not None or self.index.is_disabled:
+            return answer
+        project = request.project
+        if not request.projects.match(project):
+            return None
+        location = self.index.locations.get(project) or self.stored.location(project)
+        if location is None:
+            return None
+        group, areas = location.group, (location.area, GLOBAL_AREA)
+        if self.index.has(group, areas) or not self.stored.load(group, areas):
+            return None
+        return self._with_lock(read, request, render)
 
     def _with_lock(
         self, read: Callable[[PlainRead, Render], CachedRead | None],
@@ -416,7 +440,7 @@ class CachedReads:
         if location is None:
             return None
         index.locations[project] = location
-        group = index.group(location.group)
+        group = index.group(location.group, (location.area,))
         if group is None or group.memories_of(location.area) > MAX_ON_LOOP:
             return None
         return Reading(group, location, self._words, self.stems, request.now)
@@ -433,6 +457,7 @@ class Reading:
         self._location = location
         self._stems = stems
         self._parts = group.weights_of((location.area, GLOBAL_AREA))
+        self._unnumbered = [it.area for it in self._parts if not it.area.is_numbered]
         self._hidden = [it.area.hidden(now) for it in self._parts]
         self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
         self.steps: list[PastStep] = []
@@ -472,6 +497,9 @@ class Reading:
     ) -> tuple[list[tuple[list[Stem], float]], dict[int, list[Stem]]]:
         """Return the stems of each sentence with corrections, and those of each corrected word."""
         stem_of, text_of, ranking = self._words.stems, self._words.texts, self._ranking
+        if self._unnumbered:
+            its = chain.from_iterable([words for words, _ in parsed.sentences])
+            self._number([text_of[it] for it in its])
         sentences = [([stem_of[it] for it in words], weight) for words, weight in parsed.sentences]
         for stems, _ in sentences:
             ranking.look_up(stems)
@@ -494,6 +522,13 @@ class Reading:
         return sentences, {
             missing[it]: self._look_up(words) or [] for it, words in corrections.items()
         }
+
+    def _number(self, texts: Sequence[str]) -> None:
+        """Number these words' stems in areas whose stems have no numbers yet."""
+        stems = self._stems.known.get_all(texts).values()
+        for area in self._unnumbered:
+            area.number_stems(stems, self._vocabulary)
+        self._words.catch_up()
 
     def _query_stems(self, query: Query) -> tuple[list[tuple[list[Stem], float]], list[StemPiece]]:
         """Return the corrected stems of a query's sentences and pieces."""
@@ -584,6 +619,8 @@ class Reading:
         stems = list(map(self._stems.known.__getitem__, texts))
         if "" in stems:
             return None
+        for area in self._unnumbered:
+            area.number_stems(stems, self._vocabulary)
         number_of = self._vocabulary.numbers.get
         numbers = [number_of(it, UNKNOWN) for it in stems]
         self._ranking.look_up(numbers)

@@ -10,17 +10,20 @@ from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from heapq import nlargest
 from importlib import import_module
 from itertools import chain, compress
+from threading import Thread
 from typing import Any
 
 from ..memory.memory import MemoryId
 from ..memory.search import MOST, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
-from .area import Area, Row, position_and_code
+from .area import Area, Row, Span, position_and_code
 from .query import Piece, Term
+from .segments import StemCounts
 from .stems import UNKNOWN, Entry, Vocabulary
 
 # In a large area, candidates for the best scores are selected first. One large integer holds an
@@ -83,11 +86,23 @@ DENSE = 64  # lanes are cached for a stem that more than one in 64 memories has
 
 @cache
 def numpy_if_installed() -> Any:
-    """Return numpy, imported on first use, or None if it is not installed."""
-    try:
+    """Return numpy, or None if it is not installed."""
+    with suppress(ImportError):
         return import_module("numpy")
-    except ImportError:
-        return None
+    return None
+
+
+@cache
+def _import_numpy() -> Thread:
+    """Begin to import numpy, which takes a tenth of a second, on a thread of its own."""
+    thread = Thread(target=numpy_if_installed, daemon=True)
+    thread.start()
+    return thread
+
+
+def _numpy() -> Any:
+    """Return numpy once it is imported, or None: results are the same without it."""
+    return None if _import_numpy().is_alive() else numpy_if_installed()
 
 
 Stem = int
@@ -96,8 +111,8 @@ Stem = int
 StemPiece = tuple[Sequence[Stem], Sequence[Stem]]
 """The stems of a query piece's parts, and of its joined forms."""
 
-StemIndexes = dict[Stem, int]
-"""The index of each stem in `Area.stems`."""
+StemSpans = dict[Stem, Span]
+"""The bounds of each stem's flat postings in an area."""
 
 
 class CorpusStatistics(ABC):
@@ -117,18 +132,24 @@ class Group(CorpusStatistics):
     def __init__(self, number: int, vocabulary: Vocabulary) -> None:
         self.number = number
         self.areas: dict[int, Area] = {}
+        self.others: dict[int, StemCounts] = {}  # areas of which only the statistics are known
         self.missing: set[int] = set()  # areas to be reloaded
         self.globals: Area | None = None
         self.vocabulary = vocabulary
         self.used_at = time.monotonic()
         self._recount()
 
-    def put(self, areas: Iterable[Area]) -> None:
-        self.areas.update({it.number: it for it in areas})
+    def put(self, areas: Iterable[Area], others: Iterable[StemCounts] = ()) -> None:
+        self.others.update({it.number: it for it in others})
+        for it in areas:
+            self.areas[it.number] = it
+            self.others.pop(it.number, None)
         self._recount()
 
     def is_behind(self, number: int, memory: MemoryId) -> bool:
         """Whether an area still lacks `memory`, the newest one."""
+        if number in self.others:
+            return self.others[number].last < memory
         area = self.areas.get(number)
         return number not in self.missing and (
             area is None or not area.ids or area.ids[-1] < memory
@@ -137,7 +158,7 @@ class Group(CorpusStatistics):
     def remove_area(self, number: int) -> Area | None:
         """Remove an area from the group and return it, or None."""
         area = self.areas.pop(number, None)
-        if area is not None:
+        if self.others.pop(number, area) is not None:
             self._recount()
         return area
 
@@ -156,14 +177,20 @@ class Group(CorpusStatistics):
         """Add a new memory to an area, which is created if missing."""
         vocabulary, area = self.vocabulary, self.areas.get(number)
         if area is None:
-            area = self.areas[number] = Area(number)
+            area = self.areas[number] = Area(number, vocabulary.weights)
         pairs = area.add(row, entry, vocabulary)
-        frequencies = vocabulary.frequencies, vocabulary.own_frequencies
+        frequencies = area.frequencies, area.own_frequencies
         for counts, tf in zip(self._document_counts, frequencies, strict=True):
             for stem, code in pairs:
                 if stem in counts and tf[code]:
                     counts[stem] += 1
         self._reweigh()
+
+    def number_of(self, stem: str, parts: Sequence["Weights"]) -> Stem:
+        """Return the number of a stem if any of these areas has it."""
+        for it in parts:
+            it.area.number_stems([stem], self.vocabulary)
+        return self.vocabulary.number(stem)
 
     def _recount(self) -> None:
         self._document_counts: tuple[dict[int, int], dict[int, int]] = {}, {}  # all, own words
@@ -171,17 +198,19 @@ class Group(CorpusStatistics):
 
     def _reweigh(self) -> None:
         every = self._every()
-        self.totals = Totals.of(sum(len(it.ids) for it in every), sum(it.words for it in every))
+        self.totals = Totals.of(sum(it.memories for it in every), sum(it.words for it in every))
         self._idf: tuple[dict[int, float], dict[int, float]] = {}, {}
         self._weights: dict[int, Weights] = {}
 
-    def _every(self) -> list[Area]:
-        return [*self.areas.values(), *filter(None, [self.globals])]
+    def _every(self) -> list[Area | StemCounts]:
+        return [*self.areas.values(), *self.others.values(), *filter(None, [self.globals])]
 
     @property
     def size(self) -> int:
-        areas = list(self.areas.values())  # another thread may add an area meanwhile
-        return sum(it.size for it in areas) + 80 * sum(map(len, self._document_counts))
+        # Another thread may add an area meanwhile.
+        size = sum(it.size for it in list(self.areas.values()))
+        size += sum(it.size for it in list(self.others.values()))
+        return size + 80 * sum(map(len, self._document_counts))
 
     def memories_of(self, area: int) -> int:
         return len(self.areas[area].ids) if area in self.areas else 0
@@ -205,10 +234,8 @@ class Group(CorpusStatistics):
         return idf
 
     def _count(self, stem: int, *, own: bool) -> int:
-        if not own:
-            return sum([area.count(stem) for area in self._every()])
-        tf = self.vocabulary.own_frequencies
-        return sum(1 for area in self._every() for code in area.codes_of(stem) if tf[code])
+        text = self.vocabulary.text_of(stem)
+        return sum([area.count(stem, text, own=own) for area in self._every()])
 
 
 class Weights:
@@ -218,35 +245,35 @@ class Weights:
         self.area = area
         self.norms = array("d", statistics.totals.norms(area.lengths))
         self._statistics = statistics
-        self._impacts = array("d", bytes(8 * len(area.positions)))
-        self._is_known = bytearray(len(area.stems))
-        self._bounds = array("H", bytes(2 * len(area.positions)) if len(area.ids) >= LARGE else b"")
-        self._lanes: dict[int, Lanes] = {}  # of frequent stems, by their index in the area
+        self._impacts = array("d", (0.0,)) * len(area.positions)
+        self._is_known = bytearray(len(area.positions))  # by the beginning of a stem's postings
+        self._bounds: dict[Stem, array[int]] = {}  # of the impacts, in a large area
+        self._lanes: dict[Stem, Lanes] = {}  # of frequent stems
 
-    def indexes(self, stems: Iterable[Stem]) -> StemIndexes:
-        """Return the indexes of the stems that have flat postings in the area."""
-        keys, indexes = self.area.stems, StemIndexes()
+    def spans(self, stems: Iterable[Stem]) -> StemSpans:
+        """Return the spans of the stems that have flat postings in the area."""
+        area, spans = self.area, StemSpans()
+        keys, starts, ends = area.stems, area.starts, area.ends
         top = len(keys)
         for stem in stems:
             if stem != UNKNOWN:
                 at = bisect_left(keys, stem)
                 if at != top and keys[at] == stem:
-                    indexes[stem] = at
-        return indexes
+                    spans[stem] = starts[at], ends[at]
+        return spans
 
-    def any(self, stems: Iterable[Stem], indexes: StemIndexes) -> list[float]:
+    def any(self, stems: Iterable[Stem], spans: StemSpans) -> list[float]:
         """Return each memory's score by position, summed in the order of the stems."""
         area = self.area
         sums = [0.0] * len(area.ids)
-        starts, positions, impacts, known, added = (
-            area.starts, area.positions, self._impacts, self._is_known, area.added,
+        positions, impacts, known, added = (
+            area.positions, self._impacts, self._is_known, area.added,
         )  # fmt: skip
         for stem in stems:
-            if stem in indexes:
-                at = indexes[stem]
-                if not known[at]:
-                    self._weigh(at)
-                first, last = starts[at], starts[at + 1]
+            if stem in spans:
+                first, last = spans[stem]
+                if not known[first]:
+                    self._weigh(stem, first, last)
                 for position, it in zip(positions[first:last], impacts[first:last]):  # noqa: B905
                     sums[position] += it
             if added and stem in added:
@@ -255,17 +282,17 @@ class Weights:
         return sums
 
     def best(
-        self, stems: Sequence[Stem], indexes: StemIndexes, depth: int, hidden: Collection[int]
+        self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
     ) -> list[tuple[float, int]]:
         """Return (score, position) of the `depth` best memories, and maybe of others."""
         size = len(self.area.ids)
-        if size >= LARGE and numpy_if_installed():
-            return self._best_by_numpy(stems, indexes, depth, hidden)
-        candidates = self._candidates(stems, indexes, depth, hidden) if size >= LARGE else None
+        if size >= LARGE and (numpy := _numpy()):
+            return self._best_by_numpy(numpy, stems, spans, depth, hidden)
+        candidates = self._candidates(stems, spans, depth, hidden) if size >= LARGE else None
         if candidates is not None:
-            scores = self._any_of(candidates, stems, indexes)
+            scores = self._any_of(candidates, stems, spans)
             return [(score, position) for position, score in scores.items()]
-        sums = self.any(stems, indexes)
+        sums = self.any(stems, spans)
         for position in hidden:
             sums[position] = 0.0
         scored = compress(range(size), sums)
@@ -276,18 +303,22 @@ class Weights:
         return [(sums[position], position) for position in first]
 
     def _best_by_numpy(
-        self, stems: Sequence[Stem], indexes: StemIndexes, depth: int, hidden: Collection[int]
-    ) -> list[tuple[float, int]]:
-        numpy, area, type_ = numpy_if_installed(), self.area, self.area.positions.typecode
+        self,
+        numpy: Any,
+        stems: Sequence[Stem],
+        spans: StemSpans,
+        depth: int,
+        hidden: Collection[int],
+    ) -> list[tuple[float, int]]:  # fmt: skip
+        area, type_ = self.area, self.area.positions.typecode
         positions = numpy.frombuffer(area.positions, type_)
         impacts = numpy.frombuffer(self._impacts)
         all_positions, all_impacts = [numpy.array([], type_)], [numpy.array([])]
         for stem in stems:
-            if stem in indexes:
-                at = indexes[stem]
-                if not self._is_known[at]:
-                    self._weigh(at)
-                first, last = area.starts[at], area.starts[at + 1]
+            if stem in spans:
+                first, last = spans[stem]
+                if not self._is_known[first]:
+                    self._weigh(stem, first, last)
                 all_positions.append(positions[first:last])
                 all_impacts.append(impacts[first:last])
             if stem in area.added:
@@ -303,11 +334,11 @@ class Weights:
         return list(zip(sums[best].tolist(), best.tolist(), strict=True))
 
     def _candidates(
-        self, stems: Sequence[Stem], indexes: StemIndexes, depth: int, hidden: Collection[int]
+        self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
     ) -> list[int] | None:
         """Return candidate positions, ascending, or None if bounds would overflow a lane."""
         area, size = self.area, len(self.area.ids)
-        known = [it for it in stems if it in indexes or it in area.added]
+        known = [it for it in stems if it in spans or it in area.added]
         most = MOST * sum([self._statistics.idf(it, own=False) for it in known])
         if most * UNIT + len(known) > MOST_IN_LANE:
             return None
@@ -315,31 +346,32 @@ class Weights:
         for stem in known:
             if stem in area.added:
                 sparse.append([(at, bound_of(impact)) for at, impact in self._added(stem)])
-            at = indexes.get(stem)
-            if at is None:
+            if stem not in spans:
                 continue
-            if not self._is_known[at]:
-                self._weigh(at)
-            first, last = area.starts[at], area.starts[at + 1]
-            if at not in self._lanes:
-                bounds = zip(area.positions[first:last], self._bounds[first:last], strict=True)
+            first, last = spans[stem]
+            if not self._is_known[first]:
+                self._weigh(stem, first, last)
+            if stem not in self._lanes:
+                if stem not in self._bounds:
+                    self._bounds[stem] = array("H", map(bound_of, self._impacts[first:last]))
+                bounds = zip(area.positions[first:last], self._bounds[stem], strict=True)
                 if last - first <= size // DENSE:
                     sparse.append(bounds)
                     continue
-                self._lanes[at] = lanes_of(size, bounds)
-            total += self._lanes[at]
+                self._lanes[stem] = lanes_of(size, bounds)
+            total += self._lanes[stem]
         total += lanes_of(size, chain.from_iterable(sparse))
         return candidate_positions(total, size, depth, len(known), hidden)
 
     def _any_of(
-        self, candidates: Sequence[int], stems: Iterable[Stem], indexes: StemIndexes
+        self, candidates: Sequence[int], stems: Iterable[Stem], spans: StemSpans
     ) -> dict[int, float]:
         """Return the scores of these positions only, which ascend, as `any` computes them."""
         area, impacts, positions = self.area, self._impacts, self.area.positions
         sums = dict.fromkeys(candidates, 0.0)
         for stem in stems:
-            if stem in indexes:
-                first, last = area.starts[indexes[stem]], area.starts[indexes[stem] + 1]
+            if stem in spans:
+                first, last = spans[stem]
                 for position in candidates:
                     first = bisect_left(positions, position, first, last)
                     if first == last:
@@ -368,13 +400,12 @@ class Weights:
     def _every_stem(self, stems: Sequence[Stem]) -> dict[int, float]:
         """Return the scores of `every` for single stems, by intersecting the rarest first."""
         area, spans = self.area, list[tuple[float, int, int]]()
-        keys, positions, codes = area.stems, area.positions, area.codes
+        positions, codes = area.positions, area.codes
         for stem in stems:
-            at = bisect_left(keys, stem)
-            if at == len(keys) or keys[at] != stem:
+            span = area.span(stem)
+            if span is None:
                 return {}
-            idf = self._statistics.idf(stem, own=True)
-            spans.append((idf, area.starts[at], area.starts[at + 1]))
+            spans.append((self._statistics.idf(stem, own=True), *span))
         common: set[int] | None = None
         for _, first, last in sorted(spans, key=lambda it: it[2] - it[1]):
             members = positions[first:last]
@@ -382,7 +413,7 @@ class Weights:
             if not common:
                 return {}
         sums: dict[int, float] = {}
-        tf, norms = self._statistics.vocabulary.own_frequencies, self.norms
+        tf, norms = area.own_frequencies, self.norms
         for position in common or ():
             total, norm = 0.0, norms[position]
             for idf, first, last in spans:
@@ -396,13 +427,9 @@ class Weights:
 
     def own(self, stem: Stem) -> Mapping[int, float]:
         """Return the impact of a stem by position, for memories with it in their own words."""
-        area, norms, tf = self.area, self.norms, self._statistics.vocabulary.own_frequencies
-        span = area.span(stem)
-        flat = (
-            zip(area.positions[span[1] : span[2]], area.codes[span[1] : span[2]], strict=True)
-            if span
-            else ()
-        )
+        area, norms, tf = self.area, self.norms, self.area.own_frequencies
+        span = slice(*(area.span(stem) or (0, 0)))
+        flat = zip(area.positions[span], area.codes[span], strict=True)
         added = map(position_and_code, area.added.get(stem, ()))
         matches = [(position, it) for position, code in chain(flat, added) if (it := tf[code])]
         if not matches:
@@ -410,22 +437,19 @@ class Weights:
         idf = self._statistics.idf(stem, own=True)
         return {at: idf * ((it * MOST) / (it + norms[at])) for at, it in matches}
 
-    def _weigh(self, at: int) -> None:
-        area, idf = self.area, self._statistics.idf(self.area.stems[at], own=False)
-        tf, norms = self._statistics.vocabulary.frequencies, self.norms
-        first, last = area.starts[at], area.starts[at + 1]
+    def _weigh(self, stem: Stem, first: int, last: int) -> None:
+        area, idf = self.area, self._statistics.idf(stem, own=False)
+        tf, norms = area.frequencies, self.norms
         postings = zip(area.positions[first:last], area.codes[first:last], strict=True)
         self._impacts[first:last] = array(
             "d", [idf * (((it := tf[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
-        if self._bounds:
-            self._bounds[first:last] = array("H", map(bound_of, self._impacts[first:last]))
-        self._is_known[at] = True
+        self._is_known[first] = True
 
     def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:
         if not (added := self.area.added.get(stem)):
             return
-        idf, tf = self._statistics.idf(stem, own=False), self._statistics.vocabulary.frequencies
+        idf, tf = self._statistics.idf(stem, own=False), self.area.frequencies
         for position, code in map(position_and_code, added):
             it = tf[code]
             yield position, idf * ((it * MOST) / (it + self.norms[position]))
@@ -474,5 +498,5 @@ class Lookup:
                 for position, impact in added.items():
                     sums[position] = sums.get(position, 0.0) + impact
             return sums
-        scores = part.any(stems, part.indexes(stems))
+        scores = part.any(stems, part.spans(stems))
         return {position: score for position, score in enumerate(scores) if score}

@@ -5,9 +5,8 @@ import sqlite3
 import unicodedata
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from itertools import chain, groupby, islice
-from operator import itemgetter
-from threading import Lock
+from functools import lru_cache
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field, frequency
@@ -139,7 +138,7 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def likely_in(line: str, form: str) -> Iterator[str]:
-    """Yield the stems of own words in a line of `by_letter` that share a half with the form."""
+    """Yield the stems in a line, with a space around each, that share a half with the form."""
     head, tails = halves(form)
     for text in (f" {head}", *(f"{tail} " for tail in tails)):
         at = line.find(text)
@@ -147,8 +146,7 @@ def likely_in(line: str, form: str) -> Iterator[str]:
             start = line.rfind(" ", 0, at + 1) + 1
             at = line.find(" ", start)
             if at >= 0:
-                if line[at - 1] != BORROWED:
-                    yield line[start:at]
+                yield line[start:at]
                 at = line.find(text, at)
 
 
@@ -190,8 +188,6 @@ Packed = int
 
 COUNT = 24  # bits, more than any stored text has words
 _OWN = tuple(it is not Field.CONTEXT for it in Field)  # the context has borrowed words
-BORROWED = "~"  # marks a stem that only borrowed words have; no stem contains it
-_OWN_BITS = sum(((1 << COUNT) - 1) << COUNT * at for at, is_own in enumerate(_OWN) if is_own)
 
 
 class Entry(NamedTuple):
@@ -238,34 +234,36 @@ class Entry(NamedTuple):
     def counts(self) -> dict[str, Packed]:
         return {stem: packed for packed, stems in self.stems for stem in stems}
 
-    @property
-    def marked(self) -> Iterator[str]:
-        """The stems, with a BORROWED mark if only borrowed words have them."""
-        for packed, stems in self.stems:
-            yield from stems if packed & _OWN_BITS else [it + BORROWED for it in stems]
+
+class _Counted(dict[str, tuple[int, float, float]]):
+    def __init__(self, weights: tuple[float, ...]) -> None:
+        self._weights = weights
+
+    def __missing__(self, counts: str) -> tuple[int, float, float]:
+        if len(self) > MAX_COUNTED:
+            self.clear()
+        its, weights = _counts(int(counts, 16)), self._weights
+        own = tuple(it * is_own for it, is_own in zip(its, _OWN, strict=True))
+        self[counts] = known = sum(its), frequency(its, weights), frequency(own, weights)
+        return known
 
 
-def by_letter(marked: Set[str]) -> str:
-    """Return a line of stems for each first letter, with a space around each stem."""
-    own = {it for it in marked if it and not it.endswith(BORROWED)}
-    stems = sorted(own | {it for it in marked - own if it[:-1] and it[:-1] not in own})
-    return "\n".join(f" {' '.join(group)} " for _, group in groupby(stems, itemgetter(0)))
+@lru_cache
+def counted(weights: tuple[float, ...]) -> Mapping[str, tuple[int, float, float]]:
+    """Return, by a stem's stored counts, their sum and its weighted frequency, also in own words.
 
-
-def frequencies(packed: Packed, weights: Iterable[float]) -> tuple[float, float]:
-    """Return a stem's weighted frequency in all fields, and in own words only."""
-    counts, weights = _counts(packed), tuple(weights)
-    own = tuple(it * is_own for it, is_own in zip(counts, _OWN, strict=True))
-    return frequency(counts, weights), frequency(own, weights)
+    Malformed counts raise ValueError.
+    """
+    return _Counted(weights)
 
 
 def _counts(packed: Packed) -> tuple[int, ...]:
     return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
 
 
+MAX_COUNTED = 65_536  # ordinary text has some hundreds of different counts
 FORMS_PER_BATCH = 64  # stems whose forms are looked up together, in 0.5 ms
 UNKNOWN = -1  # the number of a stem that no cached memory has
-MOST_CODES = 65_536  # ordinary text has some hundreds
 MOST_FORMS = 16_384  # words whose neighbors are cached in each of two generations
 
 FormsOf = Callable[[Iterable[str]], Mapping[str, str]]
@@ -273,23 +271,20 @@ FormsOf = Callable[[Iterable[str]], Mapping[str, str]]
 
 
 class Vocabulary:
-    """Numbers for the stems of cached projects, and codes for their counts in a memory's fields.
+    """Numbers for the stems of cached projects.
 
     A stem is removed with the last area that has it, so that erased words do not stay in memory.
-    All methods but `code_of` are called under the lock of the index.
+    All methods are called under the lock of the index.
     """
 
     def __init__(self, weights: tuple[float, ...], forms_of: FormsOf | None = None) -> None:
         """Without `forms_of`, `near` finds nothing."""
         self.numbers: dict[str, int] = {}
-        self.code_generation = 0  # how often codes were reset
-        self._coding = Lock()  # other threads read projects
-        self.forget_codes()
+        self.weights = weights  # of the fields
         self.generation = 0  # how often stems were removed
         self.unnumbered: dict[str, list[int]] = {}  # words of prompts, by stems without a number
         self.numbered: list[tuple[int, int]] = []  # words of those stems that got a number
         self._forms_of = forms_of
-        self._weights = weights
         self._stems: list[str] = []  # by number
         self._uses = array("I")  # the number of areas with the stem, by number
         self._free: list[int] = []
@@ -304,23 +299,8 @@ class Vocabulary:
     def number(self, stem: str) -> int:
         return self.numbers.get(stem, UNKNOWN)
 
-    def forget_codes(self) -> None:
-        """Reset the codes, when no area uses any."""
-        with self._coding:
-            self.code_generation += 1
-            self.codes: dict[str, tuple[int, int]] = {}  # (code, words) by counts as stored
-            self.frequencies, self.own_frequencies = array("d"), array("d")  # by code
-
-    def code_of(self, counts: str) -> tuple[int, int]:
-        """Return the code and the number of words of counts; ValueError if they are malformed."""
-        packed = int(counts, 16)
-        weighted, own = frequencies(packed, self._weights)
-        with self._coding:
-            if counts not in self.codes:
-                self.frequencies.append(weighted)
-                self.own_frequencies.append(own)
-                self.codes[counts] = len(self.codes), sum(_counts(packed))
-            return self.codes[counts]
+    def text_of(self, number: int) -> str:
+        return self._stems[number]
 
     def add(self, stems: Iterable[str]) -> list[int]:
         """Count the use of an area's stems; return their numbers, new where missing, in order."""
@@ -354,12 +334,21 @@ class Vocabulary:
     def size(self) -> int:
         return 260 * len(self.numbers) + 150 * self._near.count
 
+    def prepare(self, forms: Iterable[str]) -> None:
+        """Look up the forms of stems that may be near, as `near` needs it, all at once."""
+        stems: dict[str, None] = {}
+        for form in forms:
+            waiting = self._formless.get(form[0], {})
+            if len(waiting) <= FORMS_PER_BATCH:
+                stems |= waiting
+            else:
+                likely = likely_in(f" {' '.join(waiting)} ", form)
+                stems.update((it, None) for it in likely if may_be_one_edit(form, it))
+        if stems:
+            self._add_forms_of(list(stems))
+
     def near(self, form: str) -> Mapping[int, str]:
         """Return the numbers of stems whose form is one edit from this one, with these forms."""
-        if waiting := self._formless.get(form[0]):
-            line = f" {' '.join(waiting)} "
-            likely = {it for it in likely_in(line, form) if may_be_one_edit(form, it)}
-            self._add_forms_of(list(waiting if len(waiting) <= FORMS_PER_BATCH else likely))
         added, near = self._near[form]
         if added != self._added.get(form[0], 0):
             self._near[form] = _, near = self._neighbors([form])[form]

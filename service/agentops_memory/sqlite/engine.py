@@ -34,16 +34,19 @@ from ..engine.engine import (
     is_durable_later,
     noop,
 )
-from ..errors import Damaged, DamagedRow, Refusal, StartRefused, Unavailable
+from ..errors import Damaged, DamagedRow, StartRefused, Unavailable
 from ..light import Lazy, dataclass
 from ..memory.access import Caller
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ReceiptTable
 from ..memory.rows import Uids
+from ..memory.search import weights_of
 from ..memory.space import DEFAULT_RETENTIONS, Retentions
+from ..recall.area import Area
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
+from .areas import index_in_memory, load_requested
 from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,
@@ -72,7 +75,6 @@ from .open_files import (
     size_at,
 )
 from .partitions import Purge
-from .search import index_in_memory, load_requested
 from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
 
 P = ParamSpec("P")
@@ -322,9 +324,10 @@ class SqliteMaintenance(ABC):
             for start in range(0, len(missing), STEMMED_AT_ONCE):
                 some = missing[start : start + STEMMED_AT_ONCE]
                 await self.write(caller, lambda tx, them: tx.index.store_stems(them), some)
-        for area in await self.read(caller, lambda tx: tx.index.areas_behind()):
-            while await self.write(caller, lambda tx, one: tx.index.gather_stems(one), area):
-                pass
+        for number, state in await self.write(caller, lambda tx: tx.index.areas.behind()):
+            with suppress(ValueError):  # damaged stems
+                area = await self.read(caller, _area, number)
+                await self.write(caller, lambda tx, *its: tx.index.areas.store(*its), area, state)
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Check pages and contents: each check misses damage that the other finds."""
@@ -347,6 +350,10 @@ class SqliteMaintenance(ABC):
             return True
 
 
+def _area(tx: SqliteTransaction, number: int) -> Area:
+    return tx.index.areas.area(number, weights_of(tx.index.require_own_rules()))
+
+
 def _is_next_readable(tx: SqliteTransaction) -> bool:
     numbers = tx.partitions.all()
     minute = int(tx.now.timestamp() // 60)
@@ -358,6 +365,7 @@ def _is_exact(tx: SqliteTransaction, number: int) -> bool:
     return tx.partitions.is_exact(number)
 
 
+PREPARE_EVERY = 0.02  # seconds between two parts of the index in memory that are prepared
 QUEUE = 512  # writes that may be queued; further requests wait for a slot
 QUEUE_TIMEOUT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
 
@@ -377,7 +385,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     _index: DatabaseIndex
     cached_reads: CachedReads
     is_damaged: bool = False  # as far as is known
-    _storing: asyncio.Task[None] | None = None
+    _preparing: asyncio.Task[None] | None = None
 
     @classmethod
     @asynccontextmanager
@@ -415,10 +423,15 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 SqliteTransaction, quota=quota, retention=retention, uids=Uids(), sealer=sealer
             )
             with closing(index), cached_reads(path, index, files) as reads:
-                yield cls(
+                engine = cls(
                     path, KnownDamage(str(path)), writer, reading,
                     partial(scrubbed, database, files), damaged, clock, transactions, index, reads,
                 )  # fmt: skip
+                try:
+                    yield engine
+                finally:
+                    if engine._preparing is not None:
+                        engine._preparing.cancel()
 
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         may_be_behind = False
@@ -441,8 +454,8 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 self._report(caller)
             return answer
 
-        if self._index.computed and (self._storing is None or self._storing.done()):
-            self._storing = asyncio.create_task(self._store_computed(caller))
+        if self._preparing is None or self._preparing.done():
+            self._preparing = asyncio.create_task(self._prepare())
         try:
             # The index in memory also has memories that are not in the full-text index yet.
             load = partial(self._readers.run, partial(load_requested, index=self._index))
@@ -480,14 +493,12 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
             is_synced = not is_durable_later(work)
             return await self._writer.write(transaction, BUSY_TIMEOUT, is_synced=is_synced)
 
-    async def _store_computed(self, caller: Caller) -> None:
-        """Store stems that a reader computed, unless the database has changed since."""
-        computed, self._index.computed = self._index.computed, []
-        with suppress(Refusal, sqlite3.Error):  # they are computed again
-            for token, entries in computed:
-                await self.write(
-                    caller, lambda tx, *its: tx.index.store_entries(*its), token, entries
-                )
+    async def _prepare(self) -> None:
+        """Prepare what was loaded, a part at a time, so that hardly any request waits for it."""
+        has_more = True
+        while has_more:
+            await asyncio.sleep(PREPARE_EVERY)
+            has_more = await self._readers.run(lambda _: self._index.prepare_some())
 
     @property
     def waiting(self) -> int:

@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 
@@ -10,6 +10,7 @@ from ..errors import DamagedRow, Unavailable
 from ..memory.erasure import MAX_STEP
 from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
+from ..memory.search import weights_of
 from ..memory.space import (
     GLOBAL_AREA,
     GLOBAL_SCOPE,
@@ -24,9 +25,10 @@ from ..memory.space import (
 )
 from ..memory.table import Known, Waiting
 from ..recall.area import Row as IndexedMemory
-from ..recall.cache import Changes, NewMemory, Token
+from ..recall.area import drafted
+from ..recall.cache import Changes, NewMemory
 from ..recall.features import Feature, Features
-from ..recall.stems import Entry, by_letter
+from ..recall.stems import Entry
 from ..recall.text import (
     NEIGHBORS,
     Columns,
@@ -36,13 +38,12 @@ from ..recall.text import (
     prepared,
 )
 from ..recall.visibility import AREA
-from .connection import NO_GROUP, known_stems, ours, token_of
+from .areas import StoredAreas
+from .connection import NO_GROUP, known_stems, ours
 from .dialect import SqliteTable, decoded
 from .partitions import (
     AREAS,
     AT_ONCE,
-    GATHERED,
-    IS_BEHIND,
     Documents,
     Partitions,
     entries_of,
@@ -51,7 +52,6 @@ from .partitions import (
 
 CHECKED_AT_ONCE = 2_000  # memories that one query checks for missing stems
 STEMMED_AT_ONCE = 20  # memories whose stems one transaction computes, while other changes wait
-GATHERED_AT_ONCE = 500  # memories whose stored stems one transaction gathers, 10 us each
 MOVED = 200  # memories that are moved, or removed from the index, together
 
 
@@ -92,6 +92,7 @@ class Index(SqliteTable):
         self.partitions = Partitions(connection, is_alone=is_alone, known=self.known)
         self._most = most
         self._is_awaited = is_awaited
+        self.areas = StoredAreas(connection)
         self._documents = Documents(connection, self.partitions)
         self._new: dict[MemoryId, NewMemory] = {}
         self._new_size = 0  # characters
@@ -357,15 +358,17 @@ class Index(SqliteTable):
         )
         documents = self._documents.of(stored)
         entries = entries_of(known_stems(self._connection), documents)
-        gathered = self._execute(
-            f"SELECT area, last_id, CAST(stems AS BLOB) FROM area_stems WHERE area IN ({AREAS})",
-            partition=partition,
-        )
-        for area, last, stems in gathered.fetchall():
-            its = [it for id_, it in entries.items() if id_ <= last and documents[id_].area == area]
-            if decoded(stems) != by_letter({stem for it in its for stem in it.marked}):
-                return False
+        weights = weights_of(self.require_own_rules())
         try:
+            for area in self._scalars(AREAS, partition=partition):
+                whole = self.areas.stored(area)
+                its = [
+                    (row, entries[row.id].stored if row.id in entries else stems)
+                    for row, stems in (self.areas.rows(area, MemoryId(0)) if whole else ())
+                    if whole and row.id <= whole[0].last
+                ]
+                if whole and whole != (its and drafted(area, its, weights).segment()):
+                    return False
             loaded = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
         except ValueError:
             return False
@@ -395,51 +398,11 @@ class Index(SqliteTable):
         missing = [MemoryId(id_) for id_, is_missing in rows if is_missing]
         return missing, rows[-1][0] if rows else None
 
-    def store_entries(self, token: Token, entries: Mapping[MemoryId, Entry]) -> None:
-        """Store the stems of memories, unless anything has changed since the token's state."""
-        # A batch gets its token at its end; until then its changes are only in the change log.
-        if token_of(self._connection) == token and not self.changes().areas:
-            self._documents.store(entries)
-
     def store_stems(self, memories: Sequence[MemoryId]) -> None:
         """Compute and store the stems of memories, in the form that is loaded into memory."""
         self.require_own_rules()
         documents = self._documents.of(memories)
         self._documents.store(entries_of(known_stems(self._connection), documents))
-
-    def areas_behind(self) -> list[int]:
-        """Return the areas whose stems are not all gathered."""
-        where = f"{IS_BEHIND} AND s.area <> {UNINDEXED_AREA}"
-        return self._scalars(f"SELECT DISTINCT s.area FROM {GATHERED} WHERE {where}")
-
-    def gather_stems(self, area: int) -> bool:
-        """Gather stored stems of an area's next memories; return whether there may be more."""
-        row = self._execute(
-            "SELECT last_id, CAST(stems AS BLOB) FROM area_stems WHERE area = :area", area=area
-        ).fetchone()
-        last, text = row or (0, "")
-        marked, count = set(decoded(text).split()), 0
-        rows = self._execute(
-            f"""SELECT m.id, CAST(t.stems AS BLOB)
-                  FROM spaces s
-                  JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
-                  LEFT JOIN memory_stems t ON t.memory_id = m.id
-                 WHERE s.area = :area AND m.id > :last AND {indexed("m")}
-              ORDER BY m.id
-                 LIMIT {GATHERED_AT_ONCE}""",
-            area=area, last=last,
-        )  # fmt: skip
-        with suppress(ValueError):  # damaged stems
-            for id_, stems in rows.fetchall():
-                if stems is None:
-                    break
-                marked.update(Entry.loaded(stems.decode()).marked)
-                last, count = id_, count + 1
-        self._connection.execute(
-            "REPLACE INTO area_stems (area, last_id, stems) SELECT ?, ?, ? WHERE ?",
-            (area, last, by_letter(marked), count),
-        )
-        return count == GATHERED_AT_ONCE
 
     def recreate(self, partition: int) -> None:
         """Replace a partition by one built from the memories, without reading the old one."""

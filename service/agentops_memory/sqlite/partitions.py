@@ -447,12 +447,6 @@ AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
              UNION
             SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
 
-GATHERED = "spaces s LEFT JOIN area_stems a ON a.area = s.area"
-IS_BEHIND = f"""EXISTS (SELECT 1
-                          FROM memories m INDEXED BY memories_in_space
-                         WHERE m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
-                               AND {indexed("m")})"""
-
 Row = tuple[int, str, str, str, str]
 """A document in a full-text table: the row's number and its columns."""
 
@@ -547,7 +541,7 @@ class Documents(SqliteTable, Borrowing):
         )
 
     def _forget_areas(self, documents: Mapping[MemoryId, Document]) -> None:
-        """Delete the gathered stems of the documents' areas: their words change or are erased."""
+        """Delete the segments of the documents' areas: their words change or are erased."""
         areas = json.dumps(list({it.area for it in documents.values()}))
         listed = "SELECT value FROM json_each(:areas)"
         self._execute(f"DELETE FROM area_stems WHERE area IN ({listed})", areas=areas)

@@ -1,31 +1,21 @@
 """Search by FTS5 and its BM25, or by the in-memory index."""
 
 import json
-import logging
 import sqlite3
 import time
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from itertools import chain
-from operator import itemgetter
 
-from ..errors import Damaged, TimedOut, Unreadable
-from ..light import replace
+from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
-from ..memory.memory import MemoryId, expiry_of, indexed, undeleted
-from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals, weights_of
-from ..memory.space import GLOBAL_AREA
-from ..recall.area import Row as MemoryRow
-from ..recall.area import drafted
-from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
+from ..memory.memory import MemoryId
+from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals
+from ..recall.cache import READ_BYTES, DatabaseIndex
 from ..recall.cached_reads import Ranking
-from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
 from ..recall.query import Corrections, Piece, Term
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import BORROWED, Entry, Stems, Vocabulary, likely_in
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -36,126 +26,10 @@ from ..recall.visibility import (
     area_of,
     memory_of,
 )
-from . import partitions
-from .connection import READ_LIMIT, in_snapshot, interrupt_at, known_stems, token_of
-from .dialect import SQLITE, IndexBehind, SqliteTable, decoded, is_damage, primary_code
-from .partitions import OWN_COLUMNS, Documents, Partitions, Vocabularies, numbers, table
-
-LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
-NEVER = 1 << 62  # an expiry in microseconds
-TOTALS = 1  # the row of FTS5's data with the number of rows, and of words by column
-
-log = logging.getLogger(__name__)
-
-
-def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
-    """Return an empty in-memory index of a database, disabled unless all features are on."""
-    stems = Stems()  # used under the lock of the index
-    return DatabaseIndex(
-        cache if features == ALL else IndexCache(0),
-        Vocabulary(weights_of(features), stems.forms_of),
-        lambda texts: Entry.of_fields(stems.of_texts(texts)),
-    )
-
-
-def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
-    """Load the next requested part of the index into memory, while no request waits for it."""
-    with index.queue.next() as number:
-        if number is None:
-            return
-        try:
-            with in_snapshot(database, LOAD_TIMEOUT):
-                _load(database, index, number)
-        except (Damaged, Unreadable, ValueError, OverflowError, sqlite3.Error) as error:
-            log.debug("A part of the index was not loaded into memory: %s", error)
-            index.queue.defer(number)
-        except BaseException:
-            index.queue.defer(number)
-            raise
-    while not index.queue.is_due and index.add_some_forms():
-        pass  # each batch takes the lock
-
-
-def _load(database: sqlite3.Connection, index: DatabaseIndex, number: int) -> None:
-    token, stored, plan = token_of(database), _Stored(database), index.plan(number)
-    stored.require_own_rules()
-    areas = stored.areas(plan.number) if plan.areas is None else plan.areas
-    globals_ = {GLOBAL_AREA} if plan.globals_too else set()
-    drafts = (drafted(it, stored.rows(it), index.vocabulary) for it in sorted({*areas, *globals_}))
-    is_same = index.install(token, plan, drafts, stored.totals(plan.number))
-    if stored.computed:
-        index.computed.append((token, stored.computed))
-    if not is_same:
-        raise Damaged("The index differs from the memories.")
-
-
-class _Stored(SqliteTable):
-    """The rows to load from a database, in one snapshot."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
-        self.computed: dict[MemoryId, Entry] = {}  # entries of memories without stored stems
-
-    def require_own_rules(self) -> None:
-        if not self._number("SELECT rules = own_rules() FROM index_rules"):
-            raise Damaged("The index was built with other rules.")
-
-    def areas(self, partition: int) -> set[int]:
-        return set(self._scalars("SELECT area FROM spaces WHERE partition = :it", it=partition))
-
-    def rows(self, area: int) -> Iterator[tuple[MemoryRow, str]]:
-        """Yield an area's memories by id with their stems; Damaged if an expiry is unreadable."""
-        memories = self._execute(
-            f"""SELECT m.id, m.space_id, m.session_id, m.created_at, l.expires_at, l.pinned_at,
-                       t.stems
-                  FROM spaces s
-                 CROSS JOIN memories m {self._sql.hint("memories_in_space")} ON m.space_id = s.id
-                  LEFT JOIN lifecycles l ON l.memory_id = m.id
-                  LEFT JOIN memory_stems t ON t.memory_id = m.id
-                 WHERE s.area = :area AND {indexed("m")}""",
-            area=area,
-        ).fetchall()
-        memories.sort(key=itemgetter(0))
-        superseded: dict[MemoryId, list[int]] = {}
-        for older, expiry in self._superseded(area):
-            superseded.setdefault(older, []).append(NEVER if expiry is None else expiry)
-        missing = [row[0] for row in memories if row[-1] is None]
-        entries = self._entries(missing) if missing else {}
-        self.computed |= entries
-        for id_, space, session, created_at, expires_at, pinned_at, stems in memories:
-            expiry_of(id_, expires_at)
-            expiries = tuple(superseded.get(id_, ()))
-            row = MemoryRow(id_, space, session, created_at, expires_at, pinned_at, expiries)
-            yield row, entries[id_].stored if stems is None else stems
-
-    def _superseded(self, area: int) -> list[tuple[MemoryId, int | None]]:
-        """Return the superseded memories of an area with the expiry of each superseding one."""
-        return self._execute(
-            f"""SELECT x.older_id, l.expires_at
-                  FROM supersessions x
-                  JOIN memories newer ON newer.id = x.newer_id
-                  JOIN memories older ON older.id = x.older_id
-                  JOIN spaces s ON s.id = older.space_id
-                  LEFT JOIN lifecycles l ON l.memory_id = newer.id
-                 WHERE s.area = :area AND {undeleted("newer")}""",
-            area=area,
-        ).fetchall()
-
-    def totals(self, partition: int) -> Totals:
-        """Count the rows and the words of a partition, including pending memories."""
-        name = table(partition)
-        row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
-        count, *words = numbers(row[0]) if row else (0,)
-        pending = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
-        more = sum(it.length for it in pending.values())
-        return Totals(count + len(pending), sum(words) + more)
-
-    def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
-        """Compute the entries of memories without stored stems, as in an older format."""
-        stems = known_stems(self._connection)
-        documents = Documents(self._connection, Partitions(self._connection, is_alone=False))
-        return partitions.entries_of(stems, documents.of(memories))
-
+from .areas import TOTALS, load_at_once
+from .connection import READ_LIMIT, interrupt_at, known_stems, token_of
+from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
+from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
 
 # Counting stops once it shows that a term is frequent.
 _COUNTS = """
@@ -259,7 +133,6 @@ class SqliteSearch(SqliteTable, Search):
         self._missing = set[int]()  # groups that the in-memory index lacks
         self._index = None if index is None or index.is_disabled else index
         self._cached_words: dict[tuple[int, Span, tuple[Term, ...]], FoundWords] = {}
-        self._lines: dict[frozenset[int], Mapping[str, str] | None] = {}  # of stems, by areas
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -286,16 +159,21 @@ class SqliteSearch(SqliteTable, Search):
             yield None
             return
         number, areas = location
-        with index.lock:
-            group = index.group(number) if index.is_at(token_of(self._connection)) else None
+        for try_ in range(2):
+            with index.lock:
+                group = (
+                    index.group(number, areas) if index.is_at(token_of(self._connection)) else None
+                )
+                if group is not None:
+                    yield group, group.weights_of(areas)
             if group is not None:
-                yield group, group.weights_of(areas)
-        if group is None:
-            self._missing.add(number)
-            index.queue.request(number, self._memories_of(number))
-            yield None
-            return
-        index.grew(READ_BYTES)
+                index.grew(READ_BYTES)
+                return
+            if try_ or not load_at_once(self._connection, index, number, areas):
+                break
+        self._missing.add(number)
+        index.queue.request(number, self._memories_of(number))
+        yield None
 
     def _location(self, visible: VisibleRows) -> tuple[int, list[int]] | None:
         """Return a filter's group and areas, or None if they cannot be in memory."""
@@ -326,7 +204,7 @@ class SqliteSearch(SqliteTable, Search):
                 yield None
                 return
             group, parts = cached
-            stems = {text: group.vocabulary.number(it) for text, it in stem_of.items()}
+            stems = {text: group.number_of(it, parts) for text, it in stem_of.items()}
             lookup = Lookup(parts, stems, own=query.own)
             yield lookup, lookup
 
@@ -350,7 +228,7 @@ class SqliteSearch(SqliteTable, Search):
         self._require_complete(number)
         best: list[list[Scored]] = [[] for _ in query.sentence_weights]
         each = (_sentence(at, number, query) for at in range(len(best)))
-        parameters = _parameters(self._without_absent(query), number)
+        parameters = _parameters(query, number)
         scored = self._execute(" UNION ALL ".join(each), **parameters)
         for at, id_, score in scored:
             best[at].append((score, id_))
@@ -427,72 +305,16 @@ class SqliteSearch(SqliteTable, Search):
             if cached is not None:
                 group, parts = cached
                 ranking, stem_of = Ranking(parts, group.vocabulary), self._stems.of(words)
-                stems = {it: group.vocabulary.number(stem_of[it]) for it in words}
+                stems = {it: group.number_of(stem_of[it], parts) for it in words}
                 ranking.look_up(stems.values())
                 known = ranking.known(stems.values())
                 forms = self._stems.compared.get_all([it for it in words if stems[it] not in known])
                 return ranking.corrections(it for it in forms.items() if it[1])
         return super()._corrections(words, visible)
 
-    def _existing(self, words: Collection[str], visible: VisibleRows) -> set[str]:
-        lines = self._gathered(visible)
-        if lines is None:
-            return super()._existing(words, visible)
-        stems = self._stems.of(words).items()
-        return {word for word, it in stems if it and f" {it} " in lines.get(it[0], "")}
-
-    def _without_absent(self, query: IndexQuery) -> IndexQuery:
-        """Return the query without terms that no visible memory is known to have.
-
-        They score nothing, but FTS5 would count the rows of other projects with them.
-        """
-        lines, known = self._gathered(query.visible), self._stems.known
-        if lines is None:
-            return query
-        absent = {
-            term
-            for term in query.terms
-            if (stem := known.get(term.text)) and not term.starts
-            if f" {stem} " not in (line := lines.get(stem[0], ""))
-            if f" {stem}{BORROWED} " not in line
-        }
-        sentences = [
-            it._replace(terms=tuple(t for t in it.terms if t not in absent) or it.terms[:1])
-            for it in query.query.sentences
-        ]
-        return replace(query, query=replace(query.query, sentences=tuple(sentences)))
-
     def _stems_near(self, forms: Collection[str], visible: VisibleRows) -> Collection[str]:
-        lines = self._gathered(visible)
-        if lines is None:
-            vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
-            return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
-        return {it for form in forms for it in likely_in(lines.get(form[0], ""), form)}
-
-    def _gathered(self, visible: VisibleRows) -> Mapping[str, str] | None:
-        """Return the gathered stems by first letter, or None if some memories' are missing."""
-        spans = list(chain.from_iterable(visible.spans.values()))
-        if any(area_of(first) != area_of(last) for first, last in spans):
-            return None
-        areas = frozenset(area_of(first) for first, _ in spans)
-        if areas not in self._lines:
-            self._lines[areas] = self._read_lines(areas)
-        return self._lines[areas]
-
-    def _read_lines(self, areas: Collection[int]) -> Mapping[str, str] | None:
-        rows = self._execute(
-            f"""SELECT CAST(a.stems AS BLOB), max({partitions.IS_BEHIND})
-                  FROM {partitions.GATHERED}
-                 WHERE s.area IN (SELECT value FROM json_each(:areas))
-              GROUP BY s.area""",
-            areas=json.dumps(list(areas)),
-        ).fetchall()
-        if any(is_behind for _, is_behind in rows):
-            return None
-        by_letter = defaultdict[str, str](str)
-        for line in chain.from_iterable(decoded(stems or b"").split("\n") for stems, _ in rows):
-            by_letter[line[1:2]] += line
-        return by_letter
+        vocabularies, letters = Vocabularies(self._connection), {form[0] for form in forms}
+        return {it for number in visible.spans for it in vocabularies.stems(number, letters)}
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         is_cached = self._location(visible) and not any(it.starts for it in terms)
@@ -501,7 +323,7 @@ class SqliteSearch(SqliteTable, Search):
             with self._cached(visible) as cached:
                 if cached is not None:
                     group, parts = cached
-                    stems = [group.vocabulary.number(stem_of[it.text]) for it in terms]
+                    stems = [group.number_of(stem_of[it.text], parts) for it in terms]
                     counts = Ranking(parts, group.vocabulary).counts(stems)
                     return [counts.get(it, 0) for it in stems]
         matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])

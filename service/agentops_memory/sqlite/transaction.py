@@ -11,7 +11,7 @@ import asyncio
 import sqlite3
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property, partial
@@ -34,13 +34,16 @@ from ..recall.cache import DatabaseIndex, Token
 from ..recall.cached_reads import CachedReads, ProjectLocation, StoredReads
 from ..recall.features import Features
 from ..recall.visibility import Visibility
+from .areas import load_at_once
 from .connection import (
+    READ_LIMIT,
     Check,
     Threads,
     WriterThread,
     carriable,
     change,
     connect,
+    in_snapshot,
     known_stems,
     known_to,
     ours,
@@ -237,7 +240,15 @@ def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator
     with closing(connection):
         read_only(connection)
         lookups = SqliteStored(connection, files)
-        stored = StoredReads(lookups.token, lookups.location, lookups.summaries, lookups.texts)
+
+        def load(number: int, areas: Collection[int]) -> bool:
+            with suppress(sqlite3.Error), in_snapshot(connection, READ_LIMIT):
+                return load_at_once(connection, index, number, areas, timeout=0.0)
+            return False
+
+        stored = StoredReads(
+            lookups.token, lookups.location, lookups.summaries, lookups.texts, load
+        )
         yield CachedReads(index, stored, known_stems(connection))
 
 
