@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 import httpx
 
 from .contract import models
-from .contract.models import Invalid, MemoryServiceError, Misconfigured, Progress, Unreachable
+from .contract.models import MemoryServiceError, Misconfigured, UnexpectedAnswer, Unreachable
 from .contract.service import Call
 
 try:
@@ -82,7 +82,7 @@ def call_url(base: httpx.URL, call: Call[object]) -> httpx.URL:
     try:
         return base.copy_with(raw_path=f"{path}?{query}".rstrip("?").encode("ascii"))
     except httpx.InvalidURL as error:
-        raise Invalid("The arguments are too long for the URL of a request.") from error
+        raise models.Invalid("The arguments are too long for the URL of a request.") from error
 
 
 def _utf8(text: str) -> str:
@@ -154,7 +154,7 @@ _SECONDS = re.compile(r"[0-9]{1,9}")
 class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
     """A file as the body of a request; each attempt reads it in chunks from the start."""
 
-    def __init__(self, file: BinaryIO, progress: Progress | None) -> None:
+    def __init__(self, file: BinaryIO, progress: models.Progress | None) -> None:
         self._file = file
         self._progress = progress
         self.size = os.fstat(file.fileno()).st_size
@@ -279,7 +279,7 @@ class Exchange:
         """Yield the body as it arrives, then close the response; Unreachable if incomplete."""
         try:
             if response.headers.get("content-encoding", "identity") != "identity":
-                raise models.UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
+                raise UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
             with translated(self.url):
                 async with aclosing(self.backend.chunks(response)) as chunks:
                     async for chunk in chunks:
@@ -327,14 +327,14 @@ class Exchange:
         body, status = await self._body(response, attempts), response.status_code
         if 300 <= status < 400:
             message = f"{self.url} redirected ({status}), which is not followed."
-            raise _unexpected(status, message)
-        failure: models.Refused | models.UnexpectedAnswer
+            raise UnexpectedAnswer(message, status=status)
+        failure: models.Refused | UnexpectedAnswer
         try:
             failure = models.problem(status, body)
             failure.request_id = response.headers.get("x-request-id")
-        except models.UnexpectedAnswer:
+        except UnexpectedAnswer:
             message = f"{self.url} answered {status}, but not as the service does."
-            failure = _unexpected(status, message)
+            failure = UnexpectedAnswer(message, status=status)
         retry_after = response.headers.get("retry-after", "")
         if _SECONDS.fullmatch(retry_after):
             failure.retry_after = timedelta(seconds=int(retry_after))
@@ -346,9 +346,9 @@ class Exchange:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_ANSWER:
-                    raise models.UnexpectedAnswer(f"{self.url} answered with too much data.")
+                    raise UnexpectedAnswer(f"{self.url} answered with too much data.")
                 if attempts.seconds_left <= 0:
-                    raise _may_be_done(f"{self.url} did not answer in time.")
+                    raise Unreachable(f"{self.url} did not answer in time.", may_be_done=True)
         return bytes(body)
 
 
@@ -363,20 +363,9 @@ def translated(url: str) -> Iterator[None]:
             reason = "every connection is in use"
         raise Unreachable(f"{url} cannot be reached ({reason}). {START_HINT}") from error
     except httpx.TimeoutException as error:
-        raise _may_be_done(f"{url} did not answer in time.") from error
+        raise Unreachable(f"{url} did not answer in time.", may_be_done=True) from error
     except httpx.HTTPError as error:
         if isinstance(error, httpx.NetworkError) or any(word in str(error) for word in _CLOSED):
-            raise _may_be_done(f"{url} closed the connection before it answered.") from error
-        raise _unexpected(0, f"{url} answered, but not as the service does.") from error
-
-
-def _may_be_done(message: str) -> Unreachable:
-    failure = Unreachable(message)
-    failure.may_be_done = True
-    return failure
-
-
-def _unexpected(status: int, message: str) -> models.UnexpectedAnswer:
-    failure = models.UnexpectedAnswer(message)
-    failure.status = status
-    return failure
+            message = f"{url} closed the connection before it answered."
+            raise Unreachable(message, may_be_done=True) from error
+        raise UnexpectedAnswer(f"{url} answered, but not as the service does.") from error

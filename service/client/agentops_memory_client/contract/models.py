@@ -8,13 +8,13 @@ distributions are in no package index yet.
 """
 
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cache
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, dataclass_transform
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -28,7 +28,11 @@ __all__ = [
 
 
 class MemoryServiceError(Exception):
-    """Base of all failures of a call to the service."""
+    """Base of all failures of a call to the service; keyword arguments become attributes."""
+
+    def __init__(self, message: str = "", **attributes: object) -> None:
+        super().__init__(message)
+        vars(self).update(attributes)
 
 
 class MemoryServiceWarning(UserWarning):
@@ -108,11 +112,10 @@ class OverQuota(Refused, status=507):
 BY_STATUS: Mapping[int, type[Refused]] = {kind.status: kind for kind in Refused.__subclasses__()}
 
 
-def refused(status: int, message: str) -> Refused:
+def refused(status: int, message: str, **attributes: object) -> Refused:
     """Return the exception for an HTTP status; an unknown status counts as 400 or 500."""
-    refusal = BY_STATUS.get(status, Failed if status >= 500 else Invalid)(message)
-    refusal.status = status
-    return refusal
+    kind = BY_STATUS.get(status, Failed if status >= 500 else Invalid)
+    return kind(message, status=status, **attributes)
 
 
 CLIENT, SERVER = "agentops-memory-client", "agentops-memory"
@@ -454,9 +457,8 @@ def problem(status: int, body: bytes) -> Refused:
     details = details if isinstance(details, dict) else {}
     faults = read_as(list[dict[str, str]], details.get("fields", []))
     listed = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
-    refusal = refused(status, f"{message} {listed}." if listed else message)
-    refusal.code, refusal.details = error, details
-    return refusal
+    sentence = f"{message} {listed}." if listed else message
+    return refused(status, sentence, code=error, details=details)
 
 
 def _explanation(document: Mapping[str, Any]) -> Explanation | None:
@@ -467,20 +469,18 @@ def _explanation(document: Mapping[str, Any]) -> Explanation | None:
 def read_as(kind: type[T], value: object) -> T:
     """Validate a value as `kind`; UnexpectedAnswer without a cause, which would quote the value."""
     with suppress(ValueError):  # pydantic's ValidationError is a ValueError
-        return adapter_of(kind).validate_python(value)
+        valid: T = adapter_of(kind).validate_python(value)
+        return valid
     raise UnexpectedAnswer("The service returned an unexpected answer.")
 
 
-def adapter_of(kind: type[T]) -> "TypeAdapter[T]":
-    """Return the cached validator of a type."""
-    return _adapter(cast(Hashable, kind))
-
-
-@cache
-def _adapter(kind: Hashable) -> "TypeAdapter[Any]":
+def _adapter(kind: Any) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter  # noqa: PLC0415 - importing it takes 0.1 s
 
-    return TypeAdapter(cast(Any, kind))
+    return TypeAdapter(kind)
+
+
+adapter_of: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)  # validators by their types
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -110,18 +110,17 @@ def regular_file(path: str | os.PathLike[str], why: str) -> BinaryIO:
 
 
 P = ParamSpec("P")
-Described = TypeVar("Described", bound=Callable[..., Any])
 
 
 class Method(Generic[P, T]):
     """A method that blocks in a `Blocking` class, and is a coroutine in an `Awaited` class."""
 
     def __init__(self, work: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]) -> None:
+        @functools.wraps(work)
         def wait(self: object, /, *args: P.args, **kwargs: P.kwargs) -> T:
             return run_now(work(self, *args, **kwargs))
 
-        self.awaited = work
-        self.blocking = with_signature(work, wait)
+        self.awaited, self.blocking = work, wait
 
     @overload
     def __get__(self, obj: None, kind: "type[Blocking]", /) -> Callable[Concatenate[Any, P], T]: ...
@@ -156,6 +155,15 @@ class Sender:
         result: T = await self._exchange.send(call)
         return result
 
+    def _fields(self, arguments: inspect.BoundArguments) -> dict[str, Any]:
+        """Return the fields to send for the arguments of a method."""
+        arguments.apply_defaults()
+        return arguments.arguments
+
+    def _wire_name(self, field: str) -> str:
+        """Return the name of a field in a query or a body."""
+        return field
+
 
 class Blocking(Sender):
     """Its methods return results: the backend blocks, so their coroutines never suspend."""
@@ -179,16 +187,6 @@ def run_now(work: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("The backend of a blocking client has suspended.")
 
 
-def with_signature(declaration: Callable[..., object], method: Described) -> Described:
-    """Give the method the name, docstring and signature of its declaration; return it."""
-    signature = inspect.signature(declaration)
-    functools.update_wrapper(method, declaration, ("__name__", "__qualname__", "__doc__"), ())
-    method.__dict__["__signature__"] = signature
-    annotations = {it.name: it.annotation for it in [*signature.parameters.values()][1:]}
-    method.__annotations__ = annotations | {"return": signature.return_annotation}
-    return method
-
-
 # A method below `@sends` needs no body: its signature declares the request and the result.
 # mypy: disable-error-code="empty-body"
 # ruff: noqa: A002, ARG002
@@ -199,7 +197,7 @@ MAX_PROMPT = 500  # code points of a query that the service reads
 
 def sends(
     operation: str, verb: str, path: str, *, query: Sequence[str] = (),
-    read: Reader[Any] | None = None,
+    read: Reader[Any] | None = None, timeout: timedelta | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
     """Declare a method by its signature: it sends its arguments, and returns the annotated type.
 
@@ -215,30 +213,30 @@ def sends(
         has_body = verb in ("POST", "PATCH") and not not_in_body.issuperset(signature.parameters)
         reader = read or m.noun(signature.return_annotation)
 
+        @functools.wraps(declaration)
         async def send(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
             more: Any = declaration(self, *args, **kwargs) or {}
-            fields: dict[str, Any] = bound.arguments | more
+            fields = self._fields(signature.bind(self, *args, **kwargs)) | more
+            del fields["self"]
             steps = [fields.pop(it[1:-1]) if it[0] == "{" else it for it in path.split("/")]
             if "{observation}" in path:  # the only number in a path
                 steps[1] = str(steps[1])
-            del fields["self"]
-            headers = {} if verb == "GET" else key_header(fields.pop("idempotency_key"))
+            key = fields.pop("idempotency_key", None)
             named = {
-                name: plain(it)
+                self._wire_name(name): plain(it)
                 for name, it in fields.items()
                 if it is not UNSET and (it is not None or name in unset)
             }
             in_query = query if has_body else [*named]
             return await self._send(Call(
-                operation=operation, method=verb, path=tuple(steps), headers=headers, read=reader,
+                operation=operation, method=verb, path=tuple(steps), read=reader, timeout=timeout,
+                headers={} if verb == "GET" else key_header(key),
                 query=params(**{name: it for name, it in named.items() if name in in_query}),
                 body={name: it for name, it in named.items() if name not in in_query}
                 if has_body else None,
             ))  # fmt: skip
 
-        return Method(with_signature(declaration, send))
+        return Method(send)
 
     return declare
 

@@ -8,10 +8,8 @@
 # mypy: disable-error-code="empty-body"
 # ruff: noqa: A002, ARG002, F405
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from types import NoneType
 from typing import Any, Generic, Literal, Protocol, Self, TypeVar
 
 from ..contract.models import Conflict, Invalid, MemoryServiceError, T, UnexpectedAnswer, read_as
@@ -19,7 +17,7 @@ from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, plai
 from ..transport import Exchange
 from . import models
 from .models import *  # noqa: F403 - the public results
-from .models import Json, Part, call_of, sends
+from .models import Json, Part, posted, reader, sends
 
 __all__ = [
     "AsyncCommitments", "AsyncEntries", "AsyncMemoryAdapter", "AsyncOpenWopMemory",
@@ -39,18 +37,11 @@ RunEnd = Literal["completed", "failed", "cancelled"]
 
 def register_secret(run_id: str, secret_id: str, value: str) -> Call[bool]:
     """Return the Call that registers a secret; without a key, whose record would keep a digest."""
-    fields = {"run_id": run_id, "secret_id": secret_id, "value": value}
-    call = call_of(bool, "POST", "runs/{run_id}/secrets", fields, answer="registered")
-    return replace(call, headers={})
+    body, read = {"secretId": secret_id, "value": value}, reader(bool, "registered")
+    return posted("runs", run_id, "secrets", body=body, read=read, headers={})
 
 
-def _check_run(answer: Json, sent: Mapping[str, Any]) -> None:
-    """Check the run's id; the caller knows the rest of the run's state."""
-    if answer.get("runId") != sent["run_id"]:
-        raise UnexpectedAnswer("The service returned another run.")
-
-
-def _ranked(answer: Json, _: object) -> list[Json]:
+def _ranked(answer: Json) -> list[Json]:
     entries = read_as(list[Any], answer.get("entries"))
     ranks = read_as(list[Any], answer.get("ranks"))
     if len(entries) != len(ranks):
@@ -58,7 +49,7 @@ def _ranked(answer: Json, _: object) -> list[Json]:
     return [{"entry": it, "rank": rank} for it, rank in zip(entries, ranks, strict=True)]
 
 
-def _pass_outcome(answer: Json, _: object) -> Json:
+def _pass_outcome(answer: Json) -> Json:
     """Merge the payload of the pass's event into the response."""
     payload = read_as(Json, read_as(Json, answer.get("event")).get("payload"))
     return answer | payload | read_as(Json, payload.get("distillation", {}))
@@ -136,20 +127,26 @@ class _Run(Part):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.id!r})"
 
-    @sends("POST", "runs", answer=_check_run)
-    def open(self) -> None:
+    @Method
+    async def open(self) -> None:
         """Open the run, or resume it. Call this instead of `with` if the run may stay open."""
-        return send_as(  # type: ignore[return-value]
-            agent_id=self.agent_id, workflow_id=self.workflow_id, memory_refs=self.memory_refs
-        )
+        body = {
+            "runId": self.id, "agentId": self.agent_id, "workflowId": self.workflow_id,
+            "memoryRefs": plain(self.memory_refs),
+        }  # fmt: skip
+        await self._change(body={name: it for name, it in body.items() if it is not None})
 
     @Method
     async def end(self, status: RunEnd = "completed") -> None:
         """End the run, which refuses later writes. Conflict if it ended with another status."""
-        fields = {"run_id": self.id, "status": status}
-        await self._send(call_of(NoneType, "POST", "runs/{run_id}/end", fields, answer=_check_run))
+        await self._change(self.id, "end", body={"status": status})
         self._is_over = True
         self._secrets.clear()
+
+    async def _change(self, *steps: str, body: Json) -> None:
+        call = posted("runs", *steps, body=body, read=reader(str, "runId"))
+        if await self._send(call) != self.id:
+            raise UnexpectedAnswer("The service returned another run.")
 
     @Method
     async def secret(self, secret_id: str, value: str) -> bool:
@@ -444,7 +441,7 @@ class _Memory(_Entries, Generic[SomeRun]):
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
         """Undo a pass. NotFound if it does not exist; Conflict if it cannot be undone."""
 
-    @sends("GET", "index", answer=lambda answer, _: answer | {"document": answer})
+    @sends("GET", "index", answer=lambda answer: answer | {"document": answer})
     def index(self, memory_ref: str) -> MemoryIndex:
         """Return the archives of the ref, newest first, at most 200, without their content."""
 

@@ -3,18 +3,20 @@
 Fields have the names and meanings of OpenWOP, in snake case.
 """
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Concatenate, cast, get_args
+from typing import Annotated, Any, ClassVar, Concatenate, get_args
 
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ..contract import models as contract
-from ..contract.models import Headers, Invalid, NotFound, json_object, read_as
-from ..contract.service import Call, Method, P, Sender, T, key_header, params, plain, with_signature
+from ..contract import service
+from ..contract.models import Headers, Invalid, NotFound, Reader, json_object, read_as
+from ..contract.service import Call, Method, P, Sender, T
 from ..transport import SURROGATE, Exchange
 
 __all__ = [
@@ -288,9 +290,9 @@ def _family(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 Json = dict[str, Any]
-# The member of a response to return, or a function of the response and the request's fields.
-Answer = str | Callable[[Json, Mapping[str, Any]], object]
+Answer = str | Callable[[Json], object]  # the member of a response to return, or a function of it
 
+BASE = ("v1", "host", "agentops-memory")
 NO_ENTRY = "memory entry not found"  # the service's message for any missing entry
 MAX_NAME = 256  # code points of a ref or of an entry's id
 
@@ -298,7 +300,10 @@ _RAISE: Any = object()
 
 
 class Part(Sender):
-    """Base of the parts of the OpenWOP client."""
+    """Base of the parts of the OpenWOP client, whose methods send only arguments that are passed.
+
+    Invalid if a text in a query contains a lone surrogate, which would be replaced.
+    """
 
     _exchange: Exchange
     _run_id: str | None  # sent with every request; None outside a run
@@ -306,75 +311,71 @@ class Part(Sender):
     def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
         self._exchange, self._run_id = exchange, run_id
 
+    def _fields(self, arguments: inspect.BoundArguments) -> Json:
+        return {"run_id": self._run_id} | arguments.arguments
+
+    def _wire_name(self, field: str) -> str:
+        return to_camel(field)
+
+    async def _send(self, call: Call[T], /) -> T:
+        faults = [name for name, it in call.query.items() if SURROGATE.search("".join(it))]
+        if faults:
+            raise Invalid(f"{', '.join(faults)}: a lone surrogate is not text.")
+        return await super()._send(call)
+
 
 def sends(
     verb: str, path: str, *, answer: Answer = "", absent: Any = _RAISE,
     timeout: timedelta | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
-    """Declare a method by its signature: it sends its arguments, and returns the annotated type.
+    """Declare a method of a Part by its signature, as `service.sends` does.
 
-    The method's body may return `send_as` of other fields. `absent` is returned if the entry
-    does not exist, or if no entry can have the name.
+    `absent` is returned if the entry does not exist, or if no entry can have the name.
     """
 
     def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
         signature = inspect.signature(declaration)
         returned = signature.return_annotation
-        kind: type[T] = get_args(returned)[0] if absent is None else returned
+        read = reader(get_args(returned)[0] if absent is None else returned, answer)
+        whole = "/".join([*BASE, path])
+        method = service.sends(whole, verb, whole, read=read, timeout=timeout)(declaration)
 
+        @functools.wraps(declaration)
         async def send(self: Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
             fields = signature.bind(self, *args, **kwargs).arguments
-            del fields["self"]
             names = [fields[it] for it in ("memory_ref", "memory_id") if it in fields]
-            if absent is not _RAISE and not all(map(_is_name, names)):
-                return absent  # type: ignore[no-any-return]
-            fields.setdefault("run_id", self._run_id)
-            fields |= cast("Json | None", declaration(self, *args, **kwargs)) or {}
-            call = call_of(kind, verb, path, fields, answer=answer, timeout=timeout)
             try:
-                return await self._send(call)
+                is_sent = all(map(_is_name, names))
+                return await method.awaited(self, *args, **kwargs) if is_sent else absent
             except NotFound as error:
-                if absent is _RAISE or str(error) != NO_ENTRY:
+                if str(error) != NO_ENTRY:
                     raise
                 return absent  # type: ignore[no-any-return]
 
-        return Method(with_signature(declaration, send))
+        return method if absent is _RAISE else Method(send)
 
     return declare
 
 
-def call_of(
-    kind: type[T], verb: str, path: str, fields: Mapping[str, Any], *, answer: Answer = "",
-    timeout: timedelta | None = None,
-) -> Call[T]:  # fmt: skip
-    """Return a Call with the fields in the path, in the query of a GET or DELETE, else as JSON.
-
-    Invalid if a text in the query contains a lone surrogate, which would be replaced.
-    """
-    steps = [fields[it[1:-1]] if it.startswith("{") else it for it in path.split("/")]
-    named = {
-        to_camel(name): plain(value)
-        for name, value in fields.items()
-        if value is not None and name != "idempotency_key" and f"{{{name}}}" not in path
-    }
-    has_body = verb not in ("GET", "DELETE")
-    faults = [] if has_body else [name for name, it in named.items() if SURROGATE.search(str(it))]
-    if faults:
-        raise Invalid(f"{', '.join(faults)}: a lone surrogate is not text.")
+def reader(kind: type[T], answer: Answer = "") -> Reader[T]:
+    """Return a reader of a JSON response; of bytes it returns the body itself."""
 
     def read(body: bytes, _: Headers) -> T:
         if kind is bytes:
             return body  # type: ignore[return-value]
         document = json_object(body)
         if callable(answer):
-            return read_as(kind, answer(document, fields))
+            return read_as(kind, answer(document))
         return read_as(kind, document.get(answer) if answer else document)
 
+    return read
+
+
+def posted(*steps: str, body: Json, read: Reader[T], headers: Headers | None = None) -> Call[T]:
+    """Return the Call that posts a body, by default with an idempotency key."""
     return Call(
-        operation=f"{verb} {path}", method=verb, path=("v1", "host", "agentops-memory", *steps),
-        query={} if has_body else params(**named), body=named if has_body else None,
-        headers={} if verb == "GET" else key_header(fields.get("idempotency_key")),
-        timeout=timeout, read=read,
+        operation="/".join(steps), method="POST", path=(*BASE, *steps), body=body, read=read,
+        headers=service.key_header(None) if headers is None else headers,
     )  # fmt: skip
 
 

@@ -346,14 +346,15 @@ class WorkingMemory:
 
         CheckpointError names the path of a value that could not be restored.
         """
-        state = {it.name: getattr(self, it.name) for it in fields_of(_State)}
-        listed: list[tuple[str, Iterable[object]]] = [
-            ("messages", self._messages), ("unsent", self.unsent), ("said", self.pending)
-        ]  # fmt: skip
-        nouns = {name: list(map(_members, it)) for name, it in listed}
+        state: dict[str, Any] = {
+            "session_id": self.session_id, "turn": self.turn, "sequence": self.sequence,
+            "tool_metadata": self.tool_metadata, "extra": self.extra, "messages": self._messages,
+            "unsent": self.unsent, "said": self.pending,
+        }  # fmt: skip
         try:
-            _checked(_State, state)
-            document = _plain({"format": FORMAT, "version": VERSION, **state, **nouns}, "")
+            _checked(state)
+            state |= {it: list(map(_members, state[it])) for it in ("messages", "unsent", "said")}
+            document = _plain({"format": FORMAT, "version": VERSION, **state})
             text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
         except (ValueError, RecursionError) as fault:
             is_deep = isinstance(fault, RecursionError)
@@ -380,10 +381,11 @@ class WorkingMemory:
             state = _read(read(path))
         except ValueError as fault:
             raise CheckpointError(f"The checkpoint {path} cannot be read: {fault}") from fault
-        memory = cls(state.messages)
-        for it in fields_of(_State):
-            setattr(memory, it.name, getattr(state, it.name))
-        memory.unsent, memory.pending = state.unsent, state.said
+        memory = cls(
+            state.messages, session_id=state.session_id, turn=state.turn,
+            tool_metadata=state.tool_metadata, extra=state.extra,
+        )  # fmt: skip
+        memory.sequence, memory.unsent, memory.pending = state.sequence, state.unsent, state.said
         return memory
 
     @classmethod
@@ -418,24 +420,20 @@ class _State:
     sequence: Count
     tool_metadata: dict[str, Any]
     extra: dict[str, Any]
-
-
-@dataclass(kw_only=True)
-class _Stored(_State):
     messages: list[ChatMessage]
     unsent: list[Unsent]
     said: list[Message]
 
 
-def _checked(kind: type[T], state: Mapping[str, Any]) -> T:
+def _checked(state: Mapping[str, Any]) -> _State:
     """Validate a state; ValueError names the path of the first invalid value."""
     try:
-        return adapter_of(kind).validate_python(state)
+        valid: _State = adapter_of(_State).validate_python(state)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        path = "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in fault["loc"])
         reason = str(fault.get("ctx", {}).get("error", fault["msg"])).rstrip(".")
-        raise ValueError(f"{path[1:]}: {reason}.") from None
+        raise ValueError(f"{_path(fault['loc'])}: {reason}.") from None
+    return valid
 
 
 def _members(noun: Any) -> dict[str, Any]:
@@ -448,7 +446,7 @@ def _members(noun: Any) -> dict[str, Any]:
     return {name: it for name, it in named.items() if it is not None}
 
 
-def _read(document: bytes) -> _Stored:
+def _read(document: bytes) -> _State:
     """Read a checkpoint; ValueError says what is wrong with the document."""
     try:
         state = json.loads(document.decode(errors="surrogatepass"))
@@ -463,11 +461,11 @@ def _read(document: bytes) -> _Stored:
         raise ValueError("version is missing or wrong.")
     if version > VERSION:
         raise ValueError(NEWER.format(version))
-    _plain(state, "")  # refuse now a value that could not be stored again
-    return _checked(_Stored, state)
+    _plain(state)  # refuse now a value that could not be stored again
+    return _checked(state)
 
 
-def _plain(value: Any, path: str, depth: int = 0) -> Any:
+def _plain(value: Any, *path: str | int) -> Any:
     """Return the value with tuples as lists; ValueError names the path of a value JSON lacks.
 
     That is a Python object, a key that is not text, a number that is not finite or has too many
@@ -476,36 +474,31 @@ def _plain(value: Any, path: str, depth: int = 0) -> Any:
     match value:
         case None | bool() | str():
             return value
-        case int() | float():  # refuse numbers that json.loads cannot read
-            if isinstance(value, float) and not math.isfinite(value):
-                raise ValueError(f"{_label(path)} is {value}, which JSON does not have.")
+        case float() if not math.isfinite(value):
+            fault = f"is {value}, which JSON does not have."
+        case int() | float():
             try:
                 str(value)
-            except ValueError as fault:
-                raise ValueError(f"{_label(path)} has too many digits.") from fault
-            return value
-        case Mapping() | list() | tuple() if depth >= MAX_DEPTH:
-            raise ValueError(f"{_label(path)} is nested more than {MAX_DEPTH} levels deep.")
+            except ValueError:  # json.loads could not read it
+                fault = "has too many digits."
+            else:
+                return value
+        case Mapping() | list() | tuple() if len(path) >= MAX_DEPTH:
+            fault = f"is nested more than {MAX_DEPTH} levels deep."
         case Mapping():
-            steps = {key: _step(path, key) for key in value}
-            return {key: _plain(value[key], step, depth + 1) for key, step in steps.items()}
+            other = next((type(it).__name__ for it in value if not isinstance(it, str)), None)
+            if other is None:
+                return {key: _plain(it, *path, key) for key, it in value.items()}
+            fault = f"has a key of the type {other}; keys of JSON are text."
         case list() | tuple():
-            return [_plain(it, f"{path}[{n}]", depth + 1) for n, it in enumerate(value)]
+            return [_plain(it, *path, index) for index, it in enumerate(value)]
         case _:
-            raise ValueError(
-                f"{_label(path)} has the type {type(value).__name__}, which JSON does not have."
-            )
+            fault = f"has the type {type(value).__name__}, which JSON does not have."
+    raise ValueError(f"{_path(path)} {fault}")
 
 
-def _step(path: str, key: object) -> str:
-    if not isinstance(key, str):
-        raise ValueError(
-            f"{_label(path)} has a key of the type {type(key).__name__}; keys of JSON are text."
-        )
-    if key.isidentifier():
-        return f"{path}.{key}" if path else key
-    return f"{path}[{key!r}]"
-
-
-def _label(path: str) -> str:
+def _path(steps: Iterable[str | int]) -> str:
+    """Return a JSON path for a message, such as `extra.groups[2]`."""
+    texts = (f".{it}" if str(it).isidentifier() else f"[{it!r}]" for it in steps)
+    path = "".join(texts).removeprefix(".")
     return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
