@@ -5,15 +5,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from functools import lru_cache
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as checked
+from pydantic.functional_validators import AfterValidator, BeforeValidator, PlainValidator
 from pydantic_core import PydanticCustomError
 
-from ..contract.models import CLIENT, Noun, install_command
+from ..contract.models import CLIENT, Noun, T, install_command
 from .working_memory import ToolCall, require, utf8
 
 LONGEST_PATTERN = 10_000  # code points
@@ -22,10 +24,9 @@ MOST_RESULTS = 1_000  # memories that one search returns
 FROM_ARGUMENTS = "from_tool_args"
 SAVE, INJECT = "memorySaveRules", "contextInjectTools"  # the lists of rules in a manifest
 
-Fields = Mapping[object, Any]
+Nodes = Mapping[str, Any]  # nodes of YAML by the names of their fields
 HOOKS = "toolHooks"
-MERGE, TEXT, NULL = (f"tag:yaml.org,2002:{it}" for it in ("merge", "str", "null"))
-HOOK_FIELDS = (HOOKS, SAVE, INJECT)
+MERGE, TEXT, NULL, MAPPING = (f"tag:yaml.org,2002:{it}" for it in ("merge", "str", "null", "map"))
 NAME_IS_TEXT = "The name of a field must be text; write it with quotes, if it is meant as text."
 # Messages by pydantic's error type; for other types its own message is plain enough.
 MESSAGES = {
@@ -65,28 +66,30 @@ class Pattern:
     """
 
     text: str
-    _searched: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.text, str):
             raise WrongPattern(f"A pattern must be text, not {type(self.text).__name__}.")
         if len(self.text) > LONGEST_PATTERN:
             raise WrongPattern(f"A pattern has at most {LONGEST_PATTERN:,} characters.")
-        object.__setattr__(self, "_searched", _compiled(self.text))
+        _compiled(self.text)
 
     def is_in(self, text: str) -> bool:
         """Whether it matches anywhere in the text; a lone surrogate counts as U+FFFD."""
-        return self._searched.search(utf8(text)) is not None
+        return _compiled(self.text).search(utf8(text)) is not None
 
 
-@lru_cache
-def _compiled(text: str) -> Any:
+def _imported(module: str, need: str) -> Any:
+    """Import a module of the extra `runtime`; ImportError, with an install command, without it."""
     try:
-        import re2  # noqa: PLC0415 - a user without rules needs no RE2
+        return import_module(module)
     except ModuleNotFoundError as error:
-        raise ImportError(
-            f"The patterns of tool hooks need google-re2: {install_command(CLIENT, 'runtime')}"
-        ) from error
+        raise ImportError(f"{need}: {install_command(CLIENT, 'runtime')}") from error
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(text: str) -> Any:
+    re2 = _imported("re2", "The patterns of tool hooks need google-re2")
     options = re2.Options()
     options.log_errors = False  # the exception has the message
     options.never_capture = True
@@ -134,10 +137,19 @@ def _pattern(value: object) -> Pattern:
     return Pattern(value) if isinstance(value, str) else value
 
 
+def _without_null(rule: object) -> object:
+    """Drop fields of a rule in YAML that are null or, as on the platform, empty."""
+    if not isinstance(rule, Mapping):
+        return rule
+    empty = [name for name in ("type", "scope") if rule.get(name) == ""]
+    return {name: it for name, it in rule.items() if it is not None and name not in empty}
+
+
 # Limits in code points, as in the service.
 Tool = Annotated[str, Field(strict=True, max_length=100), AfterValidator(_visible)]  # also a tag
 Word = Annotated[str, Field(strict=True, max_length=50), AfterValidator(_visible)]
 Searched = Annotated[Pattern, PlainValidator(_pattern)]
+Written = Annotated[T, BeforeValidator(_without_null)]
 OF_RULES = ConfigDict(
     alias_generator=to_camel, validate_by_name=True, extra="forbid", hide_input_in_errors=True,
     defer_build=True,
@@ -220,8 +232,8 @@ def _argument(call: ToolCall, names: tuple[str, ...]) -> str | None:
 class ToolHooks:
     """Rules for tools. In each list only the first rule for a tool applies."""
 
-    save_rules: Annotated[tuple[SaveRule, ...], Field(validation_alias=SAVE)] = ()
-    inject_rules: Annotated[tuple[InjectRule, ...], Field(validation_alias=INJECT)] = ()
+    save_rules: Annotated[tuple[Written[SaveRule], ...], Field(validation_alias=SAVE)] = ()
+    inject_rules: Annotated[tuple[Written[InjectRule], ...], Field(validation_alias=INJECT)] = ()
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -233,11 +245,10 @@ class ToolHooks:
         """
         require("The text of hooks", text, str)
         faults = list[str]()
-        places = [position for it in _documents(text) for position in _places(it, faults)]
+        places = _places(text, faults)
         if len(places) > 1:
             faults.append(f"{HOOKS}: Hooks are of one agent; these stand in {len(places)} places.")
-        path, hooks = places[0] if places else ("", {})
-        rules = {name: _present(hooks[name]) for name in (SAVE, INJECT) if name in hooks}
+        path, rules = places[0] if places else ("", {})
         try:
             tool_hooks = TypeAdapter(cls).validate_python(rules, by_alias=True, by_name=False)
         except ValidationError as error:
@@ -306,18 +317,16 @@ def _loader(yaml: Any, text: str) -> Any:
     return Loader(text)
 
 
-def _documents(text: str) -> list[object]:
+def _places(text: str, faults: list[str]) -> list[tuple[str, dict[str, object]]]:
+    """Return the path and the lists of rules of each place of hooks; note faults."""
+    yaml = _imported("yaml", "Tool hooks in YAML need PyYAML")
     try:
-        import yaml  # noqa: PLC0415 - only hooks in YAML need it
-    except ModuleNotFoundError as error:
-        raise ImportError(
-            f"Tool hooks in YAML need PyYAML: {install_command(CLIENT, 'runtime')}"
-        ) from error
-
-    try:
-        loader, documents = _loader(yaml, text), list[object]()
+        loader, places = _loader(yaml, text), []
         while loader.check_node():
-            documents.append(loader.construct_document(_own(loader, loader.get_node())))
+            for path, fields in _hooks(loader, loader.get_node(), faults):
+                lists = {it: fields[it] for it in (SAVE, INJECT) if it in fields}
+                rules = {name: loader.construct_document(it) for name, it in lists.items()}
+                places.append((path, rules))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
@@ -327,75 +336,50 @@ def _documents(text: str) -> list[object]:
         # A character that YAML forbids; or an invalid date, number or escape.
         position, reason = "the text", str(error)
     else:
-        return documents
+        return places
     raise HooksRefused(f"{position}: This is not YAML: {printable(' '.join(reason.split()))}.")
 
 
-def _own(loader: Any, node: Any) -> Any:
-    """Return a document, or its `spec`, without values of the platform's fields."""
-    if node.id != "mapping":
-        return node
-    loader.flatten_mapping(node)
-    fields = []
-    for key, value in node.value:
-        if key.value == "spec":
-            fields.append((key, _own(loader, value)))
-        elif key.value in HOOK_FIELDS:
-            fields.append((key, value))
-        elif key.tag == TEXT and value.tag != NULL:
-            fields.append((key, value if value.tag == TEXT else type(key)(TEXT, "")))
-    return type(node)(node.tag, fields)
+def _hooks(loader: Any, root: Any, faults: list[str]) -> Iterator[tuple[str, Nodes]]:
+    """Yield the places of hooks in a document, with their fields; note faults."""
+    fields = _fields(loader, root, "the document", faults)
+    spec = _fields(loader, fields.get("spec"), "spec", faults)
+    faults += _lookalikes(fields, "", HOOKS, SAVE, INJECT)
+    faults += _lookalikes(spec, "spec.", HOOKS)
+    faults += [f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec]
+    places = [it for it in (("spec.", spec), ("", fields)) if HOOKS in it[1]]
+    for parent, siblings in places:
+        hooks = _fields(loader, siblings[HOOKS], f"{parent}{HOOKS}", faults)
+        faults += _lookalikes(hooks, f"{parent}{HOOKS}.", SAVE, INJECT)
+        yield f"{parent}{HOOKS}.", hooks
+    is_bare = "kind" in fields and fields["kind"].value == "Agent" and not places
+    if is_bare or not {SAVE, INJECT}.isdisjoint(fields):
+        yield "", fields
+
+
+def _fields(loader: Any, node: Any, path: str, faults: list[str]) -> Nodes:
+    """Return the fields of a mapping that are not null, as null is the same as absent.
+
+    Their values are nodes: those of the platform's fields may be nothing that YAML can read.
+    """
+    if node is None or node.tag == NULL:
+        return {}
+    if node.tag == MAPPING:
+        loader.flatten_mapping(node)
+        return {key.value: it for key, it in node.value if key.tag == TEXT and it.tag != NULL}
+    loader.construct_document(node)  # says so if it is not YAML
+    faults.append(f"{path}: It must be a mapping of fields.")
+    return {}
 
 
 def _name(key: Any) -> object:
     return (key.tag, key.value) if isinstance(key.value, str) else id(key)
 
 
-def _places(root: object, faults: list[str]) -> Iterator[tuple[str, Fields]]:
-    """Yield the places of hooks in a document, with their fields; note faults."""
-    fields = _fields(root, "the document", faults)
-    spec = _fields(fields.get("spec"), "spec", faults)
-    _refuse_lookalikes(fields, "", (HOOKS, SAVE, INJECT), faults)
-    _refuse_lookalikes(spec, "spec.", (HOOKS,), faults)
-    faults += [f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec]
-    places = [it for it in (("spec.", spec), ("", fields)) if HOOKS in it[1]]
-    for parent, siblings in places:
-        hooks = _fields(siblings[HOOKS], f"{parent}{HOOKS}", faults)
-        _refuse_lookalikes(hooks, f"{parent}{HOOKS}.", (SAVE, INJECT), faults)
-        yield f"{parent}{HOOKS}.", hooks
-    is_bare = fields.get("kind") == "Agent" and not places
-    if is_bare or not {SAVE, INJECT}.isdisjoint(fields):
-        yield "", fields
-
-
-def _fields(value: object, path: str, faults: list[str]) -> Fields:
-    """Return the fields that are not null; null is the same as absent."""
-    if isinstance(value, Mapping):
-        return {name: it for name, it in value.items() if it is not None}
-    if value is not None:
-        faults.append(f"{path}: It must be a mapping of fields.")
-    return {}
-
-
-def _refuse_lookalikes(
-    fields: Fields, path: str, known: tuple[str, ...], faults: list[str]
-) -> None:
-    names = [it for it in fields if isinstance(it, str) and it not in known]
-    meant = {it: close_to(it, known) for it in names}
-    faults += [f"{path}{printable(it)}: There is no such field. Did you mean {meant[it]}?"
-               for it in names if meant[it]]  # fmt: skip
-
-
-def _present(rules: object) -> object:
-    """Return the rules without fields that are null or, as on the platform, empty."""
-    if not isinstance(rules, list):
-        return rules
-    return [
-        {name: it for name, it in rule.items()
-         if it is not None and not (it == "" and name in ("type", "scope"))}
-        if isinstance(rule, Mapping) else rule
-        for rule in rules
-    ]  # fmt: skip
+def _lookalikes(fields: Nodes, path: str, *known: str) -> Iterator[str]:
+    for name in fields:
+        if name not in known and (meant := close_to(name, known)):
+            yield f"{path}{printable(name)}: There is no such field. Did you mean {meant}?"
 
 
 def _fault(fault: Any) -> str:
