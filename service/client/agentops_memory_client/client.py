@@ -6,23 +6,22 @@ step finishes it.
 
 import asyncio
 import os
-import re
-import ssl
 import tempfile
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 from contextlib import aclosing, contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Generic, Self, TypeVar, cast
 
 import httpx
 
-from .contract import __version__, models, service
-from .contract.models import Imported, ImportPlan, Misconfigured, Progress, UnexpectedAnswer
+from .contract import models, service
+from .contract.models import Imported, ImportPlan, Progress, UnexpectedAnswer
 from .contract.service import Blocking, Call, MemoryService, Method, Operations, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
-from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, address, tls_context
+from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, Verify
 
 IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes several minutes
 TIMEOUT = timedelta(seconds=10)  # longer than 5 s, after which the service refuses and says why
@@ -30,8 +29,6 @@ RETRIES = 2
 DEFAULT_URL = "http://127.0.0.1:7437"
 
 Transport = TypeVar("Transport")
-
-_KEY = re.compile(r"[!-~]+")
 
 
 def _target(path: str | os.PathLike[str]) -> Path:
@@ -41,17 +38,14 @@ def _target(path: str | os.PathLike[str]) -> Path:
     return target
 
 
-MAX_PREFIX = 60  # characters of the target's name in a temporary file's name, which is limited
-
-
-def temporary_name(target: str, random: str) -> str:
-    return f".{target}.{random}.part"
+TEMPORARY = ".{}.{}.part"  # the name of a temporary file: its target's name, and a random part
+MAX_PREFIX = 60  # characters of the target's name in it, as the length of names is limited
 
 
 @contextmanager
 def temporary(target: Path) -> Iterator[BinaryIO]:
     """Create a temporary file next to the target; remove it at the end unless it was renamed."""
-    prefix, suffix = temporary_name(target.name[:MAX_PREFIX], "/").split("/")
+    prefix, suffix = TEMPORARY.format(target.name[:MAX_PREFIX], "/").split("/")
     with tempfile.NamedTemporaryFile(
         dir=target.parent, prefix=prefix, suffix=suffix, delete=False
     ) as file:
@@ -79,25 +73,16 @@ class Client(Operations, Generic[Transport]):
     """
 
     _timing: ClassVar[Timing]
-    _backend: Callable[[Transport | None, ssl.SSLContext | bool], BlockingBackend | AsyncBackend]
+    _backend: Callable[[Transport | None, Verify], BlockingBackend | AsyncBackend]
     _exchange: Exchange
 
     def __init__(
         self, url: str = DEFAULT_URL, *, key: str | None = None, timeout: timedelta = TIMEOUT,
-        retries: int = RETRIES, verify: ssl.SSLContext | bool = True,
-        transport: Transport | None = None,
+        retries: int = RETRIES, verify: Verify = True, transport: Transport | None = None,
     ) -> None:  # fmt: skip
-        base, own_key = address(url, key)
-        if own_key and not _KEY.fullmatch(own_key):
-            raise Misconfigured("The key contains characters that are not valid in a key.")
-        headers = httpx.Headers({
-            "Host": base.netloc.decode("ascii"), "Accept": "application/json",
-            "Accept-Encoding": "identity", "User-Agent": f"agentops-memory-python/{__version__}",
-            **({"Authorization": f"Bearer {own_key}"} if own_key else {}),
-        })  # fmt: skip
         self._exchange = Exchange(
-            base=base, timeout=timeout, retries=retries, timing=self._timing, headers=headers,
-            backend=self._backend(transport, tls_context(base, verify)),
+            url, key, timeout=timeout, retries=retries, timing=self._timing, verify=verify,
+            backend=partial(self._backend, transport),
         )  # fmt: skip
 
     @classmethod
@@ -199,12 +184,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
     """
 
     _timing = Timing(sleep=time.sleep)
-
-    def _backend(
-        self, transport: httpx.BaseTransport | None, verify: ssl.SSLContext | bool
-    ) -> BlockingBackend:
-        self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
-        return BlockingBackend(self._http)
+    _backend = BlockingBackend
 
     @property
     def openwop(self) -> OpenWopMemory:
@@ -228,7 +208,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
 
     def close(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
-        self._http.close()
+        service.run_now(self._exchange.backend.close())
 
     def __enter__(self) -> Self:
         return self
@@ -244,12 +224,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
     """
 
     _timing = Timing(sleep=asyncio.sleep)
-
-    def _backend(
-        self, transport: httpx.AsyncBaseTransport | None, verify: ssl.SSLContext | bool
-    ) -> AsyncBackend:
-        self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
-        return AsyncBackend(self._http)
+    _backend = AsyncBackend
 
     @property
     def openwop(self) -> AsyncOpenWopMemory:
@@ -264,7 +239,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
 
     async def aclose(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
-        await self._http.aclose()
+        await self._exchange.backend.close()
 
     async def __aenter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from .contract import models
+from .contract import __version__, models
 from .contract.models import MemoryServiceError, Misconfigured, UnexpectedAnswer, Unreachable
 from .contract.service import Call
 
@@ -31,6 +31,7 @@ else:
     HAS_TRACING = True
 
 PORTS = range(1, 1 << 16)
+Verify = ssl.SSLContext | bool  # as httpx takes it
 
 SURROGATE = re.compile("[\ud800-\udfff]")
 _DOTS = {".": "%2E", "..": "%2E%2E"}  # unquoted, they would be relative path segments
@@ -47,7 +48,7 @@ def trace_headers() -> dict[str, str]:
 def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     """Return the base URL without its userinfo, and the key: the argument, or the URL's password.
 
-    Misconfigured if the URL is invalid or has another key; the message quotes neither of them.
+    Misconfigured if the URL is invalid or has another key.
     """
     try:
         base = httpx.URL(url)
@@ -69,7 +70,7 @@ def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     return base.copy_with(username="", password=""), key or base.password or None
 
 
-def tls_context(base: httpx.URL, verify: ssl.SSLContext | bool) -> ssl.SSLContext | bool:
+def tls_context(base: httpx.URL, verify: Verify) -> Verify:
     """Return `verify` for httpx. For http an empty context: loading the CAs takes 17 ms."""
     return verify if base.scheme == "https" else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
@@ -149,6 +150,7 @@ NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 START_HINT = "Is it running? `agentops-memory serve` starts it."
 _CLOSED = ("disconnected", "closed connection")  # words in messages of httpcore
 _SECONDS = re.compile(r"[0-9]{1,9}")
+_KEY = re.compile(r"[!-~]+")
 
 
 class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
@@ -187,8 +189,8 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
 class BlockingBackend:
     """httpx on the calling thread; its coroutines never suspend, so one step finishes each."""
 
-    def __init__(self, http: httpx.Client) -> None:
-        self._http = http
+    def __init__(self, transport: httpx.BaseTransport | None, verify: Verify) -> None:
+        self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
 
     async def send(self, request: httpx.Request, _: float) -> httpx.Response:
         """Like AsyncBackend.send, but without a total timeout for the response headers."""
@@ -198,8 +200,9 @@ class BlockingBackend:
         for chunk in response.iter_bytes():
             yield chunk
 
-    async def close(self, response: httpx.Response) -> None:
-        response.close()
+    async def close(self, response: httpx.Response | None = None) -> None:
+        """Close the response, or else all connections."""
+        (response or self._http).close()
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return work(*args, **kwargs)
@@ -208,8 +211,8 @@ class BlockingBackend:
 class AsyncBackend:
     """httpx on the running event loop; threads do the blocking work."""
 
-    def __init__(self, http: httpx.AsyncClient) -> None:
-        self._http = http
+    def __init__(self, transport: httpx.AsyncBaseTransport | None, verify: Verify) -> None:
+        self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
 
     async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
         """Return the response with its body unread; httpx.ReadTimeout after `seconds`."""
@@ -223,32 +226,37 @@ class AsyncBackend:
         async for chunk in response.aiter_bytes():
             yield chunk
 
-    async def close(self, response: httpx.Response) -> None:
-        await response.aclose()
+    async def close(self, response: httpx.Response | None = None) -> None:
+        await (response or self._http).aclose()
 
     async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await asyncio.to_thread(work, *args, **kwargs)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Exchange:
     """Sends calls to the service at one address, with one key.
 
-    Misconfigured if `timeout` or `retries` is out of range.
+    Misconfigured if an argument is invalid; the message quotes neither the URL nor the key.
     """
 
-    base: httpx.URL
-    headers: httpx.Headers  # their repr hides the key
-    timeout: timedelta
-    retries: int
-    timing: Timing
-    backend: BlockingBackend | AsyncBackend
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.timeout, timedelta) or not timedelta() < self.timeout <= MAX_TIMEOUT:
+    def __init__(
+        self, url: str, key: str | None, *, timeout: timedelta, retries: int, timing: Timing,
+        verify: Verify, backend: Callable[[Verify], BlockingBackend | AsyncBackend],
+    ) -> None:  # fmt: skip
+        self.base, own_key = address(url, key)
+        if own_key and not _KEY.fullmatch(own_key):
+            raise Misconfigured("The key contains characters that are not valid in a key.")
+        if not isinstance(timeout, timedelta) or not timedelta() < timeout <= MAX_TIMEOUT:
             raise Misconfigured("timeout must be a timedelta longer than 0, and at most a day.")
-        if self.retries < 0:
+        if retries < 0:
             raise Misconfigured("retries must be a whole number, 0 or more.")
+        self._headers = httpx.Headers({
+            "Host": self.base.netloc.decode("ascii"), "Accept": "application/json",
+            "Accept-Encoding": "identity", "User-Agent": f"agentops-memory-python/{__version__}",
+            **({"Authorization": f"Bearer {own_key}"} if own_key else {}),
+        })  # fmt: skip
+        self.timeout, self.retries, self.timing = timeout, retries, timing
+        self.backend = backend(tls_context(self.base, verify))
 
     @property
     def url(self) -> str:
@@ -296,11 +304,10 @@ class Exchange:
                 return await attempt(attempts)
             except MemoryServiceError as failure:
                 # Retry only if the call may succeed then, and cannot be executed twice.
+                may_retry = failure.status in (429, 503)
                 if isinstance(failure, Unreachable):
                     may_retry = call.is_idempotent or not failure.may_be_done
-                else:
-                    may_retry = getattr(failure, "status", 0) in (429, 503)
-                pause = attempts.pause(getattr(failure, "retry_after", None))
+                pause = attempts.pause(failure.retry_after)
                 if pause is None or not may_retry:
                     raise
             if waiting := self.timing.sleep(pause):  # a coroutine of asyncio.sleep
@@ -309,7 +316,7 @@ class Exchange:
     async def _opened(
         self, call: Call[object], attempts: Attempts, upload: Upload | None = None
     ) -> httpx.Response:
-        headers = httpx.Headers(self.headers)
+        headers = self._headers.copy()
         headers.update({**call.headers, **trace_headers()})
         if upload:
             headers["Content-Length"] = str(upload.size)

@@ -30,6 +30,9 @@ __all__ = [
 class MemoryServiceError(Exception):
     """Base of all failures of a call to the service; keyword arguments become attributes."""
 
+    status = 0  # the HTTP status, or 0 if there is none
+    retry_after: timedelta | None = None  # the Retry-After of the response, if it has one
+
     def __init__(self, message: str = "", **attributes: object) -> None:
         super().__init__(message)
         vars(self).update(attributes)
@@ -52,18 +55,13 @@ class Unreachable(MemoryServiceError):
 class UnexpectedAnswer(MemoryServiceError):
     """The response does not come from the service, or is malformed."""
 
-    status = 0  # the HTTP status, or 0 if unknown
-    retry_after: timedelta | None = None
-
 
 class Refused(MemoryServiceError):
     """The service refused the call."""
 
-    status = 0  # the HTTP status
     code: str | None = None  # OpenWOP's error code; a status may have several codes
     details: Mapping[str, Any] = MappingProxyType({})  # OpenWOP's details of some codes
     request_id: str | None = None  # the X-Request-Id of the response, if it has one
-    retry_after: timedelta | None = None  # the Retry-After of the response, if it has one
 
     def __init_subclass__(cls, status: int = 0) -> None:
         cls.status = status or cls.status

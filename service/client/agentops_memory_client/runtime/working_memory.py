@@ -20,7 +20,7 @@ from pydantic import ConfigDict, Field, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
-from ..client import MAX_PREFIX, replace, temporary, temporary_name
+from ..client import MAX_PREFIX, TEMPORARY, replace, temporary
 from ..contract.models import adapter_of
 
 TOKENS_PER_MESSAGE = 4  # in addition to those of its texts
@@ -181,7 +181,7 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
             except FileNotFoundError:
                 continue  # another writer removed it as the leftover of a killed process
         break
-    stale = re.compile(temporary_name(re.escape(real.name[:MAX_PREFIX]), r"\w{8}"))
+    stale = re.compile(TEMPORARY.format(re.escape(real.name[:MAX_PREFIX]), r"\w{8}"))
     for name in filter(stale.fullmatch, os.listdir(real.parent)):  # noqa: PTH208 - 5 times faster
         real.with_name(name).unlink(missing_ok=True)
     folder = os.open(real.parent, os.O_RDONLY)
