@@ -80,12 +80,11 @@ def send_as(**fields: object) -> T:  # type: ignore[type-var]
     return fields  # type: ignore[return-value]
 
 
-def transcript(messages: Sequence[object]) -> list[dict[str, str]]:
+def transcript(messages: Sequence[Message]) -> list[dict[str, str]]:
     """Return the messages as JSON objects; Invalid if one is not a Message."""
-    for it in messages:
-        if not isinstance(it, Message):
-            raise Invalid('Each message must be a Message: Message(role="user", content="Hi.").')
-    return [{"role": it.role, "content": it.content} for it in messages if isinstance(it, Message)]
+    if not all(isinstance(it, Message) for it in messages):
+        raise Invalid('Each message must be a Message: Message(role="user", content="Hi.").')
+    return [{"role": it.role, "content": it.content} for it in messages]
 
 
 def plain(value: object) -> object:
@@ -197,13 +196,14 @@ MAX_PROMPT = 500  # code points of a query that the service reads
 
 def sends(
     operation: str, verb: str, path: str, *, query: Sequence[str] = (),
-    read: Reader[Any] | None = None, timeout: timedelta | None = None,
+    read: Reader[Any] | None = None, timeout: timedelta | None = None, **renamed: str,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
     """Declare a method by its signature: it sends its arguments, and returns the annotated type.
 
     Arguments go into the path, into the query (of GET and DELETE, or if `query` names them), else
-    into a JSON body. None is not sent, unless the default is UNSET. The method's body may return
-    `send_as(...)`, the fields to send instead of or in addition to its arguments.
+    into a JSON body, under the name in `renamed` if there is one. None is not sent, unless the
+    default is UNSET. The method's body may return `send_as(...)`, the fields to send instead of or
+    in addition to its arguments.
     """
 
     def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
@@ -223,7 +223,7 @@ def sends(
                 steps[1] = str(steps[1])
             key = fields.pop("idempotency_key", None)
             named = {
-                self._wire_name(name): plain(it)
+                renamed.get(name) or self._wire_name(name): plain(it)
                 for name, it in fields.items()
                 if it is not UNSET and (it is not None or name in unset)
             }
@@ -271,7 +271,8 @@ class Operations(Sender):
     def get(self, observation: int) -> m.Observation:
         """Return a memory in full. NotFound if it does not exist or is deleted."""
 
-    @sends("recent_observations", "GET", "observations/recent")
+    @sends("recent_observations", "GET", "observations/recent", exclude_types="exclude_type",
+           before="before_id")  # fmt: skip
     def recent(
         self, project: str | None = None, *, type: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -281,8 +282,6 @@ class Operations(Sender):
 
         With `before`, an id, only older ones. At most 1,000 and 2 MiB. Excludes up to 20 types.
         """
-        excluded = exclude_types or None
-        return send_as(exclude_type=excluded, exclude_types=None, before_id=before, before=None)
 
     @sends("observation_history", "GET", "observations/{observation}/history")
     def history(self, observation: int) -> list[m.Revision]:
@@ -342,7 +341,7 @@ class Operations(Sender):
         erasure receipt, or None if there was nothing to erase.
         """
 
-    @sends("search", "GET", "search", read=m.found)
+    @sends("search", "GET", "search", read=m.found, exclude_types="exclude_type")
     def search(  # noqa: PLR0913 - the filters of a search, each by its name
         self, query: str, *, project: str | None = None, type: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -354,10 +353,9 @@ class Operations(Sender):
         `superseded` includes superseded memories; `explain` adds why each matched.
         At most 1,000 hits and 2 MiB; hits beyond 2 MiB are counted as `omitted`.
         """
-        excluded = exclude_types or None
-        return send_as(q=query[:MAX_PROMPT], query=None, exclude_type=excluded, exclude_types=None)
+        return send_as(q=query[:MAX_PROMPT], query=None)
 
-    @sends("fetch_context", "GET", "context", read=m.context)
+    @sends("fetch_context", "GET", "context", read=m.context, exclude_types="exclude_type")
     def context(  # noqa: PLR0913 - each option of a context by its name
         self, *, project: str | None = None, query: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -378,11 +376,10 @@ class Operations(Sender):
         """
         return send_as(
             query=None if query is None else query[:MAX_PROMPT],
-            exclude_type=exclude_types or None, exclude_types=None,
             stores=",".join(stores) or None, namespaces=",".join(namespaces) or None,
         )  # fmt: skip
 
-    @sends("timeline", "GET", "timeline")
+    @sends("timeline", "GET", "timeline", observation="observation_id")
     def timeline(
         self, observation: int, *, before: int = 3, after: int = 3
     ) -> list[m.TimelineEntry]:
@@ -390,20 +387,18 @@ class Operations(Sender):
 
         NotFound if the memory does not exist.
         """
-        return send_as(observation_id=observation, observation=None)
 
     @sends("stats", "GET", "stats")
     def stats(self, project: str | None = None) -> m.Stats:
         """Count the sessions and observations of the project, or of all."""
 
-    @sends("recent_sessions", "GET", "sessions/recent")
+    @sends("recent_sessions", "GET", "sessions/recent", before="before_id")
     def sessions(
         self, project: str | None = None, *, limit: int = 5, before: str | None = None
     ) -> list[m.Session]:
         """Return sessions, newest first, at most 1,000; with `before`, an id, only older ones."""
-        return send_as(before_id=before, before=None)
 
-    @sends("create_session", "POST", "sessions")
+    @sends("create_session", "POST", "sessions", session_id="id")
     def start_session(
         self, session_id: str, project: str, *, idempotency_key: str | None = None
     ) -> m.Session:
@@ -411,7 +406,6 @@ class Operations(Sender):
 
         The id is any text of 1 to 500 characters.
         """
-        return send_as(id=session_id, session_id=None)
 
     @sends("append_messages", "POST", "sessions/{session_id}/messages", query=("project",),
            read=m.appended)  # fmt: skip

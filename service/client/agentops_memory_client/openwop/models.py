@@ -28,12 +28,6 @@ __all__ = [
 ]  # fmt: skip
 
 LONG_TERM = "long-term"  # the value of memoryBackends for the dimension long-term-durability
-# The dimensions that each field of an agent's memoryShape requires.
-REQUIRED: Mapping[str, tuple[str, ...]] = {
-    "scratchpad": ("read", "write"),
-    "conversation": ("read", "write"),
-    "longTerm": ("read", "write", "long-term-durability"),
-}
 
 
 class Noun(contract.Noun):
@@ -277,8 +271,9 @@ def memory_degradation(
         "write": reads and memory.get("writable") is not False,
         "long-term-durability": isinstance(backends, list | tuple) and LONG_TERM in backends,
     }
-    required = {it for name, dims in REQUIRED.items() if shape.get(name) is True for it in dims}
-    lacking = [name for name, is_available in has.items() if name in required and not is_available]
+    uses = {it for it in ("scratchpad", "conversation", "longTerm") if shape.get(it) is True}
+    required = [*has] if "longTerm" in uses else ["read", "write"] if uses else []
+    lacking = [name for name in required if not has[name]]
     return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
 
 

@@ -181,8 +181,15 @@ class Backlog:
                     await self._wake.wait()
 
     async def _is_settled(self, write: Unsent) -> bool:
+        """Send the write; return False if it is to be sent again."""
+        fields = dict(write.fields)
         try:
-            outcome: object = await self._sent(write)
+            if "messages" in fields:
+                fields["messages"] = [Message(**message) for message in fields["messages"]]
+            attributes = {"memory.operation": write.operation}
+            with traced("runtime.deliver", attributes, under=write.trace):
+                method = getattr(self._client, write.operation)
+                outcome: object = await method(**fields, idempotency_key=write.key)
         except Exception as failure:  # noqa: BLE001 - the task must not end unnoticed
             if not _is_permanent(failure):
                 self._failures += 1
@@ -196,15 +203,6 @@ class Backlog:
         self._failures = 0
         self._settle(write, outcome)
         return True
-
-    async def _sent(self, write: Unsent) -> object:
-        fields = dict(write.fields)
-        if "messages" in fields:
-            fields["messages"] = [Message(**message) for message in fields["messages"]]
-        attributes = {"memory.operation": write.operation}
-        with traced("runtime.deliver", attributes, under=write.trace):
-            method = getattr(self._client, write.operation)
-            return await method(**fields, idempotency_key=write.key)
 
     def _settle(self, write: Unsent, outcome: object) -> None:
         """Remove a write, with its result, or with an error or the reason why it is lost."""
