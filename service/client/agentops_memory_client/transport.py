@@ -107,36 +107,6 @@ class Timing:
     random: Callable[[], float] = random.random  # from 0 to 1
 
 
-class Attempts:
-    """The attempts of one call, which starts now; a call's own timeout counts if it is longer.
-
-    Together they take at most the timeout multiplied by the number of attempts.
-    """
-
-    def __init__(self, exchange: "Exchange", timeout: timedelta | None) -> None:
-        self._retries_left, self._timing = exchange.retries, exchange.timing
-        self.timeout = max(exchange.timeout, timeout or exchange.timeout).total_seconds()
-        self._deadline = self._timing.clock() + self.timeout * (exchange.retries + 1)
-        self._backoff = FIRST_BACKOFF
-
-    @property
-    def seconds_left(self) -> float:
-        return self._deadline - self._timing.clock()
-
-    def pause(self, retry_after: timedelta | None) -> float | None:
-        """Return the seconds until the next attempt, at least `retry_after`; None to give up.
-
-        Exponential backoff with full jitter keeps clients from returning at the same time.
-        """
-        if not self._retries_left:
-            return None
-        self._retries_left -= 1
-        backoff, self._backoff = self._backoff, min(self._backoff * 2, MAX_BACKOFF)
-        minimum = retry_after.total_seconds() if retry_after else 0.0
-        pause = self._timing.random() * backoff + minimum
-        return pause if pause < self.seconds_left else None
-
-
 P = ParamSpec("P")
 
 PACKAGE = __name__.partition(".")[0]
@@ -265,9 +235,9 @@ class Exchange:
     async def send(self, call: Call[T], upload: Upload | None = None) -> T:
         """Send the call, with retries, and return its result."""
 
-        async def attempt(attempts: Attempts) -> tuple[T, str | None]:
-            response = await self._opened(call, attempts, upload)
-            result = call.read(await self._body(response, attempts), response.headers)
+        async def attempt(deadline: float) -> tuple[T, str | None]:
+            response = await self._opened(call, deadline, upload)
+            result = call.read(await self._body(response, deadline), response.headers)
             return result, response.headers.get(models.WARNING)
 
         result, warning = await self._with_retries(call, attempt)
@@ -281,7 +251,7 @@ class Exchange:
 
     async def opened(self, call: Call[object]) -> httpx.Response:
         """Return a successful response with its body unread; `chunks` reads and closes it."""
-        return await self._with_retries(call, lambda attempts: self._opened(call, attempts))
+        return await self._with_retries(call, lambda deadline: self._opened(call, deadline))
 
     async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
         """Yield the body as it arrives, then close the response; Unreachable if incomplete."""
@@ -296,31 +266,44 @@ class Exchange:
             await self.backend.close(response)
 
     async def _with_retries(
-        self, call: Call[object], attempt: Callable[[Attempts], Awaitable[T]]
+        self, call: Call[object], attempt: Callable[[float], Awaitable[T]]
     ) -> T:
-        attempts = Attempts(self, call.timeout)
+        """Return the result of the first attempt that succeeds; each gets the deadline of all.
+
+        Together they take at most the timeout multiplied by their number. Exponential backoff with
+        full jitter keeps clients from returning at the same time.
+        """
+        retries, backoff = self.retries, FIRST_BACKOFF
+        deadline = self.timing.clock() + self._seconds(call) * (retries + 1)
         while True:
             try:
-                return await attempt(attempts)
+                return await attempt(deadline)
             except MemoryServiceError as failure:
                 # Retry only if the call may succeed then, and cannot be executed twice.
                 may_retry = failure.status in (429, 503)
                 if isinstance(failure, Unreachable):
                     may_retry = call.is_idempotent or not failure.may_be_done
-                pause = attempts.pause(failure.retry_after)
-                if pause is None or not may_retry:
+                minimum = (failure.retry_after or timedelta()).total_seconds()
+                pause = self.timing.random() * backoff + minimum
+                if not may_retry or not retries or pause >= deadline - self.timing.clock():
                     raise
+            retries, backoff = retries - 1, min(backoff * 2, MAX_BACKOFF)
             if waiting := self.timing.sleep(pause):  # a coroutine of asyncio.sleep
                 await waiting
 
+    def _seconds(self, call: Call[object]) -> float:
+        """Return the timeout of an attempt; a call's own counts if it is longer."""
+        return max(self.timeout, call.timeout or self.timeout).total_seconds()
+
     async def _opened(
-        self, call: Call[object], attempts: Attempts, upload: Upload | None = None
+        self, call: Call[object], deadline: float, upload: Upload | None = None
     ) -> httpx.Response:
         headers = self._headers.copy()
         headers.update({**call.headers, **trace_headers()})
         if upload:
             headers["Content-Length"] = str(upload.size)
-        seconds = max(min(attempts.timeout, attempts.seconds_left), 0.001)
+        left = deadline - self.timing.clock()
+        seconds = max(min(self._seconds(call), left), 0.001)
         timeout = min(seconds, self.timeout.total_seconds())
         with translated(self.url):
             request = httpx.Request(
@@ -328,10 +311,10 @@ class Exchange:
                 content=None if call.body is None else json.dumps(call.body).encode("ascii"),
                 extensions={"timeout": httpx.Timeout(timeout, read=seconds).as_dict()},
             )  # fmt: skip
-            response = await self.backend.send(request, attempts.seconds_left)
+            response = await self.backend.send(request, left)
         if response.is_success:
             return response
-        body, status = await self._body(response, attempts), response.status_code
+        body, status = await self._body(response, deadline), response.status_code
         if 300 <= status < 400:
             message = f"{self.url} redirected ({status}), which is not followed."
             raise UnexpectedAnswer(message, status=status)
@@ -347,14 +330,14 @@ class Exchange:
             failure.retry_after = timedelta(seconds=int(retry_after))
         raise failure
 
-    async def _body(self, response: httpx.Response, attempts: Attempts) -> bytes:
+    async def _body(self, response: httpx.Response, deadline: float) -> bytes:
         body = bytearray()
         async with aclosing(self.chunks(response)) as chunks:
             async for chunk in chunks:
                 body += chunk
                 if len(body) > MAX_ANSWER:
                     raise UnexpectedAnswer(f"{self.url} answered with too much data.")
-                if attempts.seconds_left <= 0:
+                if self.timing.clock() >= deadline:
                     raise Unreachable(f"{self.url} did not answer in time.", may_be_done=True)
         return bytes(body)
 

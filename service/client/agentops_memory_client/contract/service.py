@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, BinaryIO, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
 from .models import Headers, Invalid, Message, Reader
@@ -27,6 +27,18 @@ T_co = TypeVar("T_co", covariant=True)
 IDEMPOTENCY_KEY = "Idempotency-Key"
 Query = Mapping[str, Sequence[str]]  # parameter names and their values, in order
 _VISIBLE = re.compile(r"[!-~]{1,255}")
+
+
+class Unset(Enum):
+    """The value of a field that an update leaves unchanged; None would remove the field."""
+
+    UNSET = "unset"
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+UNSET: Final = Unset.UNSET
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +54,7 @@ class Call(Generic[T_co]):
     headers: Mapping[str, str] = field(default_factory=dict)
     is_idempotent: bool = True  # whether sending it twice has the effect of sending it once
     timeout: timedelta | None = None  # used instead of the client's timeout if it is longer
+    absent: T_co | Unset = UNSET  # the result if the entry does not exist; by default NotFound
 
 
 def key_header(key: str | None) -> Mapping[str, str]:
@@ -52,18 +65,6 @@ def key_header(key: str | None) -> Mapping[str, str]:
     if key is not None and not _VISIBLE.fullmatch(key):
         raise Invalid("An idempotency key must have 1 to 255 visible ASCII characters.")
     return {IDEMPOTENCY_KEY: key or str(uuid.uuid4())}
-
-
-class Unset(Enum):
-    """The value of a field that an update leaves unchanged; None would remove the field."""
-
-    UNSET = "unset"
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-UNSET = Unset.UNSET
 
 
 def params(**parameters: object) -> Query:
@@ -196,7 +197,8 @@ MAX_PROMPT = 500  # code points of a query that the service reads
 
 def sends(
     operation: str, verb: str, path: str, *, query: Sequence[str] = (),
-    read: Reader[Any] | None = None, timeout: timedelta | None = None, **renamed: str,
+    read: Reader[Any] | None = None, timeout: timedelta | None = None, absent: Any = UNSET,
+    **renamed: str,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
     """Declare a method by its signature: it sends its arguments, and returns the annotated type.
 
@@ -230,7 +232,7 @@ def sends(
             in_query = query if has_body else [*named]
             return await self._send(Call(
                 operation=operation, method=verb, path=tuple(steps), read=reader, timeout=timeout,
-                headers={} if verb == "GET" else key_header(key),
+                absent=absent, headers={} if verb == "GET" else key_header(key),
                 query=params(**{name: it for name, it in named.items() if name in in_query}),
                 body={name: it for name, it in named.items() if name not in in_query}
                 if has_body else None,

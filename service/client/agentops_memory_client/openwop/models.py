@@ -3,7 +3,6 @@
 Fields have the names and meanings of OpenWOP, in snake case.
 """
 
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
@@ -16,7 +15,7 @@ from pydantic.alias_generators import to_camel
 from ..contract import models as contract
 from ..contract import service
 from ..contract.models import Headers, Invalid, NotFound, Reader, json_object, read_as
-from ..contract.service import Call, Method, P, Sender, T
+from ..contract.service import UNSET, Call, Method, P, Sender, T
 from ..transport import SURROGATE, Exchange
 
 __all__ = [
@@ -291,8 +290,6 @@ BASE = ("v1", "host", "agentops-memory")
 NO_ENTRY = "memory entry not found"  # the service's message for any missing entry
 MAX_NAME = 256  # code points of a ref or of an entry's id
 
-_RAISE: Any = object()
-
 
 class Part(Sender):
     """Base of the parts of the OpenWOP client, whose methods send only arguments that are passed.
@@ -313,14 +310,22 @@ class Part(Sender):
         return to_camel(field)
 
     async def _send(self, call: Call[T], /) -> T:
+        absent, names = call.absent, (call.path[-1], *call.query.get("memoryRef", ()))
+        if absent is not UNSET and not all(map(_is_name, names)):
+            return absent
         faults = [name for name, it in call.query.items() if SURROGATE.search("".join(it))]
         if faults:
             raise Invalid(f"{', '.join(faults)}: a lone surrogate is not text.")
-        return await super()._send(call)
+        try:
+            return await super()._send(call)
+        except NotFound as error:
+            if absent is UNSET or str(error) != NO_ENTRY:
+                raise
+            return absent
 
 
 def sends(
-    verb: str, path: str, *, answer: Answer = "", absent: Any = _RAISE,
+    verb: str, path: str, *, answer: Answer = "", absent: Any = UNSET,
     timeout: timedelta | None = None,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
     """Declare a method of a Part by its signature, as `service.sends` does.
@@ -329,25 +334,11 @@ def sends(
     """
 
     def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
-        signature = inspect.signature(declaration)
-        returned = signature.return_annotation
+        returned = inspect.signature(declaration).return_annotation
         read = reader(get_args(returned)[0] if absent is None else returned, answer)
         whole = "/".join([*BASE, path])
-        method = service.sends(whole, verb, whole, read=read, timeout=timeout)(declaration)
-
-        @functools.wraps(declaration)
-        async def send(self: Part, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            fields = signature.bind(self, *args, **kwargs).arguments
-            names = [fields[it] for it in ("memory_ref", "memory_id") if it in fields]
-            try:
-                is_sent = all(map(_is_name, names))
-                return await method.awaited(self, *args, **kwargs) if is_sent else absent
-            except NotFound as error:
-                if str(error) != NO_ENTRY:
-                    raise
-                return absent  # type: ignore[no-any-return]
-
-        return method if absent is _RAISE else Method(send)
+        method = service.sends(whole, verb, whole, read=read, absent=absent, timeout=timeout)
+        return method(declaration)
 
     return declare
 
