@@ -19,7 +19,7 @@ import httpx
 
 from .contract import models, service
 from .contract.models import Imported, ImportPlan, Progress, UnexpectedAnswer
-from .contract.service import Blocking, Call, MemoryService, Method, Operations, T, params
+from .contract.service import Blocking, Call, MemoryService, Method, Operations, StrPath, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
 from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, Verify
 
@@ -31,7 +31,7 @@ DEFAULT_URL = "http://127.0.0.1:7437"
 Transport = TypeVar("Transport")
 
 
-def _target(path: str | os.PathLike[str]) -> Path:
+def _target(path: StrPath) -> Path:
     target = Path(path).resolve()
     if target.is_dir():
         raise IsADirectoryError(f"{target} is a folder; an export is a file.")
@@ -109,7 +109,7 @@ class Client(Operations, Generic[Transport]):
         """Return `ok` if the service runs; Unavailable while it shuts down. Needs no key."""
 
     async def _export(
-        self, project: str | None = None, progress: Progress | None = None
+        self, project: str | None, progress: Progress | None
     ) -> AsyncGenerator[bytes, None]:
         call = Call(
             operation="export", method="GET", path=("export",), query=params(project=project),
@@ -131,9 +131,8 @@ class Client(Operations, Generic[Transport]):
 
     @Method
     async def export_to(
-        self, path: str | os.PathLike[str], project: str | None = None,
-        progress: Progress | None = None,
-    ) -> int:  # fmt: skip
+        self, path: StrPath, project: str | None = None, progress: Progress | None = None
+    ) -> int:
         """Write sessions and observations of a project to a JSON file; return its size in bytes.
 
         Without a project, export all. The file is replaced atomically, and only its owner may read
@@ -148,27 +147,22 @@ class Client(Operations, Generic[Transport]):
         return size
 
     @Method
-    async def import_from(
-        self, path: str | os.PathLike[str], progress: Progress | None = None
-    ) -> Imported:
+    async def import_from(self, path: StrPath, progress: Progress | None = None) -> Imported:
         """Import an export file; rows that the service has already are skipped and not counted.
 
         The file is checked before anything is stored. If the response is lost, the call raises
         Unreachable without a retry: all or part of the file may be stored, and it is safe to import
         it again. OSError if the file cannot be read.
         """
-        return await self._import(path, progress, Imported, dry_run=False)
+        return await self._import(path, progress, Imported)
 
     @Method
-    async def plan_import(
-        self, path: str | os.PathLike[str], progress: Progress | None = None
-    ) -> ImportPlan:
+    async def plan_import(self, path: StrPath, progress: Progress | None = None) -> ImportPlan:
         """Return what an import of the file would do. OSError if the file cannot be read."""
-        return await self._import(path, progress, ImportPlan, dry_run=True)
+        return await self._import(path, progress, ImportPlan)
 
-    async def _import(
-        self, path: str | os.PathLike[str], progress: Progress | None, of: type[T], *, dry_run: bool
-    ) -> T:
+    async def _import(self, path: StrPath, progress: Progress | None, of: type[T]) -> T:
+        dry_run = of is ImportPlan
         with service.regular_file(path, "so its size is not known") as file:
             call = Call(
                 operation="import", method="POST", path=("import",), query=params(dry_run=dry_run),

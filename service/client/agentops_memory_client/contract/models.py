@@ -413,22 +413,20 @@ def found(body: bytes, headers: Headers) -> Found:
     """Read a search response: a list of hits, or an object with an explanation."""
     document = _parsed(body)
     response = document if isinstance(document, dict) else {"results": document}
-    return Found(
-        hits=tuple(read_as(list[Hit], response.get("results"))),
-        omitted=_count(headers, OMITTED),
-        explanation=_explanation(response),
-    )
+    return read_as(Found, {
+        "hits": response.get("results"), "omitted": _count(headers, OMITTED),
+        "explanation": response.get("explain"),
+    })  # fmt: skip
 
 
 def context(body: bytes, headers: Headers) -> Context:
     document = json_object(body)
     sessions = read_as(list[dict[str, Any]], document.get("recent_sessions"))
-    return Context(
-        summaries=tuple(read_as(list[str], [it.get("summary", "") for it in sessions])),
-        observations=tuple(read_as(list[Line], document.get("recent_observations"))),
-        omitted=_count(headers, OMITTED),
-        explanation=_explanation(document),
-    )
+    return read_as(Context, {
+        "summaries": [it.get("summary", "") for it in sessions],
+        "observations": document.get("recent_observations"),
+        "omitted": _count(headers, OMITTED), "explanation": document.get("explain"),
+    })  # fmt: skip
 
 
 def erasure(body: bytes, headers: Headers) -> str | None:
@@ -457,11 +455,6 @@ def problem(status: int, body: bytes) -> Refused:
     listed = "; ".join(f"{it.get('field')} {it.get('problem')}" for it in faults)
     sentence = f"{message} {listed}." if listed else message
     return refused(status, sentence, code=error, details=details)
-
-
-def _explanation(document: Mapping[str, Any]) -> Explanation | None:
-    explanation = document.get("explain")
-    return None if explanation is None else read_as(dict[str, Any], explanation)
 
 
 def read_as(kind: type[T], value: object) -> T:

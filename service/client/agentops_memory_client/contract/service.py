@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
-from .models import Headers, Invalid, Message, Reader
+from .models import Headers, Invalid, Message, Progress, Reader
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
+StrPath = str | os.PathLike[str]
 Query = Mapping[str, Sequence[str]]  # parameter names and their values, in order
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 
@@ -99,7 +100,7 @@ def plain(value: object) -> object:
     return value
 
 
-def regular_file(path: str | os.PathLike[str], why: str) -> BinaryIO:
+def regular_file(path: StrPath, why: str) -> BinaryIO:
     """Open the file for reading; OSError, which says `why`, if it is not a regular file."""
     path = Path(path)
     file = path.open("rb")
@@ -440,21 +441,17 @@ class MemoryService(Awaited, Operations, ABC):
 
     @abstractmethod
     def export(
-        self, project: str | None = None, *, progress: m.Progress | None = None
+        self, project: str | None = None, *, progress: Progress | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Yield all sessions and observations of the project, or of all, as chunks of JSON."""
 
     @abstractmethod
-    async def import_from(
-        self, path: str | os.PathLike[str], *, progress: m.Progress | None = None
-    ) -> m.Imported:
+    async def import_from(self, path: StrPath, *, progress: Progress | None = None) -> m.Imported:
         """Import an export file; rows that the service has already are skipped.
 
         OSError if the file cannot be read.
         """
 
     @abstractmethod
-    async def plan_import(
-        self, path: str | os.PathLike[str], *, progress: m.Progress | None = None
-    ) -> m.ImportPlan:
+    async def plan_import(self, path: StrPath, *, progress: Progress | None = None) -> m.ImportPlan:
         """Return what an import of the file would do. OSError if the file cannot be read."""

@@ -7,7 +7,6 @@ with secrets removed.
 
 import asyncio
 import logging
-import os
 import re
 import secrets
 import uuid
@@ -22,6 +21,7 @@ from typing import Self, TypeAlias, TypeVar
 
 from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Noun, Refused, age_suffix
+from ..contract.service import StrPath
 from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
@@ -297,7 +297,7 @@ class MemorySession:
     def __init__(  # noqa: PLR0913 - each option of a session by its name
         self, client: AsyncMemoryClient, working: WorkingMemory | None = None, *, project: str,
         hooks: ToolHooks = NO_HOOKS, limit: int = 5, patience: timedelta = TIMEOUT,
-        ages: bool = False, checkpoint: str | os.PathLike[str] | None = None,
+        ages: bool = False, checkpoint: StrPath | None = None,
     ) -> None:  # fmt: skip
         working_memory.require("client", client, AsyncMemoryClient)
         working_memory.require("project", project, str)
@@ -372,9 +372,9 @@ class MemorySession:
             yield await self.context(next(prompts, ""))
         except BaseException as failure:
             with _log_checkpoint_error(failure):
-                await self._tell(self._batches())
+                await self._tell()
             raise
-        await self._tell(self._batches())
+        await self._tell()
 
     async def context(self, prompt: str) -> str:
         """Return the memories for a prompt, as text for the model; empty if the service fails.
@@ -404,7 +404,7 @@ class MemorySession:
         RuntimeError if the session is not open.
         """
         self._require_open()
-        await self._tell(self._batches())
+        await self._tell()
 
     async def run_tool(self, call: ToolCall, run: Callable[[], Awaitable[str]]) -> str:
         """Await `run()` and return its output, with the hooks before and after it."""
@@ -418,7 +418,8 @@ class MemorySession:
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
-        task = asyncio.create_task(self._look_up(call, question, self._attributes()))
+        attributes = self._attributes() | {"gen_ai.tool.name": call.name}
+        task = asyncio.create_task(self._look_up(question, attributes))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
 
@@ -457,7 +458,7 @@ class MemorySession:
 
     async def _end(self, within: timedelta) -> None:
         try:
-            await self._tell([*self._batches(), self._write_of_this_run("end_session")])
+            await self._tell(self._write_of_this_run("end_session"))
         finally:
             try:
                 await self._backlog.drain(within)
@@ -474,10 +475,7 @@ class MemorySession:
                 "not all messages were recorded", extra={"unsent": len(self.working.unsent)}
             )
 
-    async def _look_up(
-        self, call: ToolCall, question: Question, attributes: dict[str, str | int]
-    ) -> None:
-        attributes = {**attributes, "gen_ai.tool.name": call.name}
+    async def _look_up(self, question: Question, attributes: Attributes) -> None:
         with traced("runtime.search", attributes) as span:
             search = self._client.search(question.query, project=self.project, limit=question.limit)
             hits = await self._answer(span, search)
@@ -485,11 +483,10 @@ class MemorySession:
                 return
             span.set_attribute("memory.search.result_count", len(hits))
             for hit in hits:
-                event: dict[str, str | int | float] = {
+                span.add_event("search.result", {
                     "memory.injected.observation_id": hit.id, "memory.injected.type": hit.type,
                     "memory.injected.title": hit.title[:TITLE], "memory.injected.rank": hit.rank,
-                }  # fmt: skip
-                span.add_event("search.result", event)
+                })  # fmt: skip
 
     async def _answer(self, span: Span, request: Awaitable[T]) -> T | None:
         """Return the response, or log a warning and return None after a failure or a timeout."""
@@ -502,15 +499,8 @@ class MemorySession:
             log.warning("no memories for this turn", extra={"reason": reason})
             return None
 
-    async def _tell(self, writes: list[Unsent]) -> None:
-        self._backlog.keep(writes)
-        try:
-            if self._path is not None:
-                await self.checkpoint()
-        finally:
-            self._backlog.send(writes)
-
-    def _batches(self) -> list[Unsent]:
+    async def _tell(self, *more: Unsent) -> None:
+        """Make writes of the new messages, write the checkpoint, then send them and `more`."""
         pending = [asdict(message) for message in self.working.pending]
         self.working.pending.clear()
         writes = []
@@ -519,7 +509,13 @@ class MemorySession:
             fields = self._fields() | {"messages": pending[at : at + BATCH]}
             key = self.working.sequence
             writes.append(Unsent.keyed("append_messages", fields, trace_headers(), key))
-        return writes
+        writes += more
+        self._backlog.keep(writes)
+        try:
+            if self._path is not None:
+                await self.checkpoint()
+        finally:
+            self._backlog.send(writes)
 
     def _write_of_this_run(self, operation: working_memory.Operation) -> Unsent:
         """Return a write with a new key, so that the next run executes it again."""

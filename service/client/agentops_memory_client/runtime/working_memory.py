@@ -22,6 +22,7 @@ from pydantic.dataclasses import dataclass as checked
 from .. import Message
 from ..client import MAX_PREFIX, TEMPORARY, replace, temporary
 from ..contract.models import adapter_of
+from ..contract.service import StrPath
 
 TOKENS_PER_MESSAGE = 4  # in addition to those of its texts
 MAX_LINE = 5_000  # bytes of UTF-8 of one message in a transcript
@@ -160,7 +161,7 @@ class CheckpointError(ValueError):
     """The state cannot be stored, or the file is not a valid checkpoint."""
 
 
-def write(path: str | os.PathLike[str], document: bytes) -> None:
+def write(path: StrPath, document: bytes) -> None:
     """Replace the file at the path atomically; the bytes are on disk when this returns.
 
     Until then the old file stays whole, even after a kill or on a full disk. The folder must
@@ -191,7 +192,7 @@ def write(path: str | os.PathLike[str], document: bytes) -> None:
         os.close(folder)
 
 
-def read(path: str | os.PathLike[str]) -> bytes:
+def read(path: StrPath) -> bytes:
     """Return the bytes written last. FileNotFoundError or another OSError if that fails."""
     _refuse_other_than_file(Path(path))
     return Path(path).read_bytes()
@@ -214,8 +215,6 @@ MAX_SESSION_ID = 500  # code points, as in the service
 MAX_PATH = 120  # characters of a JSON path in a message
 
 NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
-
-FilePath = str | os.PathLike[str]
 
 Operation = Literal["start_session", "append_messages", "save", "end_session"]
 """The name of the client method that sends the write."""
@@ -362,7 +361,7 @@ class WorkingMemory:
             raise CheckpointError(f"The working memory cannot be stored: {reason}") from fault
         return text.encode(errors="surrogatepass")  # keeps lone surrogates
 
-    def checkpoint(self, path: FilePath) -> None:
+    def checkpoint(self, path: StrPath) -> None:
         """Store the state in a file, which has the old or the new state after any crash.
 
         `write` has the details. CheckpointError as for `snapshot`, OSError
@@ -371,7 +370,7 @@ class WorkingMemory:
         write(path, self.snapshot())
 
     @classmethod
-    def restore(cls, path: FilePath) -> Self:
+    def restore(cls, path: StrPath) -> Self:
         """Return the working memory stored in the file.
 
         FileNotFoundError if the file does not exist; CheckpointError if it
@@ -389,7 +388,7 @@ class WorkingMemory:
         return memory
 
     @classmethod
-    def resume(cls, path: FilePath) -> Self:
+    def resume(cls, path: StrPath) -> Self:
         """Return the working memory stored in the file, or a new one if there is no file."""
         try:
             return cls.restore(path)
