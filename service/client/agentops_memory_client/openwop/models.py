@@ -337,8 +337,8 @@ def sends(
         returned = inspect.signature(declaration).return_annotation
         read = reader(get_args(returned)[0] if absent is None else returned, answer)
         whole = "/".join([*BASE, path])
-        method = service.sends(whole, verb, whole, read=read, absent=absent, timeout=timeout)
-        return method(declaration)
+        declared = service.sends(whole, verb, whole, read=read, absent=absent, timeout=timeout)
+        return declared(declaration)
 
     return declare
 

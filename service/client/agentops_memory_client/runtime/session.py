@@ -6,6 +6,7 @@ with secrets removed.
 """
 
 import asyncio
+import json
 import logging
 import re
 import secrets
@@ -16,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict
 from datetime import timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Self, TypeAlias, TypeVar
 
@@ -25,7 +27,7 @@ from ..contract.service import StrPath
 from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
-from .working_memory import ChatMessage, CheckpointError, ToolCall, Unsent, WorkingMemory
+from .working_memory import ChatMessage, CheckpointError, Operation, ToolCall, Unsent, WorkingMemory
 
 if HAS_TRACING:
     from opentelemetry import trace
@@ -335,7 +337,8 @@ class MemorySession:
             raise RuntimeError("The session is already open.")
         if self.working.is_recorded:
             raise RuntimeError("Another session is open with this working memory.")
-        self._backlog.open(self._write_of_this_run("start_session"))
+        # A new key, here and at the end, so that the next run does it again.
+        self._backlog.open(self._write("start_session", str(uuid.uuid4())))
         if not self.working.sequence:  # keys differ from other working memories of the session
             self.working.sequence = secrets.randbits(48)
         self.working.is_recorded = True
@@ -428,8 +431,7 @@ class MemorySession:
         capture = self._hooks.capture(call, output)
         if capture is None:
             return
-        fields = self._fields() | asdict(capture) | {"tags": list(capture.tags)}
-        write = Unsent.keyed("save", fields, trace_headers(), call.id, self.working.turn)
+        write = self._write("save", call.id, self.working.turn, **asdict(capture))
         self._backlog.keep([write])
         self._backlog.send([write])
 
@@ -458,7 +460,7 @@ class MemorySession:
 
     async def _end(self, within: timedelta) -> None:
         try:
-            await self._tell(self._write_of_this_run("end_session"))
+            await self._tell(self._write("end_session", str(uuid.uuid4())))
         finally:
             try:
                 await self._backlog.drain(within)
@@ -506,9 +508,8 @@ class MemorySession:
         writes = []
         for at in range(0, len(pending), BATCH):
             self.working.sequence += 1
-            fields = self._fields() | {"messages": pending[at : at + BATCH]}
-            key = self.working.sequence
-            writes.append(Unsent.keyed("append_messages", fields, trace_headers(), key))
+            batch, number = pending[at : at + BATCH], self.working.sequence
+            writes.append(self._write("append_messages", number, messages=batch))
         writes += more
         self._backlog.keep(writes)
         try:
@@ -517,14 +518,12 @@ class MemorySession:
         finally:
             self._backlog.send(writes)
 
-    def _write_of_this_run(self, operation: working_memory.Operation) -> Unsent:
-        """Return a write with a new key, so that the next run executes it again."""
-        return Unsent(
-            operation=operation, fields=self._fields(), key=str(uuid.uuid4()), trace=trace_headers()
-        )
-
-    def _fields(self) -> dict[str, object]:
-        return {"session_id": self.working.session_id, "project": self.project}
+    def _write(self, operation: Operation, *parts: object, **more: object) -> Unsent:
+        """Return a write, whose key is the hash of its operation, fields and `parts`."""
+        fields = {"session_id": self.working.session_id, "project": self.project, **more}
+        text = json.dumps([operation, fields, *parts], sort_keys=True)
+        key = sha256(text.encode()).hexdigest()
+        return Unsent(operation=operation, fields=fields, key=key, trace=trace_headers())
 
     def _attributes(self) -> dict[str, str | int]:
         return {

@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from dataclasses import fields as fields_of
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -232,17 +231,6 @@ class Unsent:
     fields: Mapping[str, Any]  # arguments of the client method, as JSON
     key: Text
     trace: Mapping[str, Text] = field(default_factory=dict)  # W3C trace context headers of its turn
-
-    @classmethod
-    def keyed(
-        cls, operation: Operation, fields: Mapping[str, Any], trace: Mapping[str, str],
-        *parts: object,
-    ) -> Self:  # fmt: skip
-        """Return a write whose key is the hash of its operation, fields and `parts`."""
-        text = json.dumps([operation, fields, *parts], sort_keys=True)
-        return cls(
-            operation=operation, fields=fields, key=sha256(text.encode()).hexdigest(), trace=trace
-        )
 
 
 class WorkingMemory:
