@@ -214,6 +214,7 @@ class Exchange:
         verify: Verify, backend: Callable[[Verify], BlockingBackend | AsyncBackend],
     ) -> None:  # fmt: skip
         self.base, own_key = address(url, key)
+        self.url = str(self.base)
         if own_key and not _KEY.fullmatch(own_key):
             raise Misconfigured("The key contains characters that are not valid in a key.")
         if not isinstance(timeout, timedelta) or not timedelta() < timeout <= MAX_TIMEOUT:
@@ -228,20 +229,16 @@ class Exchange:
         self.timeout, self.retries, self.timing = timeout, retries, timing
         self.backend = backend(tls_context(self.base, verify))
 
-    @property
-    def url(self) -> str:
-        return str(self.base)
-
     async def send(self, call: Call[T], upload: Upload | None = None) -> T:
         """Send the call, with retries, and return its result."""
 
-        async def attempt(deadline: float) -> tuple[T, str | None]:
+        async def attempt(deadline: float) -> tuple[models.Headers, bytes]:
             response = await self._opened(call, deadline, upload)
-            result = call.read(await self._body(response, deadline), response.headers)
-            return result, response.headers.get(models.WARNING)
+            return response.headers, await self._body(response, deadline)
 
-        result, warning = await self._with_retries(call, attempt)
-        if warning:
+        headers, body = await self._with_retries(call, attempt)
+        result = call.read(body, headers)
+        if warning := headers.get(models.WARNING):
             log.warning("the service warns", extra={"warning": warning})
             level, frame = 1, inspect.currentframe()
             while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
