@@ -161,10 +161,6 @@ class Sender:
         arguments.apply_defaults()
         return arguments.arguments
 
-    def _wire_name(self, field: str) -> str:
-        """Return the name of a field in a query or a body."""
-        return field
-
 
 class Blocking(Sender):
     """Its methods return results: the backend blocks, so their coroutines never suspend."""
@@ -195,16 +191,19 @@ def run_now(work: Coroutine[Any, Any, T]) -> T:
 
 MAX_PROMPT = 500  # code points of a query that the service reads
 
+UNCHANGED = dict[str, str]().get
+FILTER_NAMES = {"exclude_types": "exclude_type", "before": "before_id"}.get
 
-def sends(
+
+def sends(  # noqa: PLR0913 - the parts of a request, each by its name
     operation: str, verb: str, path: str, *, query: Sequence[str] = (),
     read: Reader[Any] | None = None, timeout: timedelta | None = None, absent: Any = UNSET,
-    **renamed: str,
+    rename: Callable[[str], str | None] = UNCHANGED,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
     """Declare a method by its signature: it sends its arguments, and returns the annotated type.
 
     Arguments go into the path, into the query (of GET and DELETE, or if `query` names them), else
-    into a JSON body, under the name in `renamed` if there is one. None is not sent, unless the
+    into a JSON body, under the name that `rename` returns, if any. None is not sent, unless the
     default is UNSET. The method's body may return `send_as(...)`, the fields to send instead of or
     in addition to its arguments.
     """
@@ -226,7 +225,7 @@ def sends(
                 steps[1] = str(steps[1])
             key = fields.pop("idempotency_key", None)
             named = {
-                renamed.get(name) or self._wire_name(name): plain(it)
+                rename(name) or name: plain(it)
                 for name, it in fields.items()
                 if it is not UNSET and (it is not None or name in unset)
             }
@@ -274,8 +273,7 @@ class Operations(Sender):
     def get(self, observation: int) -> m.Observation:
         """Return a memory in full. NotFound if it does not exist or is deleted."""
 
-    @sends("recent_observations", "GET", "observations/recent", exclude_types="exclude_type",
-           before="before_id")  # fmt: skip
+    @sends("recent_observations", "GET", "observations/recent", rename=FILTER_NAMES)
     def recent(
         self, project: str | None = None, *, type: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -344,7 +342,7 @@ class Operations(Sender):
         erasure receipt, or None if there was nothing to erase.
         """
 
-    @sends("search", "GET", "search", read=m.found, exclude_types="exclude_type")
+    @sends("search", "GET", "search", read=m.found, rename=FILTER_NAMES)
     def search(  # noqa: PLR0913 - the filters of a search, each by its name
         self, query: str, *, project: str | None = None, type: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -358,7 +356,7 @@ class Operations(Sender):
         """
         return send_as(q=query[:MAX_PROMPT], query=None)
 
-    @sends("fetch_context", "GET", "context", read=m.context, exclude_types="exclude_type")
+    @sends("fetch_context", "GET", "context", read=m.context, rename=FILTER_NAMES)
     def context(  # noqa: PLR0913 - each option of a context by its name
         self, *, project: str | None = None, query: str | None = None,
         exclude_types: Sequence[str] = (), scope: str | None = None, tag: str | None = None,
@@ -382,7 +380,7 @@ class Operations(Sender):
             stores=",".join(stores) or None, namespaces=",".join(namespaces) or None,
         )  # fmt: skip
 
-    @sends("timeline", "GET", "timeline", observation="observation_id")
+    @sends("timeline", "GET", "timeline", rename={"observation": "observation_id"}.get)
     def timeline(
         self, observation: int, *, before: int = 3, after: int = 3
     ) -> list[m.TimelineEntry]:
@@ -395,13 +393,13 @@ class Operations(Sender):
     def stats(self, project: str | None = None) -> m.Stats:
         """Count the sessions and observations of the project, or of all."""
 
-    @sends("recent_sessions", "GET", "sessions/recent", before="before_id")
+    @sends("recent_sessions", "GET", "sessions/recent", rename=FILTER_NAMES)
     def sessions(
         self, project: str | None = None, *, limit: int = 5, before: str | None = None
     ) -> list[m.Session]:
         """Return sessions, newest first, at most 1,000; with `before`, an id, only older ones."""
 
-    @sends("create_session", "POST", "sessions", session_id="id")
+    @sends("create_session", "POST", "sessions", rename={"session_id": "id"}.get)
     def start_session(
         self, session_id: str, project: str, *, idempotency_key: str | None = None
     ) -> m.Session:

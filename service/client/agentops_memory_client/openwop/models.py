@@ -306,9 +306,6 @@ class Part(Sender):
     def _fields(self, arguments: inspect.BoundArguments) -> Json:
         return {"run_id": self._run_id} | arguments.arguments
 
-    def _wire_name(self, field: str) -> str:
-        return to_camel(field)
-
     async def _send(self, call: Call[T], /) -> T:
         absent, names = call.absent, (call.path[-1], *call.query.get("memoryRef", ()))
         if absent is not UNSET and not all(map(_is_name, names)):
@@ -337,8 +334,9 @@ def sends(
         returned = inspect.signature(declaration).return_annotation
         read = reader(get_args(returned)[0] if absent is None else returned, answer)
         whole = "/".join([*BASE, path])
-        declared = service.sends(whole, verb, whole, read=read, absent=absent, timeout=timeout)
-        return declared(declaration)
+        return service.sends(
+            whole, verb, whole, read=read, absent=absent, timeout=timeout, rename=to_camel
+        )(declaration)
 
     return declare
 
