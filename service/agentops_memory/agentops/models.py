@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from ..errors import InvalidFields
 from ..memory import redactor as limits
-from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
+from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, TOPIC_KEY
 from ..memory.rows import parsed
 from ..memory.space import project_name
 from ..recall.text import clean
@@ -151,7 +151,7 @@ class MemoryBody(_Body):
     project: ProjectName
     tags: Tags | None = None
     scope: Scope | None = None
-    key: TopicKey | None = Field(default=None, alias="topic_key")
+    key: Annotated[TopicKey | None, Field(validation_alias=TOPIC_KEY)] = None
 
 
 class ObservationBody(MemoryBody, LifecycleBody):

@@ -27,7 +27,7 @@ from ..memory.access import Caller, Role, TenantId
 from ..memory.memory import Draft, Shown, Text
 from ..memory.redactor import Redactor
 from ..memory.rows import micros
-from ..memory.saves import SAVE
+from ..memory.saves import save
 from ..memory.search import SHOWN, Hit, Method, SearchResult
 from ..memory.space import Project, project_name
 from ..memory.table import PastStep
@@ -333,7 +333,7 @@ class FastSaves:
     ) -> tuple[int, bytes] | None:
         try:
             window = self.agentops.dedupe_window
-            saved = await self.agentops.engine.write(caller, SAVE, draft, window)
+            saved = await self.agentops.engine.write(caller, save, draft, window)
         except Exception as error:  # noqa: BLE001 - the slow path raises it
             scope[FAILED] = error
             return None

@@ -14,7 +14,7 @@ from ..light import dataclass, replace
 from . import memory as records
 from .erasure import MAX_STEP
 from .memories import MemoryTable
-from .memory import ENDED, MAX_PINNED, NO_LINKS, UNSET, Lifecycle, Links, Memory, MemoryId, live
+from .memory import ENDED, MAX_PINNED, NO_LINKS, Links, Memory, MemoryId, live
 from .memory import superseded as superseded_sql
 from .rows import MICROSECOND, micros, portion, reads
 from .search import Filter
@@ -134,35 +134,6 @@ class SupersessionTable(FilteredTable):
         )  # fmt: skip
         self.link(newer, older)
         return older != links.supersedes
-
-
-def changed(lifecycle: Lifecycle, change: records.LifecycleChange, now: datetime) -> Lifecycle:
-    """Apply the set fields of a change; a review that was due is done unless it is set again."""
-    if change == records.NO_CHANGE:
-        return reviewed(lifecycle, now)
-    expiry, pinned_at, review_at = change.expiry(now), lifecycle.pinned_at, change.review_at
-    if change.pinned is not None:
-        pinned_at = (pinned_at or now) if change.pinned else None
-    return Lifecycle(
-        expires_at=lifecycle.expires_at if expiry is UNSET else expiry, pinned_at=pinned_at,
-        review_at=reviewed(lifecycle, now).review_at if review_at is UNSET else review_at,
-        confirmed_at=lifecycle.confirmed_at,
-    )  # fmt: skip
-
-
-def counted(lifecycle: Lifecycle, change: records.LifecycleChange, now: datetime) -> Lifecycle:
-    """Return the lifecycle after a duplicate: the later expiry applies, and none is the latest."""
-    expiry = change.expiry(now)
-    is_permanent = lifecycle.expires_at is None or expiry is UNSET or expiry is None
-    expiries = [it for it in (lifecycle.expires_at, expiry) if isinstance(it, datetime)]
-    after = changed(lifecycle, change, now)
-    return replace(after, expires_at=None if is_permanent else max(expiries))
-
-
-def reviewed(lifecycle: Lifecycle, now: datetime) -> Lifecycle:
-    """Return the lifecycle without its review, if that is due."""
-    is_due = lifecycle.review_at is not None and lifecycle.review_at <= now
-    return replace(lifecycle, review_at=None) if is_due else lifecycle
 
 
 def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:

@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NamedTuple, NewType
 
 from ..errors import DamagedRow, Unreadable
-from ..light import dataclass, field, fields
+from ..light import dataclass, field, fields, replace
 from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
 from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, micros, optional_instant, tag_array
 from .space import Project, Space
@@ -166,6 +166,11 @@ class Lifecycle:
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
 
+    def reviewed(self, now: datetime) -> "Lifecycle":
+        """Return the lifecycle without its review, if that is due."""
+        is_due = self.review_at is not None and self.review_at <= now
+        return replace(self, review_at=None) if is_due else self
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleChange:
@@ -177,7 +182,27 @@ class LifecycleChange:
     supersedes: tuple[Reference, ...] | None = None
     review_at: InstantOrUnset = UNSET
 
-    def expiry(self, now: datetime) -> InstantOrUnset:
+    def applied(self, before: Lifecycle, now: datetime) -> Lifecycle:
+        """Apply the set fields; a review that was due is done unless it is set again."""
+        if self == NO_CHANGE:
+            return before.reviewed(now)
+        expiry, pinned_at, review_at = self._expiry(now), before.pinned_at, self.review_at
+        if self.pinned is not None:
+            pinned_at = (pinned_at or now) if self.pinned else None
+        return Lifecycle(
+            expires_at=before.expires_at if expiry is UNSET else expiry, pinned_at=pinned_at,
+            review_at=before.reviewed(now).review_at if review_at is UNSET else review_at,
+            confirmed_at=before.confirmed_at,
+        )  # fmt: skip
+
+    def applied_to_duplicate(self, before: Lifecycle, now: datetime) -> Lifecycle:
+        """Apply the set fields of a duplicate: the later expiry applies, and none is the latest."""
+        expiry, expires_at = self._expiry(now), None
+        if isinstance(expiry, datetime) and before.expires_at is not None:
+            expires_at = max(before.expires_at, expiry)
+        return replace(self.applied(before, now), expires_at=expires_at)
+
+    def _expiry(self, now: datetime) -> InstantOrUnset:
         return self.expires_at if self.ttl is None else now + self.ttl
 
 

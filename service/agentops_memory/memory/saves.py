@@ -290,8 +290,8 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
     require_room(tx)
     fields = {name: getattr(change, name) for name in ("type", "title", "content", "tags")}
     text = replace(before.text, **{name: it for name, it in fields.items() if it is not None})
-    lifecycle = lifecycles.changed(before.lifecycle, change.lifecycle, tx.now)
-    is_changed = lifecycle != lifecycles.reviewed(before.lifecycle, tx.now)
+    lifecycle = change.lifecycle.applied(before.lifecycle, tx.now)
+    is_changed = lifecycle != before.lifecycle.reviewed(tx.now)
     is_relinked, references = False, change.lifecycle.supersedes
     if references is not None:
         older = lifecycles.superseded(tx, before.space, references)
@@ -308,8 +308,8 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
 def confirm(tx: Transaction, memory: MemoryId) -> Memory:
     before = undeleted(tx, memory)
     tx.caller.require_space(before.space)
-    reviewed = lifecycles.reviewed(before.lifecycle, tx.now)
-    after = replace(before, lifecycle=replace(reviewed, confirmed_at=tx.now))
+    lifecycle = replace(before.lifecycle.reviewed(tx.now), confirmed_at=tx.now)
+    after = replace(before, lifecycle=lifecycle)
     tx[MemoryTable].set_lifecycle(after)
     return lifecycles.linked(tx, after)
 
@@ -359,7 +359,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Wri
     redactor = Redactor(rules)  # rules may have been added since the revision was saved
     after = replace(
         before, text=redactor.words(kept), updated_at=changed_at(tx, before.updated_at),
-        deleted_at=None, lifecycle=lifecycles.reviewed(before.lifecycle, tx.now),
+        deleted_at=None, lifecycle=before.lifecycle.reviewed(tx.now),
     )  # fmt: skip
     lifecycles.require_key_and_pin(tx, before, after)
     restored = lifecycles.linked(tx, revised(tx, before, after))
@@ -422,11 +422,12 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     owner = tx[SessionTable].project_of(draft.session, draft.space.project, tx.now)
     tx.caller.require_project(owner)
     change = draft.lifecycle
-    older = lifecycles.superseded(tx, draft.space, change.supersedes or ())
+    named = change.supersedes
+    older = lifecycles.superseded(tx, draft.space, named) if named else ()
     if draft.key is not None and (before := lifecycles.at_key(tx, draft.space, draft.key)):
         after = replace(
             before, text=draft.text, updated_at=changed_at(tx, before.updated_at),
-            last_seen_at=tx.now, lifecycle=lifecycles.changed(before.lifecycle, change, tx.now),
+            last_seen_at=tx.now, lifecycle=change.applied(before.lifecycle, tx.now),
         )  # fmt: skip
         lifecycles.require_key_and_pin(tx, before, after)
         memory, action = revised(tx, before, after), Action.UPDATED
@@ -435,12 +436,13 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
             text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
             created_at=tx.now, updated_at=tx.now,
-            lifecycle=lifecycles.changed(records.NO_LIFECYCLE, change, tx.now),
+            lifecycle=change.applied(records.NO_LIFECYCLE, tx.now),
         )  # fmt: skip
         if window and (stored := tx[MemoryTable].recent_duplicate(new, tx.now - window)):
             memory, action = _counted(tx, stored, change), Action.DEDUPLICATED
         else:
-            lifecycles.require_pin(tx, None, new)
+            if change.pinned:
+                lifecycles.require_pin(tx, None, new)
             memory, action = created(tx, new), Action.CREATED
     return Saved(
         memory=memory, action=action,
@@ -484,7 +486,7 @@ SAVE = once(save, on_repeat=_saved_again, kept=_without_text, about=lambda it: [
 def _counted(tx: Transaction, stored: Memory, change: records.LifecycleChange) -> Memory:
     counted = replace(
         stored, duplicates=stored.duplicates + 1, last_seen_at=tx.now,
-        lifecycle=lifecycles.counted(stored.lifecycle, change, tx.now),
+        lifecycle=change.applied_to_duplicate(stored.lifecycle, tx.now),
     )  # fmt: skip
     tx[MemoryTable].count_duplicate(counted)
     if counted.lifecycle != stored.lifecycle:
