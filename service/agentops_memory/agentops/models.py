@@ -12,7 +12,7 @@ from ..errors import InvalidFields
 from ..memory import redactor as limits
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, TOPIC_KEY
 from ..memory.rows import parsed
-from ..memory.space import project_name
+from ..memory.space import Project, project_name
 from ..recall.text import clean
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -50,7 +50,7 @@ Type = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TYPE)]
 Title = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_TITLE)]
 Content = Annotated[str, Field(pattern=_VISIBLE, max_length=limits.MAX_CONTENT)]
 ProjectName = Annotated[
-    str,
+    Project,
     Field(pattern=_VISIBLE, max_length=limits.MAX_PROJECT, description=_NEW.format(" and no `*`")),
     BeforeValidator(_folded),
 ]  # the limit applies to the normalized name, which is the one that an export has

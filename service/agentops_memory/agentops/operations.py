@@ -212,7 +212,7 @@ class AgentOps:
     async def create_session(self, request: RequestContext) -> c.Session:
         body = m.body(m.SessionBody, await request.body())
         caller = await _writer(request)
-        redactor, project = Redactor(self.rules(caller)), project_name(body.project)
+        redactor, project = Redactor(self.rules(caller)), body.project
         session = redactor.session_id(SessionId(body.id))
         opened = await self.engine.write(caller, OPEN, session, project)
         annotate(_session_span(opened))

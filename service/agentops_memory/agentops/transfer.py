@@ -21,7 +21,6 @@ from collections.abc import (
 from contextlib import suppress
 from dataclasses import dataclass, replace  # as in the client, one of whose nouns is extended
 from datetime import datetime, timedelta
-from functools import lru_cache
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO
 from uuid import UUID
@@ -62,7 +61,7 @@ from ..memory.memory import (
 from ..memory.redactor import Redactor, RulesOf, default_rules, require_margin, require_room
 from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
-from ..memory.space import Project, project_name
+from ..memory.space import Project
 from ..telemetry import hidden
 from .wire import fields_of, json_bytes, memory_as, session
 
@@ -139,7 +138,6 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
     raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
 
 
-PROJECTS = 1024  # project names of a document that are cached
 KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of a document that is kept, and of a row's overhead
 MOST_REVISIONS = 1 << 52  # of an imported row: its memory can be changed as often once more
 NAMED_ROWS = 20  # whose faults a refusal names
@@ -166,7 +164,6 @@ class Document:
         self._now = now
         self._reader = reader
         self.is_read = False  # by the reader's process
-        self._project = lru_cache(PROJECTS)(project_name)
         self._kept: list[Row] | None = None  # the checked rows, if they are few
         self.counts = dict.fromkeys(_ROWS, 0)  # rows by list, once checked
 
@@ -249,7 +246,7 @@ class Document:
             return self._memory(m.body(m.ImportedObservation, item, path), path)
         row = m.body(m.ImportedSession, item, path)
         return Session(
-            id=SessionId(row.id), project=self._project(row.project),
+            id=SessionId(row.id), project=row.project,
             started_at=_instant(row, path, "started_at") or now,
             ended_at=_instant(row, path, "ended_at"), summary=row.summary or "",
             message_count=row.message_count or 0,
@@ -270,7 +267,7 @@ class Document:
                 confirmed_at=_instant(row, path, "confirmed_at"),
             )
         return Memory(
-            uid=uid, **fields_of(row, self._project(row.project)),
+            uid=uid, **fields_of(row),
             revision=min(row.revision_count or 1, MOST_REVISIONS),
             duplicates=row.duplicate_count or 1, last_seen_at=last_seen_at or updated,
             promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,

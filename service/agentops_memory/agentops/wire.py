@@ -1,7 +1,7 @@
 """Pure conversions between bodies, nouns of the domain, nouns of the contract, and JSON."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -11,8 +11,9 @@ from ..http import query
 from ..light import Lazy, asdict, dataclass, fields, is_dataclass
 from ..memory import memory as records
 from ..memory.memory import Change, Draft, LifecycleChange, Memory, Revision, Session, Shown, Text
+from ..memory.rows import whole_seconds
 from ..memory.saves import Lookalike, Saved
-from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
+from ..memory.space import PROJECT_SCOPE, Space
 from ..recall.summary import Message
 from ..recall.text import cut
 
@@ -46,9 +47,9 @@ MOST_OVERHEAD, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 def session(of: Session, *, redacted: int = 0, warning: str | None = None) -> c.Session:
     return c.Session(
-        id=of.id, project=of.project, started_at=_seconds(of.started_at),
-        message_count=of.message_count,
-        ended_at=None if of.ended_at is None else _seconds(of.ended_at), summary=of.summary or None,
+        id=of.id, project=of.project, started_at=whole_seconds(of.started_at),
+        message_count=of.message_count, summary=of.summary or None,
+        ended_at=None if of.ended_at is None else whole_seconds(of.ended_at),
         redacted=redacted, warning=warning,
     )  # fmt: skip
 
@@ -65,7 +66,7 @@ def saved(outcome: Saved, similar: Sequence[Lookalike] | None, redacted: int) ->
 def _similar(of: Lookalike) -> c.Similar:
     return c.Similar(
         id=of.memory.id, title=of.memory.text.title, type=of.memory.text.type,
-        score=round(of.score, 2), updated_at=_seconds(of.memory.updated_at),
+        score=round(of.score, 2), updated_at=whole_seconds(of.memory.updated_at),
     )  # fmt: skip
 
 
@@ -94,8 +95,8 @@ def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
         **_words(memory.id, memory.key, text), session_id=memory.session, tags=text.tags,
         project=memory.space.project, scope=memory.space.scope, normalized_hash=memory.content_hash,
         revision_count=memory.revision, duplicate_count=memory.duplicates,
-        last_seen_at=_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,
-        created_at=_seconds(memory.created_at), updated_at=_seconds(memory.updated_at),
+        last_seen_at=whole_seconds(memory.last_seen_at), promoted_to=memory.promoted_to,
+        created_at=whole_seconds(memory.created_at), updated_at=whole_seconds(memory.updated_at),
         expires_at=lifecycle.expires_at, expired=memory.is_expired,
         pinned=lifecycle.pinned_at is not None, superseded_by=memory.links.superseded_by,
         review_at=lifecycle.review_at, confirmed_at=lifecycle.confirmed_at, **more,
@@ -104,19 +105,15 @@ def memory_as(noun: Callable[..., T], memory: Memory, **more: Any) -> T:
 
 def revision(of: Revision) -> c.Revision:
     text = asdict(of.text) if of.text else {}
-    at = _seconds(of.at)
+    at = whole_seconds(of.at)
     return c.Revision(revision=of.number, action=of.kind.value, created_at=at, **text)
 
 
 def timeline_entry(memory: Memory) -> c.TimelineEntry:
     return c.TimelineEntry(
         id=memory.id, type=memory.text.type, title=memory.text.title, content=memory.text.content,
-        created_at=_seconds(memory.created_at),
+        created_at=whole_seconds(memory.created_at),
     )  # fmt: skip
-
-
-def _seconds(at: datetime) -> datetime:
-    return at.replace(microsecond=0)
 
 
 class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no attributes
@@ -213,11 +210,11 @@ def response(
     return responses.Response(json_bytes(answer), status, every, media_type=JSON)
 
 
-def fields_of(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
+def fields_of(body: "m.MemoryBody") -> dict[str, Any]:
     """The fields of a body that a draft and a memory have in common."""
     return {
         "session": records.SessionId(body.session_id),
-        "space": Space(project=project, scope=body.scope or PROJECT_SCOPE),
+        "space": Space(project=body.project, scope=body.scope or PROJECT_SCOPE),
         "text": Text(
             type=body.type, title=body.title, content=body.content, tags=tuple(body.tags or ())
         ),
@@ -226,7 +223,7 @@ def fields_of(body: "m.MemoryBody", project: Project) -> dict[str, Any]:
 
 
 def draft(body: "m.ObservationBody") -> Draft:
-    return Draft(**fields_of(body, project_name(body.project)), lifecycle=lifecycle(body))
+    return Draft(**fields_of(body), lifecycle=lifecycle(body))
 
 
 def change(body: "m.ChangeBody") -> Change:

@@ -3,7 +3,6 @@
 import json
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from datetime import datetime
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -16,7 +15,7 @@ from . import memory as records
 from .lifecycles import SupersessionTable, at_key, superseded
 from .memories import STATES, MemoryTable
 from .memory import UNSAVED, Memory, MemoryId, Session, SessionId, undeleted
-from .rows import micros
+from .rows import micros, whole_seconds
 from .saves import RevisionTable, created, revised
 from .sessions import SessionTable
 from .space import Project
@@ -256,7 +255,7 @@ def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
             with_keys.append((position, *space, it.key))
         if not it.uid:
             hash_ = fingerprint(it.key, text.type, text.title, content_hash(text.content))
-            at, second = map(micros, (it.created_at, in_seconds(it.created_at)))
+            at, second = map(micros, (it.created_at, whole_seconds(it.created_at)))
             without_uids.append((position, *space, hash_, it.session, at, second))
     sql, dialect, stored = tx[Sql], tx[Sql].dialect, set[Any]()
     uids = [it.uid for _, it in unique if it.uid]
@@ -326,7 +325,7 @@ def _match_keys(memory: Memory, *, by_text: bool) -> Iterator[Hashable]:
     if memory.key:
         yield memory.space, memory.key
     if by_text:
-        text, second = memory.text, in_seconds(memory.created_at)
+        text, second = memory.text, whole_seconds(memory.created_at)
         yield memory.space, memory.session, memory.key, text.type, text.title, text.content, second
 
 
@@ -364,25 +363,22 @@ def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcom
     A full history takes no earlier state: retention would trim it at the next
     change, and the next import would add it again.
     """
-    if in_seconds(memory.updated_at) > in_seconds(holder.updated_at):  # later than all revisions
+    updated_at = whole_seconds(memory.updated_at)
+    if updated_at > whole_seconds(holder.updated_at):  # later than all revisions
         return RowOutcome.LATER
-    if tx[RevisionTable].holds(holder, memory):
+    revisions, state = tx[RevisionTable].newest(holder), (memory.text, updated_at)
+    if any((it.text, whole_seconds(it.at)) == state for it in revisions):
         return RowOutcome.REVISION
     if memory.updated_at > holder.updated_at:
         return RowOutcome.LATER
-    most = tx.retention.revisions
-    is_full = most and tx[RevisionTable].count(holder) >= most
+    is_full = 0 < tx.retention.revisions <= len(revisions)
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
-
-
-def in_seconds(at: datetime) -> datetime:
-    return at.replace(microsecond=0)
 
 
 def session_hash(session: Session) -> int:
     """Return a hash to compare sessions by; times are cut to seconds, as in exports."""
-    ended_at = session.ended_at and in_seconds(session.ended_at)
-    return hash(replace(session, started_at=in_seconds(session.started_at), ended_at=ended_at))
+    ended_at = session.ended_at and whole_seconds(session.ended_at)
+    return hash(replace(session, started_at=whole_seconds(session.started_at), ended_at=ended_at))
 
 
 def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:

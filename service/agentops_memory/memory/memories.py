@@ -12,7 +12,7 @@ from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from . import memory as records
 from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Shown, live, undeleted
-from .rows import EARLIEST, MAX_LIST, Uids, micros, portion, reads
+from .rows import EARLIEST, MAX_LIST, Uids, micros, portion, reads, whole_seconds
 from .search import Filter
 from .space import (
     GLOBAL_SCOPE,
@@ -340,7 +340,7 @@ class MemoryTable(MemoryLists):
         The two are equal in space, session, type, key, title, content and second of creation.
         """
         hashed = replace(memory, content_hash=content_hash(memory.text.content))
-        at, second = micros(memory.created_at), micros(memory.created_at.replace(microsecond=0))
+        at, second = map(micros, (memory.created_at, whole_seconds(memory.created_at)))
         within = "m.created_at >= :second AND m.created_at < :second + 1000000"
         # For a single instant, the index also finds the session.
         lookups = (undeleted("m"), "m.created_at = :at"), *((state, within) for state in STATES)

@@ -67,6 +67,10 @@ def exact(text: str, *, needs_offset: bool = False, rounds_up: bool = False) -> 
     return None if at == datetime.max.replace(tzinfo=at.tzinfo) else at + MICROSECOND
 
 
+def whole_seconds(at: datetime) -> datetime:
+    return at.replace(microsecond=0)
+
+
 def whole_milliseconds(at: datetime) -> datetime:
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
 

@@ -90,30 +90,6 @@ class RevisionTable(Table):
             at=micros(state.updated_at), **text,
         )  # fmt: skip
 
-    def holds(self, memory: Memory, state: Memory) -> bool:
-        """Whether a revision has the text of the state and was made in the same second."""
-        at = "coalesce(r.at, m.updated_at)"
-        return self._exists(
-            f"""SELECT 1
-                  FROM memories m
-                  LEFT JOIN revisions r ON r.memory_id = m.id
-                  LEFT JOIN revisions t
-                    ON t.memory_id = m.id
-                       AND t.number = (SELECT min(number)
-                                         FROM revisions
-                                        WHERE memory_id = m.id AND number >= r.number
-                                              AND type IS NOT NULL)
-                 WHERE m.id = :id AND {at} >= :second AND {at} < :second + 1000000
-                       AND coalesce(r.deed, '') <> '{ChangeKind.DELETED}'
-                       AND coalesce(r.content, :content) = :content
-                       AND coalesce(t.type, m.type) = :type
-                       AND coalesce(t.title, m.title) = :title
-                       AND coalesce(t.content, m.content) = :content
-                       AND coalesce(t.tags, m.tags) = :tags""",
-            id=memory.id, second=micros(state.updated_at.replace(microsecond=0)),
-            **text_row(state.text),
-        )  # fmt: skip
-
     def count(self, memory: Memory) -> int:
         revisions = records.REVISIONS_OF.format(self._sql.greatest, ":id")
         return self._number(f"SELECT {revisions}", id=memory.id)
