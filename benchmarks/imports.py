@@ -13,8 +13,9 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 
-from agentops_memory.agentops.transfer import Document, chunks_of, import_whole
+from agentops_memory.agentops.transfer import Document, chunks_of
 from agentops_memory.memory.access import OPERATOR
+from agentops_memory.memory.imports import import_whole
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.rows import rendered, uid_of
 from agentops_memory.recall.visibility import AREA

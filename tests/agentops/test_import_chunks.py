@@ -24,15 +24,7 @@ import pytest
 
 from agentops_memory.agentops import transfer
 from agentops_memory.agentops.reader import Reader
-from agentops_memory.agentops.transfer import (
-    BRIEF,
-    CHUNK,
-    SLICE_CONTENDED,
-    Document,
-    Transfer,
-    chunks_of,
-    import_some,
-)
+from agentops_memory.agentops.transfer import Document, Transfer, chunks_of
 from agentops_memory.cli.output import TERMINATED
 from agentops_memory.engine.engine import Engine
 from agentops_memory.errors import Denied, Full, OverQuota, Unavailable
@@ -40,7 +32,7 @@ from agentops_memory.http.bodies import IN_MEMORY
 from agentops_memory.http.gate import ALLOCATIONS, SWITCH_INTERVAL
 from agentops_memory.memory import redactor
 from agentops_memory.memory.access import OPERATOR, Caller, Patterns
-from agentops_memory.memory.imports import Tally
+from agentops_memory.memory.imports import BRIEF, CHUNK, SLICE_CONTENDED, Tally, import_some
 from agentops_memory.memory.memory import SessionId
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.sessions import open_session

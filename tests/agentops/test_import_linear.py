@@ -16,9 +16,9 @@ from uuid import UUID
 
 import pytest
 
-from agentops_memory.agentops.transfer import Document, Planned, chunks_of, import_whole, plan_rows
+from agentops_memory.agentops.transfer import Document, chunks_of
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.imports import Row
+from agentops_memory.memory.imports import Planned, Row, import_whole, plan_rows
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import UNSAVED
 from agentops_memory.memory.redactor import Redactor

@@ -16,8 +16,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.agentops.transfer import CHUNK
 from agentops_memory.errors import Full
+from agentops_memory.memory.imports import CHUNK
 from agentops_memory.sqlite import SqliteEngine, transaction
 
 from ..support import engine

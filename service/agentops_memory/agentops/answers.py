@@ -12,20 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, create_model
 from agentops_memory_client.contract import models as c
 
 from ..http.query import ENTRY, STORE, public_id
+from ..memory import search
 from ..memory.erasure import Erasure
 from ..memory.memory import NO_LINKS
 from ..memory.rows import rendered
-from ..memory.search import (
-    Budget,
-    FollowingPart,
-    Hit,
-    LeftOutEntry,
-    Packed,
-    Reason,
-    SearchResult,
-    SentencePart,
-    WhyNotAnswer,
-)
 from ..recall.explanation import MAX_EXPLAINED
 from ..recall.query import Term
 from ..recall.recall import whole_memory
@@ -66,8 +56,8 @@ class ItemExplanation(BaseModel):
     score: float | None = None
     matched: list[MatchedTerm]
     fields: dict[str, float] | None = None
-    sentences: list[SentencePart] | None = None
-    following: list[FollowingPart] | None = None
+    sentences: list[search.SentencePart] | None = None
+    following: list[search.FollowingPart] | None = None
     content_cut: bool | None = None
     superseded: list[int] | None = Field(default=None, description="The ids that it supersedes.")
 
@@ -80,7 +70,7 @@ class BudgetUse(BaseModel):
     tokens: int
     chars: int
     summaries_left_out: int
-    left_out: list[LeftOutEntry]
+    left_out: list[search.LeftOutEntry]
 
 
 class AnswerExplanation(BaseModel):
@@ -94,11 +84,11 @@ class AnswerExplanation(BaseModel):
     timed_out: bool
     explained: int
     budget: BudgetUse | None = None
-    why_not: WhyNotAnswer | None = None
+    why_not: search.WhyNotAnswer | None = None
 
 
 def explained_item(
-    hit: Hit, position: int, result: SearchResult, *, is_cut: bool | None = None
+    hit: search.Hit, position: int, result: search.SearchResult, *, is_cut: bool | None = None
 ) -> c.Explanation:
     """Return why the memory at a position is in an explained result."""
     assert result.explanation is not None
@@ -145,8 +135,8 @@ def explained_item(
 
 
 def explained_answer(
-    result: SearchResult, is_explained: bool, *, budget: Budget | None = None,
-    packed: Packed | None = None,
+    result: search.SearchResult, is_explained: bool, *, budget: search.Budget | None = None,
+    packed: search.Packed | None = None,
 ) -> c.Explanation:  # fmt: skip
     """Return how the query was interpreted, and why the `why_not` memory is missing."""
     why = result.explanation
@@ -167,12 +157,12 @@ def explained_answer(
     ))  # fmt: skip
 
 
-def explanation_of_kept(explanation: c.Explanation, hits: Sequence[Hit]) -> c.Explanation:
+def explanation_of_kept(explanation: c.Explanation, hits: Sequence[search.Hit]) -> c.Explanation:
     """Return the explanation of a response that has room for these hits only."""
-    why = explanation.get("why_not")
-    if why is None or why["reason"] != Reason.NONE or why["id"] in {it.memory.id for it in hits}:
-        return explanation
-    return {**explanation, "why_not": {**why, "reason": Reason.SIZE.value}}
+    kept, why = {it.memory.id for it in hits}, explanation.get("why_not")
+    if why and why["reason"] == search.Reason.NONE and why["id"] not in kept:
+        return {**explanation, "why_not": {**why, "reason": search.Reason.SIZE.value}}
+    return explanation
 
 
 def _as_json(explanation: BaseModel) -> c.Explanation:

@@ -5,15 +5,7 @@ Searches, contexts and timelines come first: their parameters, answers and spans
 
 import re
 from collections import Counter
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, cast
@@ -541,9 +533,10 @@ def budget_span(budget: Budget, context: Context) -> Attributes:
     }
 
 
-def outcome(methods: Collection[Method]) -> str:
+def outcome(methods: Iterable[Method]) -> str:
     """Return the metric label of a context, by the methods of its memories."""
-    return "found" if {*methods} - {Method.RECENCY} else "recency" if methods else "empty"
+    different = {*methods}
+    return "found" if different - {Method.RECENCY} else "recency" if different else "empty"
 
 
 def injected(hit: Hit) -> Attributes:

@@ -9,15 +9,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Collection,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace  # as in the client, one of whose nouns is extended
 from datetime import datetime, timedelta
@@ -27,38 +19,18 @@ from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
-from ..engine.engine import Engine, Transaction, durable_later, noop
+from ..engine.engine import Engine, Transaction, noop
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.query import entries, members
 from ..light import Lazy
+from ..memory import imports
+from ..memory import memory as records
 from ..memory.access import Caller, Role
-from ..memory.imports import (
-    CONFLICTS,
-    Importer,
-    Row,
-    RowOutcome,
-    Supersession,
-    Tally,
-    decision,
-    link_all,
-    session_hash,
-    unmatched,
-)
+from ..memory.imports import BRIEF, CHUNK, SLICE, Row, RowOutcome, Tally
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
-from ..memory.memory import (
-    NO_LIFECYCLE,
-    NO_LINKS,
-    TOPIC_KEY,
-    UNSAVED,
-    Lifecycle,
-    Links,
-    Memory,
-    MemoryId,
-    Session,
-    SessionId,
-)
-from ..memory.redactor import Redactor, RulesOf, default_rules, require_margin, require_room
+from ..memory.memory import Lifecycle, Links, Memory, MemoryId, Session, SessionId
+from ..memory.redactor import Redactor, RulesOf, default_rules, require_room
 from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
 from ..memory.space import Project
@@ -257,7 +229,7 @@ class Document:
         updated = _instant(row, path, "updated_at") or created
         older = tuple(_uid(it, f"{path}.supersedes") for it in row.supersedes or ())
         uid, last_seen_at = _uid(row.uid, f"{path}.uid"), _instant(row, path, "last_seen_at")
-        lifecycle = NO_LIFECYCLE
+        lifecycle = records.NO_LIFECYCLE
         if row.pinned or row.pinned_at or row.expires_at or row.review_at or row.confirmed_at:
             pinned_at = _instant(row, path, "pinned_at") or (self._now if row.pinned else None)
             lifecycle = Lifecycle(
@@ -271,7 +243,7 @@ class Document:
             revision=min(row.revision_count or 1, MOST_REVISIONS),
             duplicates=row.duplicate_count or 1, last_seen_at=last_seen_at or updated,
             promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,
-            lifecycle=lifecycle, links=Links(uids=older) if older else NO_LINKS,
+            lifecycle=lifecycle, links=Links(uids=older) if older else records.NO_LINKS,
         )  # fmt: skip
 
 
@@ -300,11 +272,11 @@ def import_plan(plan: Tally) -> c.ImportPlan:
         new_observations=memories[RowOutcome.NEW],
         restored_observations=memories[RowOutcome.RESTORED],
         same_observations=memories[RowOutcome.SAME] + memories[RowOutcome.REVISION],
-        conflicting_observations=sum(memories[outcome] for outcome in CONFLICTS),
+        conflicting_observations=sum(memories[outcome] for outcome in imports.CONFLICTS),
         conflicts=tuple(
             c.ImportConflict(
                 place=it.position, id=it.existing, project=it.project, title=it.title,
-                reason="changed" if it.outcome is RowOutcome.CHANGED else TOPIC_KEY,
+                reason="changed" if it.outcome is RowOutcome.CHANGED else records.TOPIC_KEY,
                 kept="imported" if it.outcome is RowOutcome.LATER else "stored",
             )
             for it in plan.conflicts
@@ -316,93 +288,9 @@ Progress = Callable[[int], None]
 """Called with the number of rows of an import that are stored."""
 
 PAGE = 500  # rows of one read, so that a slow client holds no snapshot
-CHUNK = 1000  # most rows of one transaction
 PIECE = 300  # rows of one transaction while another process reads the next ones
 CHUNK_SIZE = 1024 * 1024  # characters of content that end a chunk early
-SLICE = 25  # rows between two checks for waiting writers
-SLICE_CONTENDED = 10  # the same while others wait
-BRIEF = 6  # rows of one transaction for a while after others waited: 3 ms with its commit
 CALM = 200  # transactions: about a second
-SLICE_IN_QUOTA = 10  # rows between two checks for a tenant with a quota
-
-
-class Planned(Exception):
-    """Raised to roll back a dry run; its argument is the tally of the rows."""
-
-
-def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
-    """Store all rows or none; raise OverQuota if the tenant has no room for them."""
-    tally = _imported(tx, rows, SLICE)
-    link_all(tx, tally, is_end=True)
-    return tally
-
-
-@durable_later
-def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
-    """Store the first of the next rows: few while other writers wait, or none if due work of the
-    index was done first.
-    """
-    tx.require_alone()
-    is_brief = tx.is_awaited or len(rows) <= BRIEF
-    while tx.index.relieve(CHUNK):  # otherwise the next saves would do it
-        if is_brief or tx.is_awaited:
-            return Tally(links=[*before.links])
-    size = SLICE_CONTENDED if is_brief else SLICE
-    tally = _imported(tx, rows, size, before.memories.total(), is_whole=False)
-    uids = {it.uid for it in rows if isinstance(it, Memory)}
-    waiting = [it for it in before.links if uids.isdisjoint(it.older)]
-    if links := [*(it for it in before.links if it not in waiting), *tally.links]:
-        tally.made |= before.made
-        tally.links = links
-        link_all(tx, tally, is_end=False)
-    tally.links = [*waiting, *tally.links]
-    return tally
-
-
-def plan_rows(
-    tx: Transaction, rows: Sequence[Row], position: int, planned: Mapping[SessionId, int]
-) -> None:
-    """Store rows, and roll back; raises Planned. Quotas are not checked."""
-    importer = Importer(tx, position, planned)
-    for start in range(0, len(rows), SLICE):
-        importer.add(rows[start : start + SLICE])
-    raise Planned(importer.tally)
-
-
-def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
-    """Create the links that are left; return the number of refused ones."""
-    tally = Tally(links=links, made=made)
-    link_all(tx, tally, is_end=True)
-    return tally.refused
-
-
-def _imported(
-    tx: Transaction, rows: Sequence[Row], size: int, position: int = 0, *, is_whole: bool = True
-) -> Tally:
-    importer, size = Importer(tx, position), SLICE_IN_QUOTA if tx.room is not None else size
-    for start in range(0, len(rows), size):
-        if start and not is_whole and tx.is_awaited:
-            break
-        some = rows[start : start + size]
-        (require_room if isinstance(some[-1], Memory) else require_margin)(tx)
-        importer.add(some)
-    return importer.tally
-
-
-def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
-    """Return the characters of new memories; raise Denied if a row may not be stored."""
-    memories = [it for it in rows if isinstance(it, Memory)]
-    new = unmatched(tx, memories)
-    known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
-    for position, it in enumerate(memories):
-        if position in new or not decision(tx, it).is_present:
-            tx.caller.require_space(it.space)
-            assert it.session is not None  # entries of stores are not imported
-            tx.caller.require_project(known.get(it.session, it.space.project))
-    for row in rows:
-        if isinstance(row, Session):
-            tx.caller.require_project(row.project)
-    return sum(len(memories[position].text.content) for position in new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -425,11 +313,13 @@ class Transfer:
         caller.require(Role.ADMIN)
         piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
         comma, number = b"", 0
-        while sessions := await self.engine.read(caller, session_page, project, number):
+        while sessions := await self.engine.read(
+            caller, lambda tx, after: tx[SessionTable].page(project, after, PAGE), number
+        ):
             number, _ = sessions[-1]
             yield piece + comma + json_bytes([session(it) for _, it in sessions])[1:-1]
             piece, comma = b"", b","
-        piece, comma, last = piece + b'],"observations":[', b"", UNSAVED
+        piece, comma, last = piece + b'],"observations":[', b"", records.UNSAVED
         while memories := await self.engine.read(caller, memory_page, project, last):
             last = memories[-1].id
             rows = [
@@ -464,13 +354,13 @@ class Transfer:
                 # Refuse the document before its first row is stored, as far as that can be known.
                 size, all_chunks = 0, document.chunks(Redactor(rules))
                 while rows := await _next(all_chunks):
-                    size += await self.engine.read(caller, new_size, rows)
+                    size += await self.engine.read(caller, imports.new_size, rows)
                 await self.engine.read(caller, require_room, size)
                 redactor = Redactor(rules)
                 chunks = document.chunks(redactor, PIECE)  # both read the same file
             tally = await self._in_chunks(caller, chunks, progress)
         else:
-            tally = await self.engine.write(caller, import_whole, first)
+            tally = await self.engine.write(caller, imports.import_whole, first)
         return c.Imported(
             imported_sessions=tally.sessions[RowOutcome.NEW], imported_observations=tally.stored,
             refused_supersessions=tally.refused or None, redacted=redactor.count,
@@ -483,12 +373,14 @@ class Transfer:
         hashes = dict[SessionId, int]()
         while rows := await _next(chunks):
             try:
-                await self.engine.write(caller, plan_rows, rows, tally.memories.total(), hashes)
-            except Planned as planned:
+                await self.engine.write(
+                    caller, imports.plan_rows, rows, tally.memories.total(), hashes
+                )
+            except imports.Planned as planned:
                 tally.add(*planned.args)
             for it in rows:
                 if isinstance(it, Session):
-                    hashes.setdefault(it.id, session_hash(it))
+                    hashes.setdefault(it.id, imports.session_hash(it))
         return tally
 
     async def _in_chunks(
@@ -501,7 +393,7 @@ class Transfer:
                 taken = asyncio.ensure_future(_next(chunks))  # while these are stored
                 while rows:
                     some = rows[: min(self.most, BRIEF) if brief else self.most]
-                    done = await self.engine.write(caller, import_some, some, tally)
+                    done = await self.engine.write(caller, imports.import_some, some, tally)
                     brief = CALM if done.rows < len(some) else max(brief - 1, 0)
                     tally.links.clear()
                     tally.add(done)
@@ -510,21 +402,19 @@ class Transfer:
                     await asyncio.sleep(self.pause.total_seconds())
             for start in range(0, max(len(tally.links), 1), SLICE):  # at least one makes it durable
                 links = tally.links[start : start + SLICE]
-                tally.refused += await self.engine.write(caller, link_rows, links, tally.made)
+                tally.refused += await self.engine.write(
+                    caller, imports.link_rows, links, tally.made
+                )
         except Refusal as refusal:
             if tally.rows:
                 with suppress(Refusal):
-                    await self.engine.write(caller, link_rows, [], tally.made)  # as above
+                    await self.engine.write(caller, imports.link_rows, [], tally.made)  # as above
                 stored = f"The first {tally.rows:,} rows of the document were stored before"
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise
         finally:
             taken.cancel()
         return tally
-
-
-def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
-    return tx[SessionTable].page(project, after, PAGE)
 
 
 def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> list[Memory]:

@@ -19,7 +19,7 @@ from typing import NewType, Protocol
 from ..errors import Conflict, Denied, Invalid, NotFound
 from ..light import dataclass, field, replace
 from ..recall.visible import invisible
-from .space import GLOBAL_SCOPE, Project, Space, project_name
+from .space import Project, Space, project_name
 
 TenantId = NewType("TenantId", str)
 KeyId = NewType("KeyId", str)
@@ -146,7 +146,7 @@ class Caller:
     def require_space(self, space: Space) -> None:
         """Raise Denied unless the caller may change memories of this space."""
         self.require_project(space.project)
-        if space.scope == GLOBAL_SCOPE and not self.projects.are_everything:
+        if space.is_global and not self.projects.are_everything:
             raise Denied("Changing a global memory needs a key for every project.")
 
 

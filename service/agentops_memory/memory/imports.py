@@ -1,4 +1,4 @@
-"""The rows of an import: matched with stored ones and stored, many at a time."""
+"""The rows of an import: matched with stored ones and stored, many at a time; its transactions."""
 
 import json
 from collections import Counter
@@ -7,7 +7,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from ..engine.engine import Transaction
+from ..engine.engine import Transaction, durable_later
 from ..errors import Conflict, NotFound
 from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
@@ -15,6 +15,7 @@ from . import memory as records
 from .lifecycles import SupersessionTable, at_key, superseded
 from .memories import STATES, MemoryTable
 from .memory import UNSAVED, Memory, MemoryId, Session, SessionId, undeleted
+from .redactor import require_margin, require_room
 from .rows import micros, whole_seconds
 from .saves import RevisionTable, created, revised
 from .sessions import SessionTable
@@ -39,6 +40,11 @@ def _rows_of(sql: Dialect, *names: str) -> str:
 
 Row = Session | Memory
 MAX_CONFLICTS = 100  # most conflicts that a report lists
+CHUNK = 1000  # most rows of one transaction
+SLICE = 25  # rows between two checks for waiting writers
+SLICE_CONTENDED = 10  # the same while others wait
+BRIEF = 6  # rows of one transaction for a while after others waited: 3 ms with its commit
+SLICE_IN_QUOTA = 10  # rows between two checks for a tenant with a quota
 
 
 class RowOutcome(StrEnum):
@@ -433,3 +439,82 @@ def _apply(tx: Transaction, decided: Decision) -> Memory | None:
         )  # fmt: skip
         return revised(tx, existing, later)
     return None
+
+
+class Planned(Exception):
+    """Raised to roll back a dry run; its argument is the tally of the rows."""
+
+
+def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
+    """Store all rows or none; raise OverQuota if the tenant has no room for them."""
+    tally = _imported(tx, rows, SLICE)
+    link_all(tx, tally, is_end=True)
+    return tally
+
+
+@durable_later
+def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
+    """Store the first of the next rows: few while other writers wait, or none if due work of the
+    index was done first.
+    """
+    tx.require_alone()
+    is_brief = tx.is_awaited or len(rows) <= BRIEF
+    while tx.index.relieve(CHUNK):  # otherwise the next saves would do it
+        if is_brief or tx.is_awaited:
+            return Tally(links=[*before.links])
+    size = SLICE_CONTENDED if is_brief else SLICE
+    tally = _imported(tx, rows, size, before.memories.total(), is_whole=False)
+    uids = {it.uid for it in rows if isinstance(it, Memory)}
+    waiting = [it for it in before.links if uids.isdisjoint(it.older)]
+    if links := [*(it for it in before.links if it not in waiting), *tally.links]:
+        tally.made |= before.made
+        tally.links = links
+        link_all(tx, tally, is_end=False)
+    tally.links = [*waiting, *tally.links]
+    return tally
+
+
+def plan_rows(
+    tx: Transaction, rows: Sequence[Row], position: int, planned: Mapping[SessionId, int]
+) -> None:
+    """Store rows, and roll back; raises Planned. Quotas are not checked."""
+    importer = Importer(tx, position, planned)
+    for start in range(0, len(rows), SLICE):
+        importer.add(rows[start : start + SLICE])
+    raise Planned(importer.tally)
+
+
+def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
+    """Create the links that are left; return the number of refused ones."""
+    tally = Tally(links=links, made=made)
+    link_all(tx, tally, is_end=True)
+    return tally.refused
+
+
+def _imported(
+    tx: Transaction, rows: Sequence[Row], size: int, position: int = 0, *, is_whole: bool = True
+) -> Tally:
+    importer, size = Importer(tx, position), SLICE_IN_QUOTA if tx.room is not None else size
+    for start in range(0, len(rows), size):
+        if start and not is_whole and tx.is_awaited:
+            break
+        some = rows[start : start + size]
+        (require_room if isinstance(some[-1], Memory) else require_margin)(tx)
+        importer.add(some)
+    return importer.tally
+
+
+def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
+    """Return the characters of new memories; raise Denied if a row may not be stored."""
+    memories = [it for it in rows if isinstance(it, Memory)]
+    new = unmatched(tx, memories)
+    known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
+    for position, it in enumerate(memories):
+        if position in new or not decision(tx, it).is_present:
+            tx.caller.require_space(it.space)
+            assert it.session is not None  # entries of stores are not imported
+            tx.caller.require_project(known.get(it.session, it.space.project))
+    for row in rows:
+        if isinstance(row, Session):
+            tx.caller.require_project(row.project)
+    return sum(len(memories[position].text.content) for position in new)

@@ -18,7 +18,7 @@ from .memory import ENDED, MAX_PINNED, NO_LINKS, Links, Memory, MemoryId, live
 from .memory import superseded as superseded_sql
 from .rows import MICROSECOND, micros, portion, reads
 from .search import Filter
-from .space import GLOBAL_SCOPE, Space
+from .space import Space
 from .table import Dialect, FilteredTable, Sql
 
 
@@ -165,7 +165,7 @@ def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
     if is_pinned or after.lifecycle.pinned_at is None or not after.is_live(tx.now):
         return
     if tx[MemoryTable].pins(after.space) >= MAX_PINNED:
-        whose = "global observations" if after.space.scope == GLOBAL_SCOPE else "of a project"
+        whose = "global observations" if after.space.is_global else "of a project"
         raise Conflict(f"At most {MAX_PINNED} observations {whose} are pinned; unpin one first.")
 
 
@@ -173,11 +173,11 @@ def superseded(
     tx: Transaction, space: Space, references: Iterable[records.Reference]
 ) -> tuple[MemoryId, ...]:
     """Return the ids of the referenced memories, which memories of the space may supersede."""
-    ids, is_global = set(), space.scope == GLOBAL_SCOPE
+    ids = set()
     for memory in map(tx[MemoryTable].get, references):
         if memory is None or memory.is_deleted or memory.space.project != space.project:
             raise NotFound("No such observation.")
-        if (memory.space.scope == GLOBAL_SCOPE) != is_global:
+        if memory.space.is_global != space.is_global:
             raise Conflict(
                 "Global observations supersede only global ones, and others only others."
             )

@@ -14,19 +14,7 @@ from . import memory as records
 from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Shown, live, undeleted
 from .rows import EARLIEST, MAX_LIST, Uids, micros, portion, reads, whole_seconds
 from .search import Filter
-from .space import (
-    GLOBAL_SCOPE,
-    NO_PROJECT,
-    OF_A_PROJECT,
-    Project,
-    Space,
-    SpaceKind,
-    StoreId,
-    in_a_session,
-    named,
-    names_of,
-    require_place,
-)
+from .space import OF_A_PROJECT, Project, Space, SpaceKind, StoreId, in_a_session, require_place
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
 AT_ONCE = 20  # memories per statement, which sorts their texts: those of 1,000 can take 200 MB
@@ -108,7 +96,7 @@ class MemoryLists(FilteredTable):
     def pins(self, space: Space) -> int:
         """Count the live pinned memories of the space's project, or all global ones."""
         of_project = f"s.project = :project AND NOT ({GLOBAL})"
-        which = GLOBAL if space.scope == GLOBAL_SCOPE else of_project
+        which = GLOBAL if space.is_global else of_project
         counted = f"SELECT count(*) {_pinned(self._sql)} AND {which}"
         return self._number(counted, project=space.project)
 
@@ -224,13 +212,13 @@ class SpaceTable(Table):
         if known is not None:
             return known
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
-        condition = of_store if space.traits.has_entries else named(space)
+        condition = of_store if space.traits.has_entries else _named(space)
         row: tuple[int, int, int] | None = self._execute(
-            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
+            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **_names_of(space)
         ).fetchone()
         if row is None:
             return None
-        require_place(*row, space.project, is_global=space.scope == GLOBAL_SCOPE)
+        require_place(*row, space.project, is_global=space.is_global)
         self._found[space] = row[:2]
         return row[:2]
 
@@ -267,7 +255,7 @@ class SpaceTable(Table):
             **names,
         )
         if row is None:
-            space = Space(project=NO_PROJECT, scope=self._uids.make(self._now), kind=kind)
+            space = Space(scope=self._uids.make(self._now), kind=kind)
             other = f"SELECT space_id FROM {table} WHERE {_equal(shared)} LIMIT 1"
             id_, _ = self.add(space, *(self._scalars(other, **names) if shared else ()))
             self._insert(table, space_id=id_, **names)
@@ -275,7 +263,7 @@ class SpaceTable(Table):
         id_, scope, area, partition = row
         require_place(id_, area, partition, None)
         self._index.prepare(area)
-        space = self._known.named[name] = Space(project=NO_PROJECT, scope=scope, kind=kind)
+        space = self._known.named[name] = Space(scope=scope, kind=kind)
         self._known.spaces[space] = id_, area
         return space
 
@@ -285,8 +273,17 @@ class SpaceTable(Table):
         area, partition = shared.fetchone() or self._index.place(space)
         if other is not None:
             require_place(other, area, partition, space.project)
-        row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
+        row = {"kind": space.kind, "area": area, "partition": partition, **_names_of(space)}
         return self._inserted("spaces", **row), area
+
+
+def _named(space: Space) -> str:
+    project = "s.project = :project" if space.traits.has_project else "s.project IS NULL"
+    return f"{project} AND s.scope = :scope"
+
+
+def _names_of(space: Space) -> dict[str, object]:
+    return {"project": space.project or None, "scope": space.scope}
 
 
 def _equal(names: Iterable[str]) -> str:
@@ -327,8 +324,8 @@ class MemoryTable(MemoryLists):
     @step(f"store.dedup.{records.TOPIC_KEY}", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
         """Return the undeleted memory at the key; a space has at most one."""
-        which = f"{named(space)} AND m.key = :key AND {undeleted('m')}"
-        return self._fetch(MEMORY, which, key=key, **names_of(space))
+        which = f"{_named(space)} AND m.key = :key AND {undeleted('m')}"
+        return self._fetch(MEMORY, which, key=key, **_names_of(space))
 
     @step("store.dedup.hash", _match)
     def recent_duplicate(self, memory: Memory, since: datetime) -> Memory | None:

@@ -27,7 +27,7 @@ from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse,
 from .rows import LATEST, micros, portion, reads
 from .search import Filter
 from .sessions import SessionTable, project_warning
-from .space import GLOBAL_SCOPE, ErasureKind, History, in_a_session
+from .space import ErasureKind, History, in_a_session
 from .table import Sql, Table
 
 REVISION = "id, number, deed, at, type, title, content, tags"
@@ -386,7 +386,7 @@ class Saved:
 @within_one_project(  # except saves of global memories, which belong to all projects, or of links
     lambda draft, _: (
         None
-        if draft.space.scope == GLOBAL_SCOPE or draft.lifecycle.supersedes
+        if draft.space.is_global or draft.lifecycle.supersedes
         else WriteTarget(draft.space.project, draft.session, draft.fingerprint, draft.only_adds)
     )
 )

@@ -123,17 +123,22 @@ NO_PROJECT = Project("")  # the project of spaces that belong to no project
 class Space:
     """A container of memories: a scope of a project, or a space that belongs to no project."""
 
-    project: Annotated[Project, "coalesce(s.project, '')"]  # selected so, as by a `Column`
+    # Selected so, as by a `Column`.
+    project: Annotated[Project, "coalesce(s.project, '')"] = NO_PROJECT
     scope: str = PROJECT_SCOPE
     kind: SpaceKind = SpaceKind.PROJECT
 
     @classmethod
     def of_store(cls, store: StoreId) -> "Space":
-        return cls(project=NO_PROJECT, scope=store, kind=SpaceKind.STORE)
+        return cls(scope=store, kind=SpaceKind.STORE)
 
     @property
     def traits(self) -> Traits:
         return TRAITS[self.kind]
+
+    @property
+    def is_global(self) -> bool:
+        return self.scope == GLOBAL_SCOPE
 
 
 @lru_cache(1024)  # an agent uses few names, again and again
@@ -210,15 +215,6 @@ def place_of(connection: Any, project: str) -> tuple[int, int] | None:
     space, area, partition = row
     require_place(space, area, partition, project)
     return area, partition
-
-
-def named(space: Space) -> str:
-    project = "s.project = :project" if space.traits.has_project else "s.project IS NULL"
-    return f"{project} AND s.scope = :scope"
-
-
-def names_of(space: Space) -> dict[str, object]:
-    return {"project": space.project or None, "scope": space.scope}
 
 
 FOR_EVER = timedelta()
