@@ -12,7 +12,7 @@ from ..light import dataclass, field, replace
 from . import space
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
-from .rows import EARLIEST, UNSTORED, Column, RowMapper, first_uid, instant, micros, reads
+from .rows import EARLIEST, UNSTORED, Column, RowMapper, columns, first_uid, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
 from .space import BY_CLOCK, NO_PROJECT, ErasureKind, Held, Kind, Project, Retentions, SpaceKind
 from .table import Connection, Dialect, Sql, Table
@@ -63,6 +63,7 @@ class Erasable:
 
 MAX_NAMED = 1000  # most memories that a receipt names
 RECEIPT = RowMapper(Erasure, "erasures", "e.id", alias="e.")
+_ID, _MEMORY = columns("erasures", ErasureId), columns("erased", MemoryId)
 
 
 @dataclass(eq=False)
@@ -125,7 +126,8 @@ class ReceiptTable(Table):
     def pending(self) -> list[ErasureId]:
         """Return completed erasures whose bytes may still be in the file, oldest first."""
         which = "bytes_gone_at IS NULL AND NOT goes_on ORDER BY id"
-        return list(self._intact(self._execute(f"SELECT id FROM erasures WHERE {which}"), _id))
+        rows = self._execute(f"SELECT id FROM erasures WHERE {which}")
+        return [id_ for (id_,) in self._intact(rows, _ID)]
 
     def settle(self, erasures: Collection[ErasureId]) -> None:
         """Record that the bytes are gone; delete agent receipts, as nobody can ask for them."""
@@ -148,7 +150,7 @@ class ReceiptTable(Table):
                 LIMIT :most""",
             first=first_uid(until + timedelta(milliseconds=1)), until=micros(until), most=most,
         )  # fmt: skip
-        return list(self._intact(rows, _id))
+        return [id_ for (id_,) in self._intact(rows, _ID)]
 
     def forget(self, erasure: ErasureId, most: int) -> int:
         """Remove a receipt, or `most` of its memory names first; return the number of rows."""
@@ -188,11 +190,6 @@ async def receipt_of(engine: Engine, caller: Caller, erasure: ErasureId) -> Eras
     return replace(receipt, copies_not_reached=(*copies, *UNKNOWN_COPIES))
 
 
-@reads("erasures")
-def _id(id_: ErasureId) -> ErasureId:
-    return id_
-
-
 def receipts(database: Connection) -> tuple[dict[ErasureId, Erasure], list[DamagedRow]]:
     """Return every readable receipt, oldest first, and the damage found in the rest."""
     rows = database.execute(f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at, e.id", {})
@@ -216,12 +213,7 @@ def _receipt(database: Connection, row: Any) -> Erasure:
              LIMIT {MAX_NAMED}""",
         {"id": receipt.id},
     )
-    return replace(receipt, memories=tuple(map(_memory, memories)))
-
-
-@reads("erased")
-def _memory(id_: MemoryId) -> MemoryId:
-    return id_
+    return replace(receipt, memories=tuple(id_ for (id_,) in map(_MEMORY, memories)))
 
 
 # The memories of a store that is being erased are left to that erasure.

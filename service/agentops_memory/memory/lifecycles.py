@@ -16,7 +16,7 @@ from .erasure import MAX_STEP
 from .memories import MemoryTable
 from .memory import ENDED, MAX_PINNED, NO_LINKS, Links, Memory, MemoryId, live
 from .memory import superseded as superseded_sql
-from .rows import MICROSECOND, micros, portion, reads
+from .rows import MICROSECOND, columns, micros, portion, reads
 from .search import Filter
 from .space import Space
 from .table import Dialect, FilteredTable, Sql
@@ -51,9 +51,7 @@ def swept(tx: Transaction, memories: Sequence[MemoryId]) -> int:
     return removed
 
 
-@reads("supersessions")
-def _uid(newer: int, uid: str) -> tuple[int, str]:
-    return newer, uid
+_UID = columns("supersessions", int, str)
 
 
 @dataclass(eq=False)
@@ -95,7 +93,7 @@ class SupersessionTable(FilteredTable):
         )
         return {
             MemoryId(newer): tuple(uid for _, uid in older)
-            for newer, older in groupby(self._intact(rows, _uid), key=itemgetter(0))
+            for newer, older in groupby(self._intact(rows, _UID), key=itemgetter(0))
         }
 
     def link(self, newer: MemoryId, older: Sequence[MemoryId]) -> int:

@@ -12,7 +12,7 @@ from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from . import memory as records
 from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Shown, live, undeleted
-from .rows import EARLIEST, MAX_LIST, Uids, micros, portion, reads, whole_seconds
+from .rows import EARLIEST, MAX_LIST, Uids, columns, micros, portion, whole_seconds
 from .search import Filter
 from .space import OF_A_PROJECT, Project, Space, SpaceKind, StoreId, in_a_session, require_place
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
@@ -198,6 +198,9 @@ def _size(memory: Shown) -> int:
 STATES = undeleted("m"), f"m.deleted_at >= {EARLIEST}"
 
 
+_PLACED = columns("spaces", int, str, Any, Any)
+
+
 @dataclass(eq=False)
 class SpaceTable(Table):
     _index: Index
@@ -247,7 +250,7 @@ class SpaceTable(Table):
         if (known := self._known.named.get(name)) is not None:
             return known
         row = self._first(
-            _placed,
+            _PLACED,
             f"""SELECT s.id, s.scope, s.area, s.partition
                   FROM {table} o
                   JOIN spaces s ON s.id = o.space_id
@@ -288,11 +291,6 @@ def _names_of(space: Space) -> dict[str, object]:
 
 def _equal(names: Iterable[str]) -> str:
     return " AND ".join(f"{it} = :{it}" for it in names)
-
-
-@reads("spaces")
-def _placed(id_: int, scope: str, area: Any, partition: Any) -> tuple[int, str, int, Any]:
-    return id_, scope, area, partition
 
 
 def _match(memory: Memory | None, *_: object) -> Attributes:

@@ -406,10 +406,8 @@ class Redactor:
             yield from some if self.are_clean(texts) else map(self.memory, some)
 
     def memory(self, memory: Memory) -> Memory:
-        before, fields = self.count, self._clean(memory)
         promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
-        is_clean = self.count == before
-        return memory if is_clean else replace(memory, **fields, promoted_to=promoted_to)
+        return replace(memory, **self._clean(memory), promoted_to=promoted_to)
 
     def are_clean(self, texts: Iterable[str | None]) -> bool:
         """Whether no text has a secret, checked in one pass over the joined texts.

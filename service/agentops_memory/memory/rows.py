@@ -342,6 +342,16 @@ def reads(table: str) -> Callable[[Callable[..., T]], RowMapper[T]]:
     return lambda made: RowMapper(made, table, next(iter(made.__annotations__)))
 
 
+def columns(table: str, *types: Any) -> RowMapper[Any]:
+    """Map the columns of a row to these types, as a tuple; the first is its key in `table`."""
+
+    def made(**values: object) -> tuple[object, ...]:
+        return tuple(values.values())
+
+    made.__annotations__ = {f"c{position}": it for position, it in enumerate(types)}
+    return reads(table)(made)
+
+
 class _Reading:
     """How a record is read and written: the selected columns, and the reader of a row.
 

@@ -15,12 +15,13 @@ from .access import Caller
 from .idempotency import once
 from .memory import Session, SessionId
 from .redactor import Redactor, faults_of, is_known_project, refuse, require_margin
-from .rows import MAX_LIST, RowMapper, micros, portion, reads
+from .rows import MAX_LIST, RowMapper, columns, micros, portion, reads
 from .space import UNKNOWN_PROJECT, Project
 from .table import FilteredTable, Known, Table, inserting, step
 
 SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
+_IDLE = columns("transcripts", int, SessionId, datetime)
 
 
 @dataclass(eq=False)
@@ -191,7 +192,7 @@ class TranscriptTable(Table):
              ORDER BY t.heard_at, t.session""",
             until=latest, ahead=now + (now - latest), limit=limit,
         )  # fmt: skip
-        return list(self._intact(rows, _idle))
+        return [(id_, last_receipt) for _, id_, last_receipt in self._intact(rows, _IDLE)]
 
 
 def _size(session: Session) -> int:
@@ -203,11 +204,6 @@ def _transcript(
     _: int, messages: int, user: int, assistant: int, first: str, last: str
 ) -> Transcript:
     return Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
-
-
-@reads("transcripts")
-def _idle(_: int, id_: SessionId, last_receipt: datetime) -> tuple[SessionId, datetime]:
-    return id_, last_receipt
 
 
 AT_ONCE = 100  # idle sessions ended in one transaction, during which saves wait

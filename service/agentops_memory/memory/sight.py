@@ -13,7 +13,7 @@ from ..light import dataclass, field
 from ..recall.text import object_of
 from .access import AgentId
 from .memory import ENDED, IN_FORCE, live
-from .rows import reads
+from .rows import columns
 from .table import Sql
 
 AgentEntryId = NewType("AgentEntryId", str)
@@ -344,14 +344,15 @@ def seen(viewer: Viewer) -> dict[str, Any]:
     return {"viewer": viewer.agent, "is_admin": viewer.is_admin}
 
 
+_DEFAULT = columns("namespaces", Any, Access)
+_ALLOWED = columns("namespace_access", Any, AgentId, Access)
+
+
 def permissions(tx: Transaction, namespace: str) -> Permissions:
     """Return the permissions of a namespace; the default ones if none are stored."""
     sql = tx[Sql]
-    default = sql.first(
-        _default,
-        f"SELECT {sql.dialect.row}, default_access FROM namespaces WHERE name = :name",
-        name=namespace,
-    )
+    own = f"SELECT {sql.dialect.row}, default_access FROM namespaces WHERE name = :name"
+    _, default = sql.first(_DEFAULT, own, name=namespace) or (None, Access.READ)
     rows = sql.run(
         f"""SELECT {sql.dialect.row}, agent, access
               FROM namespace_access
@@ -359,18 +360,8 @@ def permissions(tx: Transaction, namespace: str) -> Permissions:
           ORDER BY agent""",
         name=namespace,
     )
-    default = Access.READ if default is None else default
-    return Permissions(default=default, allow=dict(map(_allowed, rows)))
-
-
-@reads("namespaces")
-def _default(_: Any, access: Access) -> Access:
-    return access
-
-
-@reads("namespace_access")
-def _allowed(_: Any, agent: AgentId, access: Access) -> tuple[AgentId, Access]:
-    return agent, access
+    allowed = {agent: access for _, agent, access in map(_ALLOWED, rows)}
+    return Permissions(default=default, allow=allowed)
 
 
 def reads_namespace(tx: Transaction, viewer: Viewer, name: str) -> bool:

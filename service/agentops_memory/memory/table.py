@@ -65,13 +65,15 @@ def step(
     return traced
 
 
-OF_A_STORE = "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)"
-OF_A_REF = "s.id = (SELECT space_id FROM refs WHERE ref = :ref)"
-OF_AN_AGENT = """s.id IN (SELECT space_id FROM agent_spaces
-                           WHERE tier = 'episodic' AND agent = :agent)"""
-OF_A_NAMESPACE = """s.id IN (SELECT space_id
-                               FROM agent_spaces
-                              WHERE agent = '' AND namespace = :namespace)"""
+# Conditions on spaces outside of projects, by the attribute of the filter that selects them.
+_OUTSIDE_PROJECTS = {
+    "store": "s.id = (SELECT space_id FROM stores WHERE uid = :store AND erasure_id IS NULL)",
+    "ref": "s.id = (SELECT space_id FROM refs WHERE ref = :ref)",
+    "namespace": """s.id IN (SELECT space_id FROM agent_spaces
+                              WHERE agent = '' AND namespace = :namespace)""",
+    "agent": """s.id IN (SELECT space_id FROM agent_spaces
+                          WHERE tier = 'episodic' AND agent = :agent)""",
+}
 GLOBAL = f"s.scope = '{GLOBAL_SCOPE}'"
 
 
@@ -372,12 +374,9 @@ class FilteredTable(Table):
 
     def _on_spaces(self, filter_: Filter) -> str:
         """Return the condition of a filter on the table `spaces s`."""
-        if filter_.store is not None:
-            return OF_A_STORE
-        if filter_.ref is not None:
-            return OF_A_REF
-        if filter_.is_of_agents:
-            return OF_AN_AGENT if filter_.namespace is None else OF_A_NAMESPACE
+        for name, condition in _OUTSIDE_PROJECTS.items():
+            if getattr(filter_, name) is not None:
+                return condition
         if filter_.scope == GLOBAL_SCOPE:
             return GLOBAL
         conditions = []
