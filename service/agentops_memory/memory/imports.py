@@ -369,15 +369,15 @@ def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcom
     A full history takes no earlier state: retention would trim it at the next
     change, and the next import would add it again.
     """
-    updated_at = whole_seconds(memory.updated_at)
-    if updated_at > whole_seconds(holder.updated_at):  # later than all revisions
+    # Later than all revisions.
+    if whole_seconds(memory.updated_at) > whole_seconds(holder.updated_at):
         return RowOutcome.LATER
-    revisions, state = tx[RevisionTable].newest(holder), (memory.text, updated_at)
-    if any((it.text, whole_seconds(it.at)) == state for it in revisions):
+    if tx[RevisionTable].holds(holder, memory):
         return RowOutcome.REVISION
     if memory.updated_at > holder.updated_at:
         return RowOutcome.LATER
-    is_full = 0 < tx.retention.revisions <= len(revisions)
+    most = tx.retention.revisions
+    is_full = most and tx[RevisionTable].count(holder) >= most
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 

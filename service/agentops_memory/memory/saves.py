@@ -24,7 +24,7 @@ from .lifecycles import SupersessionTable
 from .memories import MemoryTable
 from .memory import Change, ChangeKind, Draft, Memory, MemoryId, Revision, Text, text_row
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
-from .rows import LATEST, micros, portion, reads
+from .rows import LATEST, micros, portion, reads, whole_seconds
 from .search import Filter
 from .sessions import SessionTable, project_warning
 from .space import ErasureKind, History, in_a_session
@@ -88,6 +88,30 @@ class RevisionTable(Table):
         self._insert(
             "revisions", memory_id=memory.id, number=number, deed=ChangeKind.UPDATED.value,
             at=micros(state.updated_at), **text,
+        )  # fmt: skip
+
+    def holds(self, memory: Memory, state: Memory) -> bool:
+        """Whether a revision has the text of the state and was made in the same second."""
+        at = "coalesce(r.at, m.updated_at)"
+        return self._exists(
+            f"""SELECT 1
+                  FROM memories m
+                  LEFT JOIN revisions r ON r.memory_id = m.id
+                  LEFT JOIN revisions t
+                    ON t.memory_id = m.id
+                       AND t.number = (SELECT min(number)
+                                         FROM revisions
+                                        WHERE memory_id = m.id AND number >= r.number
+                                              AND type IS NOT NULL)
+                 WHERE m.id = :id AND {at} >= :second AND {at} < :second + 1000000
+                       AND coalesce(r.deed, '') <> '{ChangeKind.DELETED}'
+                       AND coalesce(r.content, :content) = :content
+                       AND coalesce(t.type, m.type) = :type
+                       AND coalesce(t.title, m.title) = :title
+                       AND coalesce(t.content, m.content) = :content
+                       AND coalesce(t.tags, m.tags) = :tags""",
+            id=memory.id, second=micros(whole_seconds(state.updated_at)),
+            **text_row(state.text),
         )  # fmt: skip
 
     def count(self, memory: Memory) -> int:
