@@ -15,7 +15,6 @@ from agentops_memory_client.contract import models as c
 from ..engine.engine import Engine, noop
 from ..errors import Invalid, Unavailable, Unreadable
 from ..http import query as q
-from ..http.query import amount, asks_for, is_true, parameter, row_count, whole_number
 from ..light import Lazy, dataclass, replace
 from ..memory import saves, search
 from ..memory.access import Caller, Role, asking
@@ -243,17 +242,17 @@ class AgentOps:
         return stored, redactor.count + added.redacted, warning
 
     async def recent_sessions(self, request: ReadContext) -> Rows[c.Session]:
-        before = parameter(request.query, "before_id")
+        before = q.parameter(request.query, "before_id")
         sessions = await self.engine.read(
             request.caller(), recent_sessions, project_of(request),
-            row_count(request.query, "limit", 5), SessionId(before) if before else None,
+            q.row_count(request.query, "limit", 5), SessionId(before) if before else None,
         )  # fmt: skip
         annotate({"memory.project": project_of(request)})
         return await fitting(list(map(wire.session, sessions)))
 
     async def add_observation(self, request: RequestContext) -> c.Saved:
         draft = wire.draft(m.body(m.ObservationBody, await request.body()))
-        caller, most = await _writer(request), amount(request.query, "similar") or 0
+        caller, most = await _writer(request), q.amount(request.query, "similar") or 0
         if most > saves.MAX_SIMILAR:
             raise Invalid(f"similar must be at most {saves.MAX_SIMILAR}.")
         redactor = Redactor(self.rules(caller))
@@ -287,11 +286,11 @@ class AgentOps:
         return None
 
     async def recent_observations(self, request: ReadContext) -> Rows[c.Observation]:
-        before = parameter(request.query, "before_id")
+        before = q.parameter(request.query, "before_id")
         memories = await self.engine.read(
             request.caller(), saves.recent, filter_of(request),
-            row_count(request.query, "limit", 20),
-            None if before is None else MemoryId(whole_number(before, "before_id")),
+            q.row_count(request.query, "limit", 20),
+            None if before is None else MemoryId(q.whole_number(before, "before_id")),
         )  # fmt: skip
         annotate({"memory.project": project_of(request)})
         return await fitting(list(map(wire.observation, memories)))
@@ -332,7 +331,7 @@ class AgentOps:
 
     async def delete_observation(self, request: RequestContext) -> str | None:
         """Return the id of the receipt if the observation was erased."""
-        memory_id, hard = _memory_id(request), is_true(request.query, "hard")
+        memory_id, hard = _memory_id(request), q.is_true(request.query, "hard")
         annotate({"memory.observation.id": memory_id, "memory.observation.hard_delete": hard})
         if not hard:
             return await self.engine.write(await _writer(request), saves.FORGET, memory_id)
@@ -345,8 +344,8 @@ class AgentOps:
     async def delete_project(self, request: RequestContext) -> "a.ErasureReceipt | a.ErasurePlan":
         project, caller = project_name(clean(request.path_params["name"])), request.caller()
         annotate({"memory.project": project})
-        is_dry = asks_for(request.query, "dry_run")
-        if not asks_for(request.query, "hard"):
+        is_dry = q.asks_for(request.query, "dry_run")
+        if not q.asks_for(request.query, "hard"):
             raise Invalid(
                 "Erasing a project is permanent: add hard=true to confirm, or "
                 "dry_run=true as well to preview it."
@@ -403,7 +402,7 @@ def _session(request: RequestContext) -> tuple[SessionId, Project | None]:
 
 
 def _memory_id(request: RequestContext) -> MemoryId:
-    return MemoryId(whole_number(request.path_params["id"], "id"))
+    return MemoryId(q.whole_number(request.path_params["id"], "id"))
 
 
 def _session_span(of: Session) -> Attributes:

@@ -275,11 +275,11 @@ def import_plan(plan: Tally) -> c.ImportPlan:
         conflicting_observations=sum(memories[outcome] for outcome in imports.CONFLICTS),
         conflicts=tuple(
             c.ImportConflict(
-                place=it.position, id=it.existing, project=it.project, title=it.title,
+                place=position, id=id_, project=it.memory.space.project, title=it.memory.text.title,
                 reason="changed" if it.outcome is RowOutcome.CHANGED else records.TOPIC_KEY,
                 kept="imported" if it.outcome is RowOutcome.LATER else "stored",
             )
-            for it in plan.conflicts
+            for position, id_, it in plan.conflicts
         ),
     )  # fmt: skip
 

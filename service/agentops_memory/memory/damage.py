@@ -10,13 +10,14 @@ import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
+from functools import partial
 from hashlib import sha256
 from threading import Lock
 from types import NoneType
 from typing import Any
 
 from ..errors import DamagedRow
-from ..light import dataclass, field
+from ..light import KW_ONLY, dataclass, field
 from . import sight, space
 from .access import Caller, TenantId
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
@@ -40,13 +41,14 @@ class Status(StrEnum):
     FAILED = "failed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Finding:
     code: str  # identifies the kind of finding, as the documentation lists them
     sentence: str
+    remedy: str = ""  # a sentence or a command
+    _: KW_ONLY
     status: Status = Status.OK
     tenant: TenantId | None = None  # whose database it is; None for findings about the service
-    remedy: str = ""  # a sentence or a command
     fix: Fix | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -54,20 +56,10 @@ class Finding:
         return self.fix is not None
 
 
-def ok(code: str, sentence: str) -> Finding:
-    return Finding(code=code, sentence=sentence)
-
-
-def note(code: str, sentence: str, remedy: str = "") -> Finding:
-    return Finding(code=code, status=Status.NOTE, sentence=sentence, remedy=remedy)
-
-
-def warn(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
-    return Finding(code=code, status=Status.WARNING, sentence=sentence, remedy=remedy, fix=fix)
-
-
-def failed(code: str, sentence: str, remedy: str, *, fix: Fix | None = None) -> Finding:
-    return Finding(code=code, status=Status.FAILED, sentence=sentence, remedy=remedy, fix=fix)
+ok = Finding
+note, warn, failed = (
+    partial(Finding, status=it) for it in (Status.NOTE, Status.WARNING, Status.FAILED)
+)
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:

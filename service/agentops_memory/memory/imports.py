@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..engine.engine import Transaction, durable_later
 from ..errors import Conflict, NotFound
@@ -82,19 +82,12 @@ class Decision:
 CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RowConflict:
-    """An imported memory that differs from the stored one.
+class RowConflict(NamedTuple):
+    """An imported memory that differs from the stored one."""
 
-    `position` is its index in the imported document, from 0; `existing` is `UNSAVED` if the
-    memory conflicts with an earlier one of the same document.
-    """
-
-    position: int
-    outcome: RowOutcome
-    existing: MemoryId
-    project: Project
-    title: str
+    position: int  # its index in the imported document, from 0
+    existing: MemoryId  # `UNSAVED` if it conflicts with an earlier one of the same document
+    decided: Decision
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,12 +196,8 @@ class Importer:
         tally.memories[outcome] += 1
         if outcome in CONFLICTS and len(tally.conflicts) < MAX_CONFLICTS:
             assert existing is not None  # each of CONFLICTS has one
-            conflict = RowConflict(
-                position=position, outcome=outcome, project=decided.memory.space.project,
-                existing=UNSAVED if existing.id in self._new else existing.id,
-                title=decided.memory.text.title,
-            )  # fmt: skip
-            tally.conflicts.append(conflict)
+            stored = UNSAVED if existing.id in self._new else existing.id
+            tally.conflicts.append(RowConflict(position, stored, decided))
         result = existing if decided.is_present else None
         if not decided.is_present:
             self._add_session_of(memory)
