@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress, refused
 from agentops_memory_client.contract.service import Call, MemoryService, regular_file
 
-from .agentops import wire
 from .agentops.operations import AgentOps, RequestContext
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
@@ -33,12 +32,13 @@ Clock = Callable[[], datetime]
 utc_now: Clock = partial(datetime.now, UTC)  # the wall clock
 
 if TYPE_CHECKING:
-    from .agentops import transfer
+    from .agentops import models, transfer
     from .http import protocol
     from .memory import projects
-else:  # only bulk changes and refusals need them
-    transfer, protocol, projects = (
-        Lazy(__package__, it) for it in (".agentops.transfer", ".http.protocol", ".memory.projects")
+else:  # only writes and refusals need them
+    models, transfer, protocol, projects = (
+        Lazy(__package__, it)
+        for it in (".agentops.models", ".agentops.transfer", ".http.protocol", ".memory.projects")
     )
 
 # Rows that a command's import stores in one transaction, and the pause after it, in which a service
@@ -127,7 +127,7 @@ def _context(call: Call[Any], caller: Caller) -> RequestContext:
     return RequestContext(
         query=call.query, path_params=dict(zip(("", "id"), call.path, strict=False)), body=body,
         caller=lambda: caller, caller_for_write=caller_for_write,
-        transcript=lambda: nullcontext(wire.messages({"messages": [], **(call.body or {})})),
+        transcript=lambda: nullcontext(models.messages({"messages": [], **(call.body or {})})),
     )  # fmt: skip
 
 

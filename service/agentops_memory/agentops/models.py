@@ -1,7 +1,7 @@
 """The request bodies of AgentOps REST, and a validation that names every fault."""
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import pydantic
@@ -9,10 +9,21 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSche
 from pydantic_core import PydanticCustomError
 
 from ..errors import InvalidFields
+from ..light import fields
 from ..memory import redactor as limits
-from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, TOPIC_KEY
+from ..memory.memory import (
+    MAX_SUPERSEDED,
+    MAX_TTL,
+    TOPIC_KEY,
+    Change,
+    Draft,
+    LifecycleChange,
+    SessionId,
+    Text,
+)  # fmt: skip
 from ..memory.rows import parsed
-from ..memory.space import Project, project_name
+from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
+from ..recall.summary import Message
 from ..recall.text import clean
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -80,6 +91,9 @@ Superseded = Annotated[
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
+_LIFECYCLE = {it.name for it in fields(LifecycleChange)}
+
+
 class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
@@ -140,6 +154,16 @@ class LifecycleBody(_Body):
             raise PydanticCustomError("two_expiries", "two expiries")
         return self
 
+    @property
+    def lifecycle(self) -> LifecycleChange:
+        """The fields that the body sets; in a change `null` removes an instant."""
+        named: dict[str, Any] = {it: getattr(self, it) for it in _LIFECYCLE & self.model_fields_set}
+        if "ttl" in named:
+            named["ttl"] = timedelta(seconds=named["ttl"])
+        if "supersedes" in named:
+            named["supersedes"] = tuple(named["supersedes"])
+        return LifecycleChange(**named)
+
 
 class MemoryBody(_Body):
     """The text of an observation, and where it is stored."""
@@ -153,9 +177,23 @@ class MemoryBody(_Body):
     scope: Scope | None = None
     key: Annotated[TopicKey | None, Field(validation_alias=TOPIC_KEY)] = None
 
+    @property
+    def memory(self) -> dict[str, Any]:
+        """The fields that a draft and a memory have in common."""
+        text = Text(
+            type=self.type, title=self.title, content=self.content, tags=tuple(self.tags or ())
+        )
+        space = Space(project=self.project, scope=self.scope or PROJECT_SCOPE)
+        session = SessionId(self.session_id)
+        return {"session": session, "space": space, "text": text, "key": self.key or None}
+
 
 class ObservationBody(MemoryBody, LifecycleBody):
     """POST /observations."""
+
+    @property
+    def draft(self) -> Draft:
+        return Draft(**self.memory, lifecycle=self.lifecycle)
 
 
 class ChangeBody(LifecycleBody):
@@ -169,6 +207,13 @@ class ChangeBody(LifecycleBody):
     revision: Positive | None = Field(
         default=None, description="The revision that it changes; 409 if there is a newer one."
     )
+
+    @property
+    def change(self) -> Change:
+        return Change(
+            type=self.type, title=self.title, content=self.content,
+            tags=None if self.tags is None else tuple(self.tags), lifecycle=self.lifecycle,
+        )  # fmt: skip
 
 
 class RestoreBody(_Body):
@@ -224,6 +269,20 @@ def body(model: type[Model], value: object, path: str = "") -> Model:
     except pydantic.ValidationError as error:
         faults = [_fault(fault, path) for fault in error.errors(include_url=False)]
         raise InvalidFields(f"validation failed: {'; '.join(faults)}") from None
+
+
+def messages(value: Mapping[str, object]) -> Iterator[Message]:
+    """Yield the messages of a body, whose list must exist but may be empty."""
+    body(Messages, value)
+    every = value["messages"]
+    assert isinstance(every, list)  # the model has required it
+    for position, it in enumerate(every):
+        yield message(it, position)
+
+
+def message(item: object, position: int) -> Message:
+    it = body(MessageBody, {} if item is None else item, f"messages[{position}]")
+    return Message(role=it.role or "", content=it.content or "")
 
 
 def _value(value: object) -> object:

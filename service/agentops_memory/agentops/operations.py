@@ -212,7 +212,7 @@ class AgentOps:
         return wire.session(begun, redacted=redactor.count, warning=warning)
 
     async def append_messages(self, request: RequestContext) -> c.Appended:
-        named, messages = _session(request), wire.messages(await request.body())
+        named, messages = _session(request), m.messages(await request.body())
         _, redacted, warning = await self._add_messages(request, APPEND, named, messages)
         return c.Appended(redacted=redacted, warning=warning)
 
@@ -251,7 +251,7 @@ class AgentOps:
         return await fitting(list(map(wire.session, sessions)))
 
     async def add_observation(self, request: RequestContext) -> c.Saved:
-        draft = wire.draft(m.body(m.ObservationBody, await request.body()))
+        draft = m.body(m.ObservationBody, await request.body()).draft
         caller, most = await _writer(request), q.amount(request.query, "similar") or 0
         if most > saves.MAX_SIMILAR:
             raise Invalid(f"similar must be at most {saves.MAX_SIMILAR}.")
@@ -319,7 +319,7 @@ class AgentOps:
         body = m.body(m.ChangeBody, await request.body())
         caller = await _writer(request)
         redactor = Redactor(self.rules(caller))
-        change = redactor.change(wire.change(body))
+        change = redactor.change(body.change)
         memory = await self.engine.write(caller, saves.AMEND, memory_id, change, body.revision)
         annotate(_observation_span(memory))
         return wire.observation(memory, redacted=redactor.count)

@@ -1,7 +1,7 @@
 """The operations over HTTP: handlers, the route table and the format of refusals."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -9,6 +9,8 @@ from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+
+from agentops_memory_client.contract.models import Appended
 
 from ..errors import Invalid, Refusal
 from ..http.bodies import is_empty, json_object, query_of, read_key, spooled
@@ -21,11 +23,10 @@ from ..recall.summary import Message
 from ..telemetry import annotate
 from . import answers as a
 from . import models as m
-from . import wire
 from .operations import MOST_TYPES, AgentOps, RequestContext, project_of
 from .reader import Reader
 from .transfer import Document
-from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes, response
+from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes
 
 ERASURE_ID = "X-Erasure-Id"
 
@@ -102,7 +103,7 @@ class Handlers:
         async with spooled(request, self.max_upload, self.folder) as file:
             # An empty body has no messages; others are parsed as they are consumed.
             items = () if is_empty(file) else entries(file, ("messages",))
-            yield (wire.message(item, position) for _, position, item in items)
+            yield (m.message(item, position) for _, position, item in items)
 
 
 async def _continued(
@@ -112,6 +113,17 @@ async def _continued(
     async for piece in pieces:
         current_caller(request)  # raises if the key was revoked, so that nothing more is sent
         yield piece
+
+
+def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = {}) -> Response:
+    """Return the response to an operation: JSON, or only headers."""
+    counts = {REDACTED: getattr(answer, "redacted", 0), OMITTED: getattr(answer, "omitted", 0)}
+    every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
+    if warning := getattr(answer, "warning", None):
+        every[WARNING] = warning
+    if answer is None or isinstance(answer, Appended):
+        return Response(None, 204, every)
+    return Response(json_bytes(answer), status, every, media_type=JSON)
 
 
 REFUSALS = Refusals()

@@ -307,7 +307,7 @@ class FastSaves:
             if has_waited:  # the keys may have changed
                 caller = self._identified(headers, scope)
             hide_by(lambda: self.gate.rules(caller))
-            draft = wire.draft(m.body(m.ObservationBody, parsed(text)))
+            draft = m.body(m.ObservationBody, parsed(text)).draft
             redactor = Redactor(self.gate.rules(caller))
             clean = redactor.draft(draft)
         except Exception as error:  # nothing is stored yet

@@ -35,7 +35,7 @@ from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
 from ..memory.space import Project
 from ..telemetry import hidden
-from .wire import fields_of, json_bytes, memory_as, session
+from .wire import json_bytes, memory_as, session
 
 if TYPE_CHECKING:
     from . import models as m
@@ -239,7 +239,7 @@ class Document:
                 confirmed_at=_instant(row, path, "confirmed_at"),
             )
         return Memory(
-            uid=uid, **fields_of(row),
+            uid=uid, **row.memory,
             revision=min(row.revision_count or 1, MOST_REVISIONS),
             duplicates=row.duplicate_count or 1, last_seen_at=last_seen_at or updated,
             promoted_to=row.promoted_to or None, created_at=created, updated_at=updated,

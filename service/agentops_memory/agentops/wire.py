@@ -1,37 +1,28 @@
-"""Pure conversions between bodies, nouns of the domain, nouns of the contract, and JSON."""
+"""Pure conversions of nouns of the domain to nouns of the contract, and of these to JSON."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
 
 from ..http import query
-from ..light import Lazy, asdict, dataclass, fields, is_dataclass
+from ..light import Lazy, asdict, dataclass, is_dataclass
 from ..memory import memory as records
-from ..memory.memory import Change, Draft, LifecycleChange, Memory, Revision, Session, Shown, Text
+from ..memory.memory import Memory, Revision, Session, Shown, Text
 from ..memory.rows import whole_seconds
 from ..memory.saves import Lookalike, Saved
-from ..memory.space import PROJECT_SCOPE, Space
-from ..recall.summary import Message
 from ..recall.text import cut
 
 # A search in a file needs none of these; importing them takes longer than the search.
 if TYPE_CHECKING:
     import pydantic
     import pydantic_core
-    from starlette import responses
 
     from ..http import gate as large_answers
-    from ..http import protocol
-    from . import models as m
 else:
     pydantic, pydantic_core = Lazy(None, "pydantic"), Lazy(None, "pydantic_core")
-    responses = Lazy(None, "starlette.responses")
     large_answers = Lazy(__package__, "..http.gate")
-    protocol = Lazy(__package__, "..http.protocol")
-    m = Lazy(__package__, ".models")
 
 T = TypeVar("T")
 
@@ -192,70 +183,3 @@ def build_serializers() -> None:
 @cache
 def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
     return pydantic.TypeAdapter(kind)
-
-
-def response(
-    answer: object, status: int = 200, *, headers: Mapping[str, str] = {}
-) -> "responses.Response":
-    """Return the response to an operation: JSON, or only headers."""
-    counts = {
-        protocol.REDACTED: getattr(answer, "redacted", 0),
-        OMITTED: getattr(answer, "omitted", 0),
-    }
-    every = {**headers, **{name: str(count) for name, count in counts.items() if count}}
-    if warning := getattr(answer, "warning", None):
-        every[WARNING] = warning
-    if answer is None or isinstance(answer, c.Appended):
-        return responses.Response(None, 204, every)
-    return responses.Response(json_bytes(answer), status, every, media_type=JSON)
-
-
-def fields_of(body: "m.MemoryBody") -> dict[str, Any]:
-    """The fields of a body that a draft and a memory have in common."""
-    return {
-        "session": records.SessionId(body.session_id),
-        "space": Space(project=body.project, scope=body.scope or PROJECT_SCOPE),
-        "text": Text(
-            type=body.type, title=body.title, content=body.content, tags=tuple(body.tags or ())
-        ),
-        "key": body.key or None,
-    }
-
-
-def draft(body: "m.ObservationBody") -> Draft:
-    return Draft(**fields_of(body), lifecycle=lifecycle(body))
-
-
-def change(body: "m.ChangeBody") -> Change:
-    tags = None if body.tags is None else tuple(body.tags)
-    return Change(
-        type=body.type, title=body.title, content=body.content, tags=tags,
-        lifecycle=lifecycle(body),
-    )  # fmt: skip
-
-
-_LIFECYCLE = {it.name for it in fields(LifecycleChange)}
-
-
-def lifecycle(body: "m.LifecycleBody") -> LifecycleChange:
-    """Return the fields that a body sets; in a change `null` removes an instant."""
-    named: dict[str, Any] = {it: getattr(body, it) for it in _LIFECYCLE & body.model_fields_set}
-    if "ttl" in named:
-        named["ttl"] = timedelta(seconds=named["ttl"])
-    if "supersedes" in named:
-        named["supersedes"] = tuple(named["supersedes"])
-    return LifecycleChange(**named)
-
-
-def messages(body: Mapping[str, object]) -> Iterator[Message]:
-    """Yield the messages of a body, whose list must exist but may be empty."""
-    m.body(m.Messages, body)
-    every = body["messages"]
-    assert isinstance(every, list)  # the model has required it
-    for position, each in enumerate(every):
-        yield message(each, position)
-
-
-def message(item: object, position: int) -> Message:
-    body = m.body(m.MessageBody, {} if item is None else item, f"messages[{position}]")
-    return Message(role=body.role or "", content=body.content or "")
