@@ -318,8 +318,7 @@ def held(
     amounts = []
     for kind, statement in _statements(sql).items():
         values["until"] = until.get(kind, 0)
-        named = {name: value for name, value in values.items() if f":{name}" in statement}
-        ((rows, size, oldest, past),) = connection.execute(statement, named)
+        ((rows, size, oldest, past),) = connection.execute(statement, values)
         amount = Held(
             kind=kind, rows=int(rows), size=int(size),
             oldest=None if oldest is None else instant(oldest), past_retention=int(past),

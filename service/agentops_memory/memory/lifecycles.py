@@ -143,26 +143,21 @@ def at_key(tx: Transaction, space: Space, key: str) -> Memory | None:
     return None
 
 
-def require_key_and_pin(tx: Transaction, before: Memory, after: Memory) -> None:
-    """Raise Conflict if the key of a memory live again is taken, or if there are too many pins."""
+def require_key_and_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
+    """Raise Conflict if the key of a memory live again is taken, or if there are too many pins.
+
+    A new memory has no state before, and its key is free.
+    """
     if not after.is_live(tx.now):
         return
+    old = before.lifecycle if before and before.is_live(tx.now) else None
     # The key of a live memory may still be in `lifecycles`, if the clock went back.
-    was_live = before.is_live(tx.now)
-    is_moved = before.lifecycle.expires_at != after.lifecycle.expires_at
-    if after.key and (is_moved or not was_live):
+    if before and after.key and (old is None or old.expires_at != after.lifecycle.expires_at):
         holder = at_key(tx, after.space, after.key)
         if holder is not None and holder.id != after.id:
             raise Conflict("Another observation has this topic key now.")
-    require_pin(tx, before if was_live else None, after)
-
-
-def require_pin(tx: Transaction, before: Memory | None, after: Memory) -> None:
-    """Raise Conflict if a new pin would exceed the limit of the project."""
-    is_pinned = before is not None and before.lifecycle.pinned_at is not None
-    if is_pinned or after.lifecycle.pinned_at is None or not after.is_live(tx.now):
-        return
-    if tx[MemoryTable].pins(after.space) >= MAX_PINNED:
+    is_new_pin = after.lifecycle.pinned_at is not None and (old is None or old.pinned_at is None)
+    if is_new_pin and tx[MemoryTable].pins(after.space) >= MAX_PINNED:
         whose = "global observations" if after.space.is_global else "of a project"
         raise Conflict(f"At most {MAX_PINNED} observations {whose} are pinned; unpin one first.")
 

@@ -442,7 +442,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             memory, action = _counted(tx, stored, change), Action.DEDUPLICATED
         else:
             if change.pinned:
-                lifecycles.require_pin(tx, None, new)
+                lifecycles.require_key_and_pin(tx, None, new)
             memory, action = created(tx, new), Action.CREATED
     return Saved(
         memory=memory, action=action,
