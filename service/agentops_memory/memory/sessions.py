@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from ..engine.engine import Engine, Transaction, WriteTarget, within_one_project
 from ..errors import Invalid, NotFound
-from ..light import dataclass, replace
+from ..light import asdict, dataclass, replace
 from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from ..recall.text import cut
 from ..secrets.redaction import Rules
@@ -156,9 +156,7 @@ class TranscriptTable(Table):
                    SET messages = excluded.messages, "user" = excluded."user",
                        assistant = excluded.assistant, first = excluded.first,
                        last = excluded.last, heard_at = excluded.heard_at""",
-            session=session, messages=transcript.messages, user=transcript.user,
-            assistant=transcript.assistant, first=transcript.first, last=transcript.last,
-            now=micros(self._now),
+            session=session, now=micros(self._now), **asdict(transcript),
         )  # fmt: skip
 
     def rewrite(self, session: SessionId, transcript: Transcript) -> None:
