@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from datetime import timedelta
 from pathlib import Path
-from tempfile import mkstemp
+from tempfile import mkdtemp
 from typing import Any
 
 import pytest
@@ -125,14 +125,14 @@ def test_a_command_that_is_told_to_end_tidies_up(
 ) -> None:
     terminal, file = Terminal({"MEMORY_DB_PATH": str(tmp_path / "memory.db")}), tmp_path / "x.json"
     terminal.say("save", "T", "C", "--project", "p")
-    before, made = {it.name for it in tmp_path.iterdir()}, []
+    before, made = {it.name for it in tmp_path.iterdir()}, list[str]()
 
-    def made_and_told(**where: Any) -> tuple[int, str]:
-        made.append(mkstemp(**where))
+    def made_and_told(**where: Any) -> str:
+        made.append(mkdtemp(**where))
         os.kill(os.getpid(), signal.SIGTERM)
         return made[0]
 
-    monkeypatch.setattr("tempfile.mkstemp", made_and_told)
+    monkeypatch.setattr("tempfile.mkdtemp", made_and_told)
 
     done = terminal.run("export", file)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
 from ..engine.engine import AuditLog, Engine, noop
-from ..engine.files import make_folder, os_errors_as, require_local
+from ..engine.files import created, drafts, make_folder, os_errors_as, require_local
 from ..errors import Unavailable
 from ..light import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
@@ -324,15 +324,7 @@ def output_file(to: str) -> Iterator[BinaryIO]:
         with target.open("wb") as file:  # a device or a pipe
             yield file
         return
-    with os_errors_as(FileRefused, f"{target} cannot be written"):
-        from tempfile import mkstemp  # noqa: PLC0415 - seldom needed
-
-        descriptor, name = mkstemp(dir=target.parent, prefix=".export-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(descriptor)
-            Path(name).replace(target)
-        finally:
-            Path(name).unlink(missing_ok=True)
+    with os_errors_as(FileRefused, f"{target} cannot be written"), drafts(target.parent) as folder:
+        with created(draft := folder / target.name) as file:
+            yield file
+        draft.replace(target)

@@ -48,6 +48,12 @@ PUBLIC = "Every user of this machine can read {}."
 RESTRICTS = "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`"
 SUFFIXES = ("-wal", "-shm", "-journal")  # of the files that SQLite keeps next to a database
 Check = Callable[[], Iterable[Finding]]
+REMEDIES = {
+    "keys": "Restore the key file from a copy; until then no one has access.",
+    "redaction": "Fix it or move it away; otherwise the next start is refused.",
+    "seal": "Restore the file from a copy; until then confidential values cannot be read.",
+}
+"""By the code of a check: the remedy if the check is refused, as its file cannot be used."""
 
 
 def check_file(path: Path) -> Finding:
@@ -203,13 +209,8 @@ def close_to_others(files: Iterable[Path]) -> str:
 def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> Iterator[Finding]:
     if file is not None:
         yield from _check_privacy("keys", file)
-    try:
-        ring = keys.ring()
-        keys.require_kept(ring)
-    except Refusal as refusal:
-        remedy = "Restore the key file from a copy; until then no one has access."
-        yield failed("keys", str(refusal), remedy)
-        return
+    ring = keys.ring()
+    keys.require_kept(ring)
     working = [key for key in ring.keys.values() if key.revoked_at is None]
     if not ring.keys:
         yield ok("keys", "No key has been created, or all were reset.")
@@ -231,26 +232,15 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
 
 def check_redaction(path: Path) -> Iterator[Finding]:
     """Check the file of exceptions from redaction, which is optional."""
-    try:
-        RedactionFile(path).read()
-    except Refusal as refusal:
-        remedy = "Fix it or move it away; otherwise the next start is refused."
-        yield failed("redaction", str(refusal), remedy)
-    else:
-        yield ok("redaction", "The redaction file is readable, or does not exist.")
+    RedactionFile(path).read()
+    yield ok("redaction", "The redaction file is readable, or does not exist.")
 
 
 def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
     """Check the keys of confidential values; there need not be any."""
     yield from _check_privacy("seal", path)
-    try:
-        count = len(SealFile(path, lambda: now).keys())
-    except Refusal as refusal:
-        remedy = "Restore the file from a copy; until then confidential values cannot be read."
-        yield failed("seal", str(refusal), remedy)
-    else:
-        sentence = f"The file is readable; keys: {count:,}." if count else "There is no key."
-        yield ok("seal", sentence)
+    count = len(SealFile(path, lambda: now).keys())
+    yield ok("seal", f"The file is readable; keys: {count:,}." if count else "There is no key.")
 
 
 def check_audit(path: Path) -> Iterator[Finding]:
@@ -406,6 +396,8 @@ def _safely(code: str, check: Check) -> list[Finding]:
     except (OSError, Refusal, *GARBAGE) as error:
         sentence = f"It cannot be checked: {sentence_of(error)}"
         remedy = "Run this as the service's user, on the machine that has its files."
+        if isinstance(error, Refusal) and code in REMEDIES:
+            sentence, remedy = str(error), REMEDIES[code]
         findings.append(failed(code, sentence, remedy))
     return findings
 

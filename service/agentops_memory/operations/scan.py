@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import Any
 
 from ..engine.engine import Engine, Transaction, noop
+from ..http.query import ENTRY, STORE, public_id
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
 from ..memory.erasure import Erasure, ErasureId, ReceiptTable
@@ -24,10 +25,12 @@ from ..openwop.api import Offset, Screen, screened
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
 from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
-from ..openwop.runs import RunEvent, RunId, RunTable
+from ..openwop.runs import RunEvent, RunTable
 from ..recall.summary import Transcript
 from ..recall.text import content_hash, sha256_of
+from ..recall.visible import printable
 from ..secrets.redaction import Rules
+from ..secrets.redaction import redacted as without_secrets
 from ..stores.entry import Past, past
 from ..stores.entry import measure as measure_version
 from ..stores.store import (
@@ -53,18 +56,12 @@ class SecretFinding:
     """The location of secrets, and the number of each kind.
 
     Secrets in names (scope, session, project, path) are reported but not redacted, because other
-    rows refer to the names. A finding in a store's own fields has no memory; `numbers` are
-    earlier versions of an entry, and empty for its current version.
+    rows refer to the names. `where` has the names and ids of the location, the outermost first.
     """
 
+    where: Mapping[str, object]
     project: Project = NO_PROJECT
     memory: MemoryId | None = None
-    session: SessionId | None = None
-    store: StoreId | None = None
-    entry: EntryId | None = None
-    numbers: tuple[int, ...] = ()
-    proposal: str | None = None
-    run: RunId | None = None
     kinds: Mapping[str, int] = field(default_factory=dict)
     in_names: Mapping[str, int] = field(default_factory=dict)
 
@@ -85,7 +82,7 @@ class Record:
     clean: Callable[[Redactor], Any]  # returns the texts without secrets
     write: Callable[[Any, Redactor], int | None]  # stores the texts; returns the changed revisions
     name: Callable[[Redactor], object] = noop
-    numbers: Callable[[Any], tuple[int, ...]] = lambda _: ()  # returns the redacted versions
+    parts: Callable[[Any], Mapping[str, object]] = lambda _: {}  # where they are inside
     size: int = 0  # characters of the texts that may be long
     rows: int = 1
 
@@ -139,9 +136,8 @@ def scan_page(
         clean = it.clean(redactor)
         it.name(names)
         if redactor.count or names.count:
-            finding = replace(
-                it.finding, kinds=redactor.kinds, in_names=names.kinds, numbers=it.numbers(clean)
-            )
+            where = {**it.finding.where, **it.parts(clean)}
+            finding = replace(it.finding, where=where, kinds=redactor.kinds, in_names=names.kinds)
             findings.append(finding)
             if is_redacting and redactor.count:
                 done.append((finding, it.write(clean, Redactor(rules)) or 0))
@@ -155,9 +151,18 @@ def scan_page(
         tx[ReceiptTable].add(Erasure(
             id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=project,
             memories=memories, observations=len(memories), revisions=sum(revisions),
-            sessions=sum(it.session is not None for it in of_project), erased_at=tx.now,
+            sessions=sum("session" in it.where for it in of_project), erased_at=tx.now,
         ))  # fmt: skip
     return None if last is None else (last, ScanPage(rows=rows, findings=tuple(findings)))
+
+
+def _shown(name: object) -> str:
+    return printable(without_secrets(str(name)).text)
+
+
+def _of_memory(memory: MemoryId, project: Project = NO_PROJECT) -> SecretFinding:
+    where = {"project": _shown(project), "observation": memory}
+    return SecretFinding(where=where, project=project, memory=memory)
 
 
 def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Record]]:
@@ -200,7 +205,7 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
         return len(changed)
 
     return Record(
-        finding=SecretFinding(project=memory.space.project, memory=memory.id), clean=clean,
+        finding=_of_memory(memory.id, memory.space.project), clean=clean,
         write=write, name=lambda names: names.text(memory.space.scope, MAX_SCOPE),
         size=sum(len(it.content) for it in (text, *(text for _, text in earlier))),
     )  # fmt: skip
@@ -226,7 +231,7 @@ def _ref_entry(tx: Transaction, memory: Memory) -> Record:
         screen_tags(tx, memory.id, Screen(again))
 
     return Record(
-        finding=SecretFinding(memory=memory.id), clean=clean, write=write,
+        finding=_of_memory(memory.id), clean=clean, write=write,
         size=len(memory.text.content),
     )  # fmt: skip
 
@@ -246,10 +251,19 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
         _replace(tx, memory, clean)
 
     return Record(
-        finding=SecretFinding(memory=memory.id, store=store, entry=EntryId(memory.uid)),
+        finding=_of_store(store, memory.id, EntryId(memory.uid)),
         clean=clean, write=write, name=lambda names: names.whole(memory.text.title),
         size=len(memory.text.content),
     )  # fmt: skip
+
+
+def _of_store(
+    store: StoreId, memory: MemoryId | None = None, entry: EntryId | None = None
+) -> SecretFinding:
+    where = {"store": public_id(STORE, store)}
+    if entry is not None:
+        where["memory"] = public_id(ENTRY, entry)
+    return SecretFinding(where=where, memory=memory)
 
 
 def _versions(
@@ -275,9 +289,9 @@ def _earlier_versions(tx: Transaction, versions: Sequence[Past]) -> Record:
         return len(clean)
 
     return Record(
-        finding=SecretFinding(memory=first.memory, store=first.store, entry=first.entry),
+        finding=_of_store(first.store, first.memory, first.entry),
         clean=clean, write=write, rows=0,
-        numbers=lambda clean: tuple(number for number, _ in clean),
+        parts=lambda clean: {"versions": ", ".join(str(number) for number, _ in clean)},
     )  # fmt: skip
 
 
@@ -302,8 +316,9 @@ def _session(tx: Transaction, session: Session) -> Record:
         tx[SessionTable].close(ended)
         tx[TranscriptTable].rewrite(session.id, rewritten)  # no effect without a transcript
 
+    where = {"project": _shown(session.project), "session": _shown(session.id)}
     return Record(
-        finding=SecretFinding(project=session.project, session=session.id),
+        finding=SecretFinding(where=where, project=session.project),
         clean=lambda redactor: (redactor.summary(session), redactor.transcript(transcript)),
         write=write,
         name=lambda names: (names.session_id(session.id), names.whole(session.project)),
@@ -318,7 +333,7 @@ def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, R
         # An id that is not UTF-8 is read as a different id, after which its row may come again.
         if after is None or store.id < after:
             clean = partial(_redacted_store, store)
-            yield store.id, Record(finding=SecretFinding(store=store.id), clean=clean, write=write)
+            yield store.id, Record(finding=_of_store(store.id), clean=clean, write=write)
 
 
 def _redacted_store(store: Store, redactor: Redactor) -> Store:
@@ -337,7 +352,7 @@ def _proposal(tx: Transaction, proposal: Proposal, size: int) -> Record:
     source = proposal.provenance
     names = (*source.source_run_ids, source.synthesizer_model or "")
     return Record(
-        finding=SecretFinding(proposal=proposal.id),
+        finding=SecretFinding(where={"proposal": proposal.id}),
         clean=lambda redactor: redacted(Screen(redactor), proposal),
         write=lambda _, again: redact_proposal(tx, proposal.id, Screen(again)),
         name=lambda redactor: [Screen(redactor).text(name) for name in names],
@@ -359,7 +374,7 @@ def _event(tx: Transaction, event: RunEvent) -> Record:
         tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
 
     return Record(
-        finding=SecretFinding(run=event.run), write=write, rows=0,
+        finding=SecretFinding(where={"run": _shown(event.run)}), write=write, rows=0,
         clean=lambda redactor: Screen(redactor).tags(filter(None, event.payload["tags"])),
     )  # fmt: skip
 

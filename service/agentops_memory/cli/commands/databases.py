@@ -16,7 +16,6 @@ import click
 
 from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
-from ...http.query import ENTRY, STORE, public_id
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction, RedactionFile
@@ -26,8 +25,6 @@ from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
-from ...recall.visible import printable
-from ...secrets.redaction import redacted
 from ...settings import Settings, settings, settings_or_defaults
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
@@ -378,7 +375,7 @@ def scan(tenant: str, redact: bool, **flags: str | None) -> None:
     findings = backends.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
     for finding in findings if out.has_flag("json") else ():
         counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
-        click.echo(json.dumps(dict(_secret_names(finding)) | counts))
+        click.echo(json.dumps({**finding.where, **counts}))
     for line in () if out.has_flag("json") else _secrets(findings, redact=redact):
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
@@ -408,7 +405,7 @@ def _secrets(findings: list[scans.SecretFinding], *, redact: bool) -> Iterator[s
     for finding in findings:
         kinds = [f"{kind} {count}" for kind, count in finding.kinds.items()]
         names = [f"{kind} in a name {count}" for kind, count in finding.in_names.items()]
-        steps = reversed([f"{kind} {name}" for kind, name in _secret_names(finding)])
+        steps = reversed([f"{kind} {name}" for kind, name in finding.where.items()])
         where = " of ".join(steps).replace(" of project ", " of ")
         yield f"{where}: {', '.join(kinds + names)}"
     total = sum(sum(finding.kinds.values()) for finding in findings)
@@ -417,28 +414,3 @@ def _secrets(findings: list[scans.SecretFinding], *, redact: bool) -> Iterator[s
     yield f"{out.counted(total, 'secret')} {done}" if total else "no secrets found in texts"
     if left:
         yield f"{left} in names and paths remain: they cannot be removed"
-
-
-def _secret_names(finding: scans.SecretFinding) -> Iterator[tuple[str, object]]:
-    if finding.store is not None:
-        yield "store", public_id(STORE, finding.store)
-        if finding.entry is not None:
-            yield "memory", public_id(ENTRY, finding.entry)
-        if finding.numbers:
-            yield "versions", ", ".join(map(str, finding.numbers))
-        return
-    if finding.proposal is not None:
-        yield "proposal", finding.proposal
-        return
-    if finding.run is not None:
-        yield "run", _secret_name(finding.run)
-        return
-    yield "project", _secret_name(finding.project)
-    if finding.memory is not None:
-        yield "observation", finding.memory
-    if finding.session is not None:
-        yield "session", _secret_name(finding.session)
-
-
-def _secret_name(name: object) -> str:
-    return printable(redacted(str(name)).text)

@@ -6,7 +6,6 @@ machine. The file is never removed, because that would let a second service in.
 
 import asyncio
 import fcntl
-import json
 import logging
 import os
 import socket
@@ -18,7 +17,7 @@ from pathlib import Path
 from ...engine.engine import noop
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
 from ...errors import StartRefused
-from ...memory.rows import parsed, rendered
+from ...memory.rows import rendered
 
 log = logging.getLogger(__name__)
 
@@ -107,15 +106,12 @@ def _lock_of(database: Path) -> Path:
 
 
 def _write_record(file: int) -> None:
-    """Record this process as the holder; on a full disk the record stays empty."""
-    holder = {
-        "host": socket.gethostname(),
-        "pid": os.getpid(),
-        "since": rendered(datetime.now(UTC)),
-    }
+    """Record this process as the holder, with its host: a container or pod has its own."""
+    since = rendered(datetime.now(UTC))
+    holder = f"{socket.gethostname()} (process {os.getpid()}), since {since}"
     _clear(file)
-    with suppress(OSError):
-        os.pwrite(file, json.dumps(holder).encode(), 0)
+    with suppress(OSError):  # on a full disk the record stays empty
+        os.pwrite(file, holder.encode(), 0)
 
 
 def _clear(file: int) -> None:
@@ -124,12 +120,5 @@ def _clear(file: int) -> None:
 
 
 def _record(file: int) -> str:
-    """Return the holder: the host (a container or pod has its own), the process and its start."""
-    try:
-        record = json.loads(os.pread(file, LONGEST, 0))
-        host, pid, since = record["host"], record["pid"], parsed(str(record["since"]))
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return UNNAMED
-    if not (isinstance(host, str) and host.isprintable() and isinstance(pid, int) and since):
-        return UNNAMED
-    return f"{host} (process {pid}), since {rendered(since)}"
+    holder = os.pread(file, LONGEST, 0).decode(errors="replace")
+    return holder if holder and holder.isprintable() else UNNAMED
