@@ -14,7 +14,7 @@ from subprocess import DEVNULL
 import psycopg
 from tests.support import postgres
 
-from agentops_memory.operations.copying import Files, to_database
+from agentops_memory.operations.copying import Files, copied
 from agentops_memory.operations.files.keys import KeyFile
 from agentops_memory.recall.features import ALL
 
@@ -83,7 +83,7 @@ def filled(server_url: str, path: Path, name: str) -> Iterator[Database]:
             audit=audit,
             features=ALL,
         )
-        for _ in to_database(files, url, (), at=datetime.now(UTC), by={}):
+        for _ in copied(files, url, (), to_files=False, at=datetime.now(UTC), by={}):
             pass
         postgres.ordered(url, "CHECKPOINT")
         yield Database(url=url, name=name, server=_process(url))

@@ -22,7 +22,8 @@ from agentops_memory_client.contract.models import MemoryServiceError
 
 from .. import __version__
 from ..errors import message_of, trace
-from .output import FAILURES, INTERRUPTED, NAME, READER_GONE, TERMINATED, CommandRefused, fail
+from . import output as out
+from .output import NAME
 
 
 class Entry(NamedTuple):
@@ -311,7 +312,7 @@ def log_uncaught() -> None:
 
 
 def _terminate(_: int, frame: FrameType | None) -> None:
-    signal.signal(signal.SIGALRM, lambda *_: os._exit(TERMINATED))
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(out.TERMINATED))
     signal.alarm(TIMEOUT)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # while the exception propagates
     if callable(interrupt := signal.getsignal(signal.SIGINT)):
@@ -345,7 +346,7 @@ class _Program(SuggestingGroup):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if any(map(PASSWORD.search, args)):
-            fail(CommandRefused(NO_PASSWORDS), has_hint=False)
+            out.fail(out.CommandRefused(NO_PASSWORDS), has_hint=False)
         # A shell that completes the first word has no command yet.
         if (args[:1] and args[0] in PROGRAM_OPTIONS) or (ctx.resilient_parsing and not args):
             return super().parse_args(ctx, args)
@@ -365,19 +366,20 @@ class _Program(SuggestingGroup):
         try:
             with terminable():
                 try:
-                    return super().invoke(ctx)
-                except FAILURES as error:
+                    with out.file_errors():
+                        return super().invoke(ctx)
+                except out.FAILURES as error:
                     name = ctx.invoked_subcommand
                     has_hint = isinstance(error, MemoryServiceError) or name in WITH_HINTS
-                    fail(error, has_hint=has_hint, is_start=name == "serve")
+                    out.fail(error, has_hint=has_hint, is_start=name == "serve")
         except BrokenPipeError:
-            sys.exit(READER_GONE)
+            sys.exit(out.READER_GONE)
         except Terminated:
             click.echo(f"{NAME}: Stopped.", err=True)
-            sys.exit(TERMINATED)
+            sys.exit(out.TERMINATED)
         except (KeyboardInterrupt, click.Abort):
             click.echo(f"\n{NAME}: Stopped.", err=True)
-            sys.exit(INTERRUPTED)
+            sys.exit(out.INTERRUPTED)
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Run as NAME, no matter how the program was started."""
@@ -387,7 +389,7 @@ class _Program(SuggestingGroup):
         try:
             return super().main(*args, **{"prog_name": NAME, **kwargs})
         except OSError as error:  # standard output is full or closed
-            fail(error, has_hint=False)
+            out.fail(error, has_hint=False)
         finally:
             # Else Python's final flush fails with its own message and exit code.
             with suppress(OSError, ValueError, AttributeError):  # closed, replaced, or never open

@@ -22,7 +22,7 @@ from ..engine.files import os_errors_as
 from ..errors import StartRefused
 from ..light import dataclass, replace
 from ..settings import VARIABLES, Settings
-from .output import FileRefused, NoDatabase, file_errors, has_flag, one_line, print_json, say
+from .output import FileRefused, NoDatabase, has_flag, one_line, print_json, say
 from .program import SettingOption, is_id
 
 if TYPE_CHECKING:
@@ -115,11 +115,10 @@ def run_on_target(
     `may_make` permits creating a database; with `may_be_missing` a missing one counts as empty.
     """
     options = {name: params.pop(name) for name in OPTIONS}
-    with file_errors():
-        target = Target.of(options)
-        if target.url is not None:
-            return ask(service_at(target), work)
-        return ask(_opened(target, may_make=may_make, may_be_missing=may_be_missing), work)
+    target = Target.of(options)
+    if target.url is not None:
+        return ask(service_at(target), work)
+    return ask(_opened(target, may_make=may_make, may_be_missing=may_be_missing), work)
 
 
 def ask(

@@ -471,32 +471,26 @@ class Copied:
     was_there: bool
 
 
-def to_database(
-    files: Files, url: str, named: Sequence[TenantId], *, at: datetime, by: By,
+def copied(
+    files: Files, url: str, named: Sequence[TenantId], *, to_files: bool, at: datetime, by: By,
     progress: Progress = noop,
 ) -> Iterator[Copied]:  # fmt: skip
     """Copy the tenants of a service with their keys: the named tenants, or all if none is named.
 
-    A copy of all tenants includes the audit. Each tenant is compared and kept before the next.
-    CopyRefused if the database holds anything else, StartRefused or Unavailable if it cannot be
-    used. Also refused while a service runs on either side. `progress` is called with the rows of a
-    tenant that are done, and all rows; each row counts once when copied, and once when compared.
+    The rows go from the files to the database, or back if `to_files`. A copy of all tenants
+    includes the audit. Each tenant is compared and kept before the next. CopyRefused if the target
+    holds anything else, StartRefused or Unavailable if a side cannot be used. Also refused while a
+    service runs on either side. `progress` is called with the rows of a tenant that are done, and
+    all rows; each row counts once when copied, and once when compared.
     """
+    if to_files:
+        make_folder(files.path.parent)
     with (
         service_lock(files.path),
-        Database.opened(url, files.features, is_source=False) as database,
+        Database.opened(url, files.features, is_source=to_files) as database,
     ):
-        yield from _all_copied(files, database, named, progress, at, by)
-
-
-def to_files(
-    url: str, files: Files, named: Sequence[TenantId], *, at: datetime, by: By,
-    progress: Progress = noop,
-) -> Iterator[Copied]:  # fmt: skip
-    """Copy the tenants of a database to the files of a service, like `to_database`."""
-    with Database.opened(url, files.features, is_source=True) as database, service_lock(files.path):
-        make_folder(files.path.parent)
-        yield from _all_copied(database, files, named, progress, at, by)
+        source, target = (database, files) if to_files else (files, database)
+        yield from _all_copied(source, target, named, progress, at, by)
 
 
 def _all_copied(

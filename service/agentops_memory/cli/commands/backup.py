@@ -45,29 +45,26 @@ def backup(to: str, tenants: Sequence[str], force: bool, **params: Any) -> None:
     It blocks no saves. The archive is verified before it gets its name, and only its
     owner can read it. `restore` restores it.
     """
-    with out.file_errors():
-        keys, seal = params.pop("with_keys"), params.pop("without_seal")
-        chosen = settings_of_files(params)
-        refuse_own(to, chosen)
-        require_local_files(chosen)
-        tenant_ids = tuple(map(tenant_id, dict.fromkeys(tenants)))
-        scope = Scope(tenants=tenant_ids, with_keys=keys, without_seal=seal)
-        if to == "-":
-            archive = _stream(chosen, scope)
-            out.say(f"Saved {_summary(archive.manifest)}.")
-        else:
-            with out.progress_bar("Backing up") as bar:
-                archive = make_archive(
-                    chosen, Path(to), scope, now=now(), is_forced=force, progress=bar
-                )
-            location = {"archive": str(archive.path), "bytes": archive.size}
-            summary = (
-                f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
+    keys, seal = params.pop("with_keys"), params.pop("without_seal")
+    chosen = settings_of_files(params)
+    refuse_own(to, chosen)
+    require_local_files(chosen)
+    tenant_ids = tuple(map(tenant_id, dict.fromkeys(tenants)))
+    scope = Scope(tenants=tenant_ids, with_keys=keys, without_seal=seal)
+    if to == "-":
+        archive = _stream(chosen, scope)
+        out.say(f"Saved {_summary(archive.manifest)}.")
+    else:
+        with out.progress_bar("Backing up") as bar:
+            archive = make_archive(
+                chosen, Path(to), scope, now=now(), is_forced=force, progress=bar
             )
-            out.print_result(location | archive.manifest.document(), out.one_line(summary))
-        if archive.manifest.damaged:
-            remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
-            out.say(f"{_damage(archive.manifest)} {remedy} until then.")
+        location = {"archive": str(archive.path), "bytes": archive.size}
+        summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
+        out.print_result(location | archive.manifest.document(), out.one_line(summary))
+    if archive.manifest.damaged:
+        remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
+        out.say(f"{_damage(archive.manifest)} {remedy} until then.")
 
 
 def _stream(settings: Settings, scope: Scope) -> Archived:
@@ -159,29 +156,28 @@ def restore(target: str, **params: Any) -> None:
 
 def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
     force, lenient, with_keys = map(params.pop, ("force", "without_receipts", "with_keys"))
-    with out.file_errors():
-        chosen = settings_of_files(params)
-        require_local_files(chosen)
-        verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
-        with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
-            if not out.has_flag("json"):
-                _show(plan)
-            kept, closing = list[Path](), ["Nothing was changed."]
-            if not dry_run:
-                carry_out = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
-                kept = carry_out(at=now(), by=user())
-                count = out.counted(sum(not it.is_done for it in plan.replacements), "tenant")
-                closing = [f"Restored {count}."]
-                closing += [f"The replaced file is kept: {file}." for file in kept]
-            sentences = "\n".join(map(out.one_line, closing))
-            out.print_result({**_document(plan, kept), "dry_run": dry_run}, sentences)
-        if dry_run:
-            return
-        file = KeyFile(chosen.keys_file, chosen.audit_file)
-        try:
-            file.require_kept(file.ring())
-        except Refusal as refusal:
-            out.say(f"Note: the service cannot start here yet. {refusal}")
+    chosen = settings_of_files(params)
+    require_local_files(chosen)
+    verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
+    with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
+        if not out.has_flag("json"):
+            _show(plan)
+        kept, closing = list[Path](), ["Nothing was changed."]
+        if not dry_run:
+            carry_out = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
+            kept = carry_out(at=now(), by=user())
+            count = out.counted(sum(not it.is_done for it in plan.replacements), "tenant")
+            closing = [f"Restored {count}."]
+            closing += [f"The replaced file is kept: {file}." for file in kept]
+        sentences = "\n".join(map(out.one_line, closing))
+        out.print_result({**_document(plan, kept), "dry_run": dry_run}, sentences)
+    if dry_run:
+        return
+    file = KeyFile(chosen.keys_file, chosen.audit_file)
+    try:
+        file.require_kept(file.ring())
+    except Refusal as refusal:
+        out.say(f"Note: the service cannot start here yet. {refusal}")
 
 
 def _show(plan: Restore) -> None:

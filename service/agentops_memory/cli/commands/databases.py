@@ -171,7 +171,7 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
     def report(done: int, total: int) -> None:
         advance(done, total)  # of the bar of the current tenant
 
-    with out.file_errors(), quiet:
+    with quiet:
         copies = _copied(chosen, to, tenant_ids, report)
         while True:
             with out.progress_bar("Copying", step=(0, 1)) as advance:
@@ -194,16 +194,17 @@ def _copied(
     if settings.database_url is None:
         raise out.CommandRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
     # Imported here: the driver is an extra, and reading the setting reports its absence.
-    from ...operations.copying import Files, to_database, to_files  # noqa: PLC0415
+    from ...operations.copying import Files, copied  # noqa: PLC0415
 
     backends.require_local_files(settings)
-    url, keys = settings.database_url, KeyFile(settings.keys_file, settings.audit_file)
     files = Files(
-        path=settings.db_path, keys=keys, audit=settings.audit_file, features=settings.recall
-    )
-    is_in = to == POSTGRESQL
-    copy_all = partial(to_database, files, url) if is_in else partial(to_files, url, files)
-    return copy_all(tenant_ids, at=backends.now(), by=backends.user(), progress=progress)
+        path=settings.db_path, keys=KeyFile(settings.keys_file, settings.audit_file),
+        audit=settings.audit_file, features=settings.recall,
+    )  # fmt: skip
+    return copied(
+        files, settings.database_url, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(),
+        by=backends.user(), progress=progress,
+    )  # fmt: skip
 
 
 def _print_copied(it: "Copied") -> None:
@@ -230,14 +231,13 @@ def print_storage(params: dict[str, Any]) -> None:
     target = o.Target.of({name: params[name] for name in o.OPTIONS})
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
-    with out.file_errors():
-        backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
-        retention, at = backend.settings.retention, backends.now()
-        every: dict[TenantId, StorageStats] = {}
-        for each in [tenant] if target.tenant else backend.tenants():
-            backend.require_usable(each)
-            every[each] = backend.stats(each, at)
-        audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
+    backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
+    retention, at = backend.settings.retention, backends.now()
+    every: dict[TenantId, StorageStats] = {}
+    for each in [tenant] if target.tenant else backend.tenants():
+        backend.require_usable(each)
+        every[each] = backend.stats(each, at)
+    audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
     if out.has_flag("json"):
         tenants = [
             {"tenant": tenant, **out.parts(stats, BYTES), "kept": _rows(stats.held, retention)}

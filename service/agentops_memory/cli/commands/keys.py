@@ -192,13 +192,12 @@ def rotate_seal(**files: str | None) -> None:
     Older keys stay in the file, to decrypt what they have encrypted. An entry gets the new
     key with its next change.
     """
-    with out.file_errors():
-        backend = backend_of(files)
-        path = backend.settings.seal_file
-        make_folder(path.parent)
-        file = SealFile(path, now)
-        key = file.rotate(lambda id_: backend.audit(access.OPERATOR, "seal.rotated", key=id_))
-        count = len(file.keys())
+    backend = backend_of(files)
+    path = backend.settings.seal_file
+    make_folder(path.parent)
+    file = SealFile(path, now)
+    key = file.rotate(lambda id_: backend.audit(access.OPERATOR, "seal.rotated", key=id_))
+    count = len(file.keys())
     sentence = f"The key {key} encrypts from now on; {path} has {out.counted(count, 'key')}."
     out.print_result({"key": key, "keys": count}, sentence)
 

@@ -228,17 +228,16 @@ def mcp(
     """
     where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
     target = Target.of(where)
-    with out.file_errors():
-        chosen = place.chosen_settings(flags)
-        name = project_name(clean(project))
-        if not name:
-            raise Invalid("validation failed: project is required; --project names it.")
-        # Exit at once: Python's own handler would first wait for a line of input.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)
-        form = chosen.log_format or "json"
-        telemetry.configure_logging(chosen.log_level.upper(), sys.stderr, form)
-        asyncio.run(_serve_mcp(chosen, target, name))
+    chosen = place.chosen_settings(flags)
+    name = project_name(clean(project))
+    if not name:
+        raise Invalid("validation failed: project is required; --project names it.")
+    # Exit at once: Python's own handler would first wait for a line of input.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    form = chosen.log_format or "json"
+    telemetry.configure_logging(chosen.log_level.upper(), sys.stderr, form)
+    asyncio.run(_serve_mcp(chosen, target, name))
 
 
 async def _serve_mcp(settings: Settings, target: Target, project: str) -> None:

@@ -152,14 +152,13 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     Without FILE, or with -, it writes to standard output. A file appears only when it
     is complete, and only its owner can read it.
     """
-    with out.file_errors():
-        target, path = Target.of(where), Path(file)
-        if file != "-" and target.url is None:
-            refuse_own(file, target.settings)
-        if file != "-" and path.is_dir():
-            raise out.FileRefused(f"{path} is a folder; an export is a file.")
-        if file != "-" and path.is_file() and not force:
-            raise out.CommandRefused(f"{path} already exists.", "FileThere")
+    target, path = Target.of(where), Path(file)
+    if file != "-" and target.url is None:
+        refuse_own(file, target.settings)
+    if file != "-" and path.is_dir():
+        raise out.FileRefused(f"{path} is a folder; an export is a file.")
+    if file != "-" and path.is_file() and not force:
+        raise out.CommandRefused(f"{path} already exists.", "FileThere")
     if project:
         out.say(f"Only the project {out.one_line(project)} is exported.")
 
@@ -189,7 +188,7 @@ def import_(file: str, dry_run: bool, **where: str | None) -> None:
     FILE is an export of this service or of engram; - reads standard input. Existing rows are
     skipped, so you can repeat an import, also to complete one that was interrupted.
     """
-    with out.file_errors(), _document(file, Target.of(where)) as path:
+    with _document(file, Target.of(where)) as path:
 
         async def work(memories: MemoryService) -> m.Imported | m.ImportPlan:
             do = memories.plan_import if dry_run else memories.import_from
