@@ -11,16 +11,7 @@ import os
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -67,7 +58,7 @@ MAX_DUE = 1000  # most rows of one lookup, which scans a whole index
 STEP = timedelta(minutes=1)  # largest correction of a clock that is not a jump
 PROVEN = timedelta(minutes=5)  # time after a jump, or the start, until the clock is trusted
 log = logging.getLogger(__name__)
-Removed = Mapping[Kind, int]
+Removed = Counter[Kind]
 """The number of removed rows of each kind."""
 
 
@@ -264,7 +255,7 @@ class Sweep:
 async def sweep(
     engine: Engine,
     caller: Caller,
-    kinds: Collection[Kind] = frozenset(Kind),
+    kinds: frozenset[Kind] = frozenset(Kind),
     *,
     by: datetime | None = None,
 ) -> Removed:
@@ -350,7 +341,7 @@ class RetentionJob:
         if until := self.retention.until(Kind.AUDIT, by) if by else None:
 
             async def trim() -> None:
-                self._report({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)})
+                self._report(Counter({Kind.AUDIT: await asyncio.to_thread(self.trim_audit, until)}))
 
             await attempted(trim(), log, "old audit lines could not be removed; retrying later")
 

@@ -31,20 +31,9 @@ from ..recall.text import content_hash, sha256_of
 from ..recall.visible import printable
 from ..secrets.redaction import Rules
 from ..secrets.redaction import redacted as without_secrets
+from ..stores import store as stores
 from ..stores.entry import Past, past
 from ..stores.entry import measure as measure_version
-from ..stores.store import (
-    MAX_CONTENT,
-    EntryId,
-    Page,
-    Store,
-    clean,
-    clean_pairs,
-    grow,
-    replace_store,
-    size_of,
-    stores_of,
-)
 
 PAGE = 200  # most memories, sessions or stores of one page
 MAX_STORES = 100_000  # most stores that are counted
@@ -117,8 +106,8 @@ async def pages(
 
 
 def size(tx: Transaction) -> int:
-    stores = stores_of(tx, Page(limit=MAX_STORES)).items
-    rows = tx[MemoryTable].total() + tx[SessionTable].count(None) + len(stores)
+    count = len(stores.stores_of(tx, stores.Page(limit=MAX_STORES)).items)
+    rows = tx[MemoryTable].total() + tx[SessionTable].count(None) + count
     return rows + tx[Sql].number("SELECT count(*) FROM proposals")
 
 
@@ -241,24 +230,24 @@ def _entry(tx: Transaction, memory: Memory) -> Record:
 
     def clean(redactor: Redactor) -> Memory:
         text = _redacted_content(redactor, memory.text)
-        return replace(memory, text=text, extras=clean_pairs(redactor, memory.extras))
+        return replace(memory, text=text, extras=stores.clean_pairs(redactor, memory.extras))
 
     def write(clean: Memory, _: Redactor) -> None:
         if clean.text != memory.text:
             _measure(tx, memory.id, memory.revision, clean.text)
-            more = size_of(clean.text.content) - size_of(memory.text.content)
-            grow(tx, store, 0, more)
+            more = stores.size_of(clean.text.content) - stores.size_of(memory.text.content)
+            stores.grow(tx, store, 0, more)
         _replace(tx, memory, clean)
 
     return Record(
-        finding=_of_store(store, memory.id, EntryId(memory.uid)),
+        finding=_of_store(store, memory.id, stores.EntryId(memory.uid)),
         clean=clean, write=write, name=lambda names: names.whole(memory.text.title),
         size=len(memory.text.content),
     )  # fmt: skip
 
 
 def _of_store(
-    store: StoreId, memory: MemoryId | None = None, entry: EntryId | None = None
+    store: StoreId, memory: MemoryId | None = None, entry: stores.EntryId | None = None
 ) -> SecretFinding:
     where = {"store": public_id(STORE, store)}
     if entry is not None:
@@ -296,11 +285,11 @@ def _earlier_versions(tx: Transaction, versions: Sequence[Past]) -> Record:
 
 
 def _redacted_content(redactor: Redactor, text: Text) -> Text:
-    return replace(text, content=redactor.text_of_bytes(text.content, MAX_CONTENT))
+    return replace(text, content=redactor.text_of_bytes(text.content, stores.MAX_CONTENT))
 
 
 def _measure(tx: Transaction, memory: MemoryId, number: int, text: Text) -> None:
-    measure_version(tx, memory, number, size_of(text.content), sha256_of(text.content))
+    measure_version(tx, memory, number, stores.size_of(text.content), sha256_of(text.content))
 
 
 def _sessions(tx: Transaction, after: int) -> Iterator[tuple[int, Record]]:
@@ -326,19 +315,19 @@ def _session(tx: Transaction, session: Session) -> Record:
 
 
 def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, Record]]:
-    def write(clean: Store, _: Redactor) -> None:
-        replace_store(tx, clean)
+    def write(clean: stores.Store, _: Redactor) -> None:
+        stores.replace_store(tx, clean)
 
-    for store in stores_of(tx, Page(limit=PAGE, after=after)).items:
+    for store in stores.stores_of(tx, stores.Page(limit=PAGE, after=after)).items:
         # An id that is not UTF-8 is read as a different id, after which its row may come again.
         if after is None or store.id < after:
             clean = partial(_redacted_store, store)
             yield store.id, Record(finding=_of_store(store.id), clean=clean, write=write)
 
 
-def _redacted_store(store: Store, redactor: Redactor) -> Store:
+def _redacted_store(store: stores.Store, redactor: Redactor) -> stores.Store:
     parts = {name: getattr(store, name) for name in ("name", "description", "metadata")}
-    return store.model_copy(update=clean(redactor, parts))
+    return store.model_copy(update=stores.clean(redactor, parts))
 
 
 def _proposals(tx: Transaction, after: int) -> Iterator[tuple[int, Record]]:

@@ -18,40 +18,12 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...engine.files import (
-    Stamp,
-    created,
-    locked,
-    opened,
-    os_errors_as,
-    private_file,
-    replaced,
-    stamp_of,
-    sync,
-)
+from ...engine import files
+from ...engine.files import Stamp, os_errors_as, stamp_of
 from ...errors import Invalid, Unavailable
 from ...light import OncePerTurn, dataclass, field
-from ...memory.access import (
-    DIGEST_BYTES,
-    KEYS_RESET,
-    SALT_BYTES,
-    By,
-    Caller,
-    Key,
-    KeyId,
-    KeyRegistry,
-    KeyRing,
-    Put,
-    Role,
-    Secret,
-    TenantId,
-    agent_patterns,
-    key_id,
-    key_name,
-    patterns,
-    public_fields,
-    tenant_id,
-)
+from ...memory import access
+from ...memory.access import By, Caller, Key, KeyId, KeyRegistry, KeyRing, Put, Secret, TenantId
 from ...memory.rows import parsed, rendered
 from ...memory.space import Held, Kind
 
@@ -90,13 +62,14 @@ class AuditFile:
         sentence = f"The audit file {path} cannot be trimmed"
         with (
             os_errors_as(Unavailable, sentence),
-            locked(path, os.O_RDONLY) as file,
+            files.locked(path, os.O_RDONLY) as file,
             os.fdopen(os.dup(file), "rb") as lines,
         ):
             old = sum(is_old for _, is_old in _with_age(lines, until))
             if old:
                 lines.seek(0)
-                with replaced(path, AUDIT_DRAFT) as draft, created(draft, like=path) as left:
+                replaced = files.replaced(path, AUDIT_DRAFT)
+                with replaced as draft, files.created(draft, like=path) as left:
                     os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
                     left.writelines(it for it, is_old in _with_age(lines, until) if not is_old)
             return old
@@ -122,7 +95,7 @@ def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> N
     line cannot be written.
     """
     sentence = f"The audit file {path} cannot be written, so nothing was changed"
-    with os_errors_as(Unavailable, sentence), locked(path, os.O_RDWR | os.O_APPEND) as file:
+    with os_errors_as(Unavailable, sentence), files.locked(path, os.O_RDWR | os.O_APPEND) as file:
         data, size = line(at, action, by, **fields), os.fstat(file).st_size
         if size and os.pread(file, 1, size - 1) != b"\n":
             data = b"\n" + data  # a full disk or a crash cut the last line short
@@ -176,7 +149,7 @@ def changes_since(audit: Path, archived: Iterable[bytes]) -> AuditedChanges:
                     ended.add(KeyId(key))
                 case {"action": action} if is_new and action == AUDIT_RESTORED:
                     has_gap = True
-                case {"action": action} if is_new and action == KEYS_RESET:
+                case {"action": action} if is_new and action == access.KEYS_RESET:
                     were_reset = True
                 case {"action": "tenant.erased", "tenant": str(tenant)} if is_new:
                     erased.add(TenantId(tenant))
@@ -231,7 +204,7 @@ def written(ring: KeyRing, at: datetime) -> bytes:
 def record_of(key: Key) -> dict[str, object]:
     return {
         "id": key.id,
-        **public_fields(key),
+        **access.public_fields(key),
         "created_at": _rendered(key.created_at),
         "revoked_at": key.revoked_at and _rendered(key.revoked_at),
         "secrets": [
@@ -291,9 +264,9 @@ def _label(number: int, record: object) -> str:
     label = f"key number {number}"
     if isinstance(record, dict):
         with suppress(*_FAULTS):
-            label = f"key {key_id(record['id'])}"
+            label = f"key {access.key_id(record['id'])}"
         with suppress(*_FAULTS):
-            label += f" ({key_name(record['name'])})"
+            label += f" ({access.key_name(record['name'])})"
     return label
 
 
@@ -345,12 +318,12 @@ def _optional(read: Callable[[Any], Any], default: object = None) -> Callable[[A
 _list = _only(list)
 _FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
 _KEY: Readers = {
-    "id": key_id,
-    "name": key_name,
-    "tenant": tenant_id,
-    "role": Role,
-    "projects": lambda value: patterns(tuple(_list(value))),
-    "agents": lambda value: agent_patterns(_optional(_list, [])(value)),
+    "id": access.key_id,
+    "name": access.key_name,
+    "tenant": access.tenant_id,
+    "role": access.Role,
+    "projects": lambda value: access.patterns(tuple(_list(value))),
+    "agents": lambda value: access.agent_patterns(_optional(_list, [])(value)),
     "coordinates": _optional(_only(bool), default=False),
     "created_at": _instant,
     "revoked_at": _optional(_instant),
@@ -358,8 +331,8 @@ _KEY: Readers = {
 }
 _DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _optional(_instant)}
 _SECRET: Readers = {
-    "salt": _bytes(SALT_BYTES),
-    "digest": _bytes(DIGEST_BYTES),
+    "salt": _bytes(access.SALT_BYTES),
+    "digest": _bytes(access.DIGEST_BYTES),
     "until": _optional(_instant),
 }
 
@@ -440,15 +413,16 @@ class KeyFile(KeyRegistry):
             for line in lines:
                 if b'"key' in line:  # parsing all other lines as JSON would take long
                     action = str(_entry(line).get("action"))
-                    were_made = action != KEYS_RESET and (were_made or action.startswith(OF_KEYS))
+                    is_reset = action == access.KEYS_RESET
+                    were_made = not is_reset and (were_made or action.startswith(OF_KEYS))
         return were_made
 
     def note_made(self) -> None:
         """Create the marker that keys were made. May raise an OSError."""
         if not self._marker.exists():
-            with private_file(self._marker, os.O_WRONLY, like=self._marker.parent):
+            with files.private_file(self._marker, os.O_WRONLY, like=self._marker.parent):
                 pass
-            sync(self._marker.parent)
+            files.sync(self._marker.parent)
 
     def are_lost(self) -> bool:
         # Checked again under the lock: the first key is audited before its file is in place.
@@ -502,14 +476,14 @@ class KeyFile(KeyRegistry):
         lock = Path(f"{os.path.realpath(self._path)}.lock")
         with os_errors_as(KeyFileRefused, f"The key file {self._path} cannot be changed"):
             busy = KeyFileRefused("Another process is changing the keys; try again.")
-            with locked(lock, os.O_RDWR, TIMEOUT, busy):
+            with files.locked(lock, os.O_RDWR, TIMEOUT, busy):
                 yield
 
     def _replace(self, ring: KeyRing, at: datetime, action: str, by: By, **fields: object) -> None:
         real = Path(os.path.realpath(self._path))
-        with replaced(real) as draft:
+        with files.replaced(real) as draft:
             document = written(ring, at)
-            with created(draft, like=real) as file:
+            with files.created(draft, like=real) as file:
                 if os.write(file.fileno(), document) != len(document):
                     raise OSError(0, "the disk is full")
                 # Newer than the old file: within a tick of the clock, the inode may be reused.
@@ -576,7 +550,7 @@ class WatchedKeys:
 
 def _contents(path: Path) -> tuple[Stamp, bytes]:
     try:
-        with opened(path) as file:
+        with files.opened(path) as file:
             # The stamp is taken first, so that the next check notices a change during the read.
             status = os.fstat(file)
             if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
