@@ -130,16 +130,20 @@ class Job:
             if not await attempted(self.work(it), self.log, self.failure, tenant=it.tenant)
         ]
 
-    async def on_signal(self, callers: Callers, signal: WorkSignal, every: timedelta) -> None:
+    async def on_signal(
+        self, callers: Callers, signal: WorkSignal, every: timedelta, rest: timedelta | None = None
+    ) -> None:
         """Run first for all tenants, then for signaled tenants, and for all after each interval.
 
-        Failures are retried after a pause. An interval of 0 means never.
+        Failures are retried after a pause. An interval of 0 means never. It rests after each run,
+        by default for as long as the run took.
         """
         due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
         while True:
             begun = clock()
             retried = await self.run(due)
-            await asyncio.sleep(clock() - begun)  # pauses as long as it worked
+            if due:
+                await asyncio.sleep(rest.total_seconds() if rest else clock() - begun)
             pause = min(2 * pause, LONGEST_PAUSE) if retried else SHORTEST_PAUSE
             signaled = await signal.wait(pause if retried else every or None)
             due = retried + [caller for caller in signaled if caller not in retried]

@@ -43,7 +43,6 @@ Job = partial(jobs.Job, log)
 PAUSE = timedelta(minutes=1)  # between two repairs: saves wait while a part is checked
 CHECK_PAUSE = 100  # pause between two checks of all rows, as a multiple of the check's duration
 LOOK = timedelta(seconds=1)  # interval of checks for leadership, and of the event loop
-AT_ONCE = timedelta(microseconds=1)
 LOOK_EVERY = timedelta(seconds=10)  # interval of lookups of due commitments
 FEW = 50  # commitments of a background step, so that saves wait less for it
 # The log messages of failures.
@@ -94,7 +93,8 @@ class Backups:
             if not await jobs.run_in_thread(lambda _: os.access(self.folder, os.W_OK | os.X_OK)):
                 raise PermissionError(errno.EACCES, "it cannot be written to", str(self.folder))
             if await jobs.run_in_thread(lambda _: backup.are_on_one_disk(self.folder, path)):
-                self._warn("backups are on the same disk as the database and would be lost with it")
+                sentence = "backups are on the same disk as the database and would be lost with it"
+                log.warning(sentence, extra={"folder": str(self.folder)})
         except Exception as error:  # noqa: BLE001 - the next check of the folder may succeed
             jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
         while True:
@@ -141,7 +141,8 @@ class Backups:
                 names = [path.name for path in gone]
                 log.info("old backups were removed", extra={"archives": names})
         except OSError as error:
-            self._warn("old backups could not be removed", reason=sentence_of(error))
+            extra = {"folder": str(self.folder), "reason": sentence_of(error)}
+            log.warning("old backups could not be removed", extra=extra)
         await self._look()
 
     def _failed(self, error: Exception) -> None:
@@ -154,9 +155,6 @@ class Backups:
             fields["again_in"] = str(wait)
             log.error("the backup failed and will be retried", extra=fields)
         self._fault = sentence
-
-    def _warn(self, sentence: str, **fields: str) -> None:
-        log.warning(sentence, extra={"folder": str(self.folder), **fields})
 
 
 def _without_numbers(sentence: str) -> str:
@@ -198,25 +196,15 @@ async def check(
         await asyncio.sleep(CHECK_PAUSE * (clock() - began))
 
 
-async def repair(maintenance: Maintenance, damage: jobs.WorkSignal) -> None:
-    """When signaled, repair a tenant's storage and then check all of it; retry while damaged."""
-
-    async def is_repaired(caller: Caller) -> bool:
-        try:
-            if rebuilt := await maintenance.repair(caller):
-                fields = {"tenant": caller.tenant, "partitions": list(rebuilt)}
-                log.error("index was damaged and has been rebuilt", extra=fields)
-            return (await maintenance.check(caller, thorough=True)).is_intact
-        except Damaged:
-            return False  # it was logged when it was found
-
-    job = Job(is_repaired, "the repair failed; retrying later")
-    damaged: list[Caller] = []
-    while True:
-        signaled = await damage.wait(AT_ONCE if damaged else None)
-        due = {caller.tenant: caller for caller in [*damaged, *signaled]}
-        damaged = await job.run(due.values())
-        await asyncio.sleep(PAUSE.total_seconds())
+async def is_repaired(maintenance: Maintenance, caller: Caller) -> bool:
+    """Repair a tenant's storage, and then check all of it; return whether it is intact."""
+    try:
+        if rebuilt := await maintenance.repair(caller):
+            fields = {"tenant": caller.tenant, "partitions": list(rebuilt)}
+            log.error("index was damaged and has been rebuilt", extra=fields)
+        return (await maintenance.check(caller, thorough=True)).is_intact
+    except Damaged:
+        return False  # it was logged when it was found
 
 
 async def tidy(
@@ -328,6 +316,7 @@ class BackgroundJobs:
         firing = self.firing(storage.background)
         fire = Job(firing.look, FIRE_LATER)
         fire_more = Job(partial(firing.step, most=FEW), FIRE_LATER)
+        repair = Job(partial(is_repaired, maintenance), "the repair failed; retrying later")
         settle = Job(partial(_is_scrubbed, storage), SCRUB_LATER)
         drop = Job(partial(drop_idle, of_openwop, idle=idle), DROP_LATER)
         consolidate = Job(partial(consolidate_changed, of_openwop), CONSOLIDATE_LATER)
@@ -342,7 +331,7 @@ class BackgroundJobs:
             adapt(maintenance, callers),
             jobs.repeat(every, lambda: tidy(maintenance, callers(), self.metrics, self._damaged)),
             check(maintenance, callers, self.metrics, every),
-            repair(maintenance, self._damaged),
+            repair.on_signal(list, self._damaged, timedelta(), PAUSE),
             settle.on_signal(callers, self.erased, every),
             jobs.repeat(every, lambda: end_all_idle(storage, callers(), idle)),
             jobs.repeat(every, lambda: drop.run(storage.callers())),
