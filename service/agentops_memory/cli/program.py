@@ -172,8 +172,8 @@ class Documented(click.Command):
             self.format_commands(ctx, formatter)
 
 
-class SuggestingGroup(click.Group):
-    """A group that suggests a command for an unknown name."""
+class DocumentedGroup(Documented, click.Group):
+    """A group with a documented help, which suggests a command for an unknown name."""
 
     synonyms: Mapping[str, str] = {}  # from other names to commands
 
@@ -182,10 +182,6 @@ class SuggestingGroup(click.Group):
             hint = did_you_mean(self.synonyms.get(args[0]) or nearest(args[0], self.commands))
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
-
-
-class DocumentedGroup(Documented, SuggestingGroup):
-    """A group whose help has the layout of a command's help."""
 
 
 group = partial(click.group, cls=DocumentedGroup)
@@ -337,7 +333,7 @@ PROGRAM_OPTIONS = ("--help", "-h", "--version")
 WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 
-class _Program(SuggestingGroup):
+class _Program(DocumentedGroup):
     synonyms = COMMAND_OF_SYNONYM
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -161,7 +161,12 @@ def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
     verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
     with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
         if not out.has_flag("json"):
-            _show(plan)
+            made = f"{rendered(plan.manifest.made_at)}, made by {out.NAME} {plan.manifest.program}"
+            click.echo(f"An archive of {out.one_line(made)}; all its files are intact.")
+            out.print_table(HEADINGS, [_row(it) for it in plan.replacements])
+            # Sentences are not cut at the terminal's width, because their end matters.
+            for sentence in _notes(plan):
+                click.echo(out.one_line(sentence))
         kept, closing = list[Path](), ["Nothing was changed."]
         if not dry_run:
             carry_out = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
@@ -178,17 +183,6 @@ def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
         file.require_kept(file.ring())
     except Refusal as refusal:
         out.say(f"Note: the service cannot start here yet. {refusal}")
-
-
-def _show(plan: Restore) -> None:
-    # Sentences are not cut at the terminal's width, because their end matters.
-    origin = out.one_line(
-        f"{rendered(plan.manifest.made_at)}, made by {out.NAME} {plan.manifest.program}"
-    )
-    click.echo(f"An archive of {origin}; all its files are intact.")
-    out.print_table(HEADINGS, [_row(it) for it in plan.replacements])
-    for sentence in _notes(plan):
-        click.echo(out.one_line(sentence))
 
 
 def _row(it: Replacement) -> tuple[object, ...]:
