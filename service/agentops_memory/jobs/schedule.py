@@ -88,13 +88,7 @@ class Backups:
         """
         self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
         try:
-            await self._look()
-            path = self.settings.db_path
-            if not await jobs.run_in_thread(lambda _: os.access(self.folder, os.W_OK | os.X_OK)):
-                raise PermissionError(errno.EACCES, "it cannot be written to", str(self.folder))
-            if await jobs.run_in_thread(lambda _: backup.are_on_one_disk(self.folder, path)):
-                sentence = "backups are on the same disk as the database and would be lost with it"
-                log.warning(sentence, extra={"folder": str(self.folder)})
+            await jobs.run_in_thread(self._look_first)
         except Exception as error:  # noqa: BLE001 - the next check of the folder may succeed
             jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
         while True:
@@ -103,52 +97,55 @@ class Backups:
 
     async def keep_up(self) -> None:
         """Make an archive if it is due. A failure is retried later."""
-        if asyncio.get_running_loop().time() < self._try_again_at:
+        if time.monotonic() < self._try_again_at:
             return
         try:
-            await self._look()
-            last, every = self._newest, self.settings.backup_every
-            if last is None or self.clock() - last.made_at >= every:
-                await self._make()
+            await jobs.run_in_thread(self._make_if_due)
             self._fault = None
         except Exception as error:
             if not is_operational(error):
                 log.exception("a backup failed unexpectedly")
             self._failed(error)
 
-    async def _look(self) -> None:
-        now = self.clock()
-        self._newest = archive = await jobs.run_in_thread(lambda _: backup.newest(self.folder, now))
+    def _look_first(self, _: jobs.CheckStopped) -> None:
+        self._look()
+        if not os.access(self.folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "it cannot be written to", str(self.folder))
+        if backup.are_on_one_disk(self.folder, self.settings.db_path):
+            sentence = "backups are on the same disk as the database and would be lost with it"
+            log.warning(sentence, extra={"folder": str(self.folder)})
+
+    def _look(self) -> None:
+        self._newest = archive = backup.newest(self.folder, self.clock())
         self.metrics.show(m.BACKUP_LAST_SUCCESS, archive.made_at.timestamp() if archive else 0)
         self.metrics.show(m.BACKUP_BYTES, archive.size if archive else 0)
 
-    async def _make(self) -> None:
-        loop, now = asyncio.get_running_loop(), self.clock()
-        began, target = loop.time(), backup.path_in(self.folder, now)
-        made = await jobs.run_in_thread(
-            lambda check: backup.make_archive(self.settings, target, now=now, progress=check)
-        )
+    def _make_if_due(self, check_stopped: jobs.CheckStopped) -> None:
+        self._look()
+        last, now, began = self._newest, self.clock(), time.monotonic()
+        if last is not None and now - last.made_at < self.settings.backup_every:
+            return
+        target = backup.path_in(self.folder, now)
+        made = backup.make_archive(self.settings, target, now=now, progress=check_stopped)
         self.metrics.count(m.BACKUPS, "made")
-        seconds = round(loop.time() - began, 3)
+        seconds = round(time.monotonic() - began, 3)
         extra = {"archive": str(made.path), "bytes": made.size, "seconds": seconds}
         log.info("backed up", extra=extra)
         if damaged := made.manifest.damaged:
             log.error("the backup has damaged values", extra={**extra, "values": list(damaged)})
-        now, keep = self.clock(), self.settings.backup_keep
         try:
-            gone = await jobs.run_in_thread(lambda _: backup.prune(self.folder, keep, now))
-            if gone:
+            if gone := backup.prune(self.folder, self.settings.backup_keep, self.clock()):
                 names = [path.name for path in gone]
                 log.info("old backups were removed", extra={"archives": names})
         except OSError as error:
             extra = {"folder": str(self.folder), "reason": sentence_of(error)}
             log.warning("old backups could not be removed", extra=extra)
-        await self._look()
+        self._look()
 
     def _failed(self, error: Exception) -> None:
         sentence = sentence_of(error)
         wait = min(self.settings.backup_every, LONGEST_WAIT)
-        self._try_again_at = asyncio.get_running_loop().time() + wait.total_seconds()
+        self._try_again_at = time.monotonic() + wait.total_seconds()
         self.metrics.count(m.BACKUPS, "failed")
         if self._fault is None or _without_numbers(sentence) != _without_numbers(self._fault):
             fields = {"reason": sentence, "code": code_of(error), "folder": str(self.folder)}

@@ -161,13 +161,10 @@ def changes_since(audit: Path, archived: Iterable[bytes]) -> AuditedChanges:
 
 def _with_age(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[bytes, bool]]:
     """Yield each line, and whether it is past retention."""
-    if until is None:
-        yield from ((line, False) for line in lines)
-        return
-    is_old = True
+    is_old = until is not None
     for line in lines:
         at = written_at(line) if is_old else None
-        is_old = is_old and (at is None or at <= until)
+        is_old = is_old and (at is None or (until is not None and at <= until))
         yield line, is_old and at is not None
 
 
