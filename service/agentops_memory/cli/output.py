@@ -202,22 +202,18 @@ def confirm(question: str) -> None:
         sys.exit(1)
 
 
-def print_table(
-    headings: Sequence[str], rows: Sequence[Sequence[object]], *, is_fitted: bool = True
-) -> None:
-    """Print a table; `is_fitted` cuts the last column at the terminal's width.
+def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Print a table, whose last column is cut at the terminal's width.
 
     rich's tables shorten every column, even ids, and take 50 ms to import.
     """
-    harmless = one_line if is_fitted else printable
-    cells = [[harmless(str(cell)) for cell in row] for row in [headings, *rows]]
+    cells = [[one_line(str(cell)) for cell in row] for row in [headings, *rows]]
     widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
     for number, row in enumerate(cells):
         *first, last = (padded(cell, wide) for cell, wide in zip(row, widths, strict=True))
         start = "".join(f"{cell}  " for cell in first)
-        columns = _columns_left(width(start)) if is_fitted else None
-        text = (start + cut(last.rstrip(), columns)).rstrip()
-        click.echo(click.style(text, bold=True) if is_fitted and number == 0 else text)
+        text = start + cut(last.rstrip(), _columns_left(width(start)))
+        click.secho(text.rstrip(), bold=number == 0)
 
 
 @contextmanager
@@ -334,7 +330,7 @@ def print_records(
     if has_flag("json"):
         click.echo(json.dumps(records))
     else:
-        print_table(headings, [*map(row, records)], is_fitted=False)
+        print_table(headings, [*map(row, records)])
 
 
 def parts(noun: object, names: str) -> dict[str, Any]:
