@@ -390,9 +390,8 @@ def _is_in_scope(line: bytes, scope: Scope) -> bool:
     """Whether a line of the audit belongs in the archive; a partial line is being written."""
     if not scope.tenants or not line.endswith(b"\n"):
         return line.endswith(b"\n")
-    with suppress(ValueError, AttributeError):
-        return (tenant := json.loads(line).get("tenant")) is None or scope.has(tenant)
-    return False
+    entry = keys.entry_of(line)
+    return bool(entry) and (entry.get("tenant") is None or scope.has(entry["tenant"]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

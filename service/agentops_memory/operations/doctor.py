@@ -3,7 +3,6 @@
 The permissions and types of files are checked before their content.
 """
 
-import json
 import os
 import platform
 import sqlite3
@@ -33,7 +32,7 @@ from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from ..sqlite.repair import Subject
 from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
-from .files.keys import AUDIT_DRAFT
+from .files.keys import AUDIT_DRAFT, entry_of
 from .files.seal import SealFile
 from .files.service_lock import holder
 
@@ -43,7 +42,6 @@ FEW_INODES = 1000  # free inodes below which an operator should act
 IDLE = timedelta(hours=1)  # time without a write after which a draft counts as left over
 MIB = 1024 * 1024
 SOON = timedelta(days=7)  # time before the expiry of a key's old secret
-LONGEST_AUDIT = 64 * 1024 * 1024  # most bytes of the audit file that are checked, from its end
 PUBLIC = "Every user of this machine can read {}."
 RESTRICTS = "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`"
 SUFFIXES = ("-wal", "-shm", "-journal")  # of the files that SQLite keeps next to a database
@@ -245,8 +243,11 @@ def check_seal(path: Path, now: datetime) -> Iterator[Finding]:
 
 def check_audit(path: Path) -> Iterator[Finding]:
     yield from _check_privacy("audit", path)
+    broken = 0
     try:
-        broken = _broken_lines(path)
+        with suppress(FileNotFoundError), opened(path) as file:
+            lines = os.fdopen(file, "rb", closefd=False)
+            broken = sum(not entry_of(line) for line in lines)
     except OSError as error:
         problem = f"The audit file {path} cannot be read: {error.strerror}."
         remedy = "Give it to the user of the service: keys cannot be changed without it."
@@ -271,20 +272,6 @@ def _is_public(path: Path) -> bool:
         mode = path.stat().st_mode
         return stat.S_ISREG(mode) and mode & stat.S_IRWXO != 0
     return False
-
-
-def _broken_lines(path: Path) -> int:
-    broken = 0
-    with suppress(FileNotFoundError), opened(path) as file, os.fdopen(os.dup(file), "rb") as lines:
-        if skipped := max(os.fstat(file).st_size - LONGEST_AUDIT, 0):
-            lines.seek(skipped)
-            lines.readline()
-        for line in lines:
-            try:
-                broken += not isinstance(json.loads(line), dict)
-            except (ValueError, RecursionError):
-                broken += 1
-    return broken
 
 
 def check_settings(usable: UsableSettings) -> Iterator[Finding]:

@@ -140,7 +140,7 @@ def changes_since(audit: Path, archived: Iterable[bytes]) -> AuditedChanges:
             is_known = is_known or digest == last
             is_new = not known[digest]
             known[digest] -= not is_new
-            match _entry(line):
+            match entry_of(line):
                 case {"action": "key.revoked", "key": str(key)}:
                     ended.add(KeyId(key))
                 case {"action": "keys.revoked", "keys": [*keys]}:
@@ -171,7 +171,7 @@ def _with_age(lines: Iterable[bytes], until: datetime | None) -> Iterator[tuple[
 def written_at(line: bytes) -> datetime | None:
     """Return the time of an audit line; None if the line was cut short or is not ours."""
     with suppress(ValueError, TypeError, LookupError):
-        at = datetime.fromisoformat(_entry(line)["at"])
+        at = datetime.fromisoformat(entry_of(line)["at"])
         return at if at.tzinfo else None
     return None
 
@@ -180,7 +180,8 @@ def _digest(line: bytes) -> bytes:
     return blake2b(line.rstrip(b"\n"), digest_size=16).digest()
 
 
-def _entry(line: bytes) -> dict[str, Any]:
+def entry_of(line: bytes) -> dict[str, Any]:
+    """Return an audit line as a JSON object; empty if the line is damaged."""
     with suppress(ValueError, RecursionError):
         entry = json.loads(line)
         if isinstance(entry, dict):
@@ -409,7 +410,7 @@ class KeyFile(KeyRegistry):
         with self._audit.open("rb") as lines:
             for line in lines:
                 if b'"key' in line:  # parsing all other lines as JSON would take long
-                    action = str(_entry(line).get("action"))
+                    action = str(entry_of(line).get("action"))
                     is_reset = action == access.KEYS_RESET
                     were_made = not is_reset and (were_made or action.startswith(OF_KEYS))
         return were_made
