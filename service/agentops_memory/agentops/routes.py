@@ -87,15 +87,10 @@ class Handlers:
             await read_key(request)
             return current_caller(request)
 
-        def caller() -> Caller:
-            # A read has awaited nothing since its admission.
-            is_read = request.method == "GET"
-            return admission(request).admitted if is_read else current_caller(request)
-
         return RequestContext(
-            query=query_of(request), path_params=request.path_params, caller=caller,
-            body=partial(json_object, request), transcript=partial(self._transcript, request),
-            caller_for_write=caller_for_write,
+            query=query_of(request), path_params=request.path_params,
+            caller=partial(current_caller, request), body=partial(json_object, request),
+            transcript=partial(self._transcript, request), caller_for_write=caller_for_write,
         )  # fmt: skip
 
     @asynccontextmanager

@@ -3,20 +3,11 @@
 import asyncio
 import re
 import tempfile
-from collections.abc import (
-    AsyncIterator,
-    Callable,
-    Coroutine,
-    Generator,
-    Iterable,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
-from types import coroutine
 from typing import Annotated, Any, BinaryIO, TypeVar, cast
 from urllib.parse import parse_qs, parse_qsl
 from uuid import uuid4
@@ -26,7 +17,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from ..errors import BadFields, Full, Invalid, Refusal
 from ..light import dataclass
@@ -34,7 +25,7 @@ from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
-from .gate import ADMISSION, admission, current_caller, short_switch_interval
+from .gate import admission, current_caller, short_switch_interval
 from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
 from .query import NUMBER, Query, parsed
 
@@ -71,7 +62,6 @@ async def json_object(
         value = parsed(body, exact=exact)
     else:
         value = await asyncio.to_thread(parsed, body, exact=exact)
-        admission(request).has_waited = True
     if not isinstance(value, dict):
         raise Invalid("invalid JSON: an object is expected.")
     return value
@@ -79,7 +69,6 @@ async def json_object(
 
 @asynccontextmanager
 async def spooled(request: Request, limit: int, folder: Path) -> AsyncIterator[BinaryIO]:
-    admission(request).has_waited = True  # writes to disk may wait at any time
     try:
         with ExitStack() as stack:
             file = stack.enter_context(tempfile.SpooledTemporaryFile(IN_MEMORY, dir=str(folder)))
@@ -172,36 +161,14 @@ async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
 
 async def _received(request: Request) -> tuple[bytes, bool]:
     """Return the next chunk, and whether more follow."""
-    receiving = cast(Coroutine[Any, Any, Message], request.receive())
     try:
-        future = receiving.send(None)
-    except StopIteration as end:  # most bodies have arrived with their heads
-        message: Message = end.value
-    else:
-        if (admitted := request.scope.get(ADMISSION)) is not None:
-            admitted.has_waited = True
-        try:
-            async with asyncio.timeout(BODY_IDLE):
-                message = await _continued(receiving, future)
-        except TimeoutError as error:
-            raise TooSlow("The body stopped arriving; nothing was stored.") from error
+        async with asyncio.timeout(BODY_IDLE):
+            message = await request.receive()
+    except TimeoutError as error:
+        raise TooSlow("The body stopped arriving; nothing was stored.") from error
     if message["type"] == "http.disconnect":
         raise Gone("The client left before its body was complete.")
     return message.get("body", b""), message.get("more_body", False)
-
-
-@coroutine
-def _continued(
-    receiving: Coroutine[Any, Any, Message], future: object
-) -> Generator[object, None, Message]:
-    """Return the result of a coroutine that has been started and awaits the future."""
-    try:
-        yield future
-    except BaseException:
-        receiving.close()
-        raise
-    message: Message = yield from receiving
-    return message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -356,7 +356,6 @@ class RateLimiter:
 class Admission:
     admitted: Caller  # by the keys at that time
     caller: Callable[[], Caller]  # by the current keys
-    has_waited: bool = False  # whether it has awaited its body or work since admission
     status: int = 200  # of the response, unless the request is refused
     body_digest: bytes | None = None  # of a request with an idempotency key, once its body was read
     idempotency: IdempotentRequest | None = None
@@ -436,8 +435,7 @@ def current_caller(request: Request) -> Caller:
     is no longer valid: raises Unauthenticated.
     """
     known = admission(request)
-    caller = known.caller() if known.has_waited else known.admitted
-    known.has_waited = True  # before the next call
+    caller = known.caller()
     return caller if known.idempotency is None else replace(caller, request=known.idempotency)
 
 
@@ -468,8 +466,6 @@ class Endpoint:
                 self.row_counts is not None
                 and any(int(it) > MANY for it in self.row_counts.findall(scope["query_string"]))
             )
-            if is_large and admitted is not None:
-                admitted.has_waited = True
             make = partial(self._answer, request, admitted)
             await self.gate.large_answers.send(make, scope, receive, send, waits=is_large)
 

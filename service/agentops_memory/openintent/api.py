@@ -266,7 +266,7 @@ def require_agent(request: Request, caller: Caller) -> AgentId:
     The path is split before it is unescaped. NoPath for an escaped slash before the names.
     """
     known = request.scope.get(_IDENTITY)
-    if known is not None and known[0] is caller:  # checked before the body was read
+    if known is not None and known[0] == caller:  # checked before the body was read
         return cast(AgentId, known[1])
     raw: bytes = request.scope["raw_path"]
     if b"%" in raw:
