@@ -74,7 +74,7 @@ class McpOverHttp:
         request.state.caller = current_caller(request)
         version = request.headers.get(VERSION)
         has_envelope = version is not None and version not in m.HANDSHAKE
-        call = None
+        call, program, status = None, "", STATUS
         try:
             if len(body) < SHORT:
                 call = m.request_in(body)
@@ -87,21 +87,16 @@ class McpOverHttp:
                 program = m.program_in_envelope(call.params)
         except m.Fault as fault:
             return _response(m.error_response(fault, call and call.id), STATUS)
+        connection = self._connection(request, call, program)
         if has_envelope:
-            connection = self._connection(request, call, program)
             # `server/discover` lists only versions with a handshake, so that each connection of a
             # host has its own session. A host that sends envelopes without discovery is served.
             result = self._server.answer_in_envelope(call, connection, m.HANDSHAKE)
-            return _response(await m.response_to(call, result), STATUS)
-        if call.method != "initialize":
-            connection = self._connection(request, call, "")
-            return _response(await m.response_to(call, self._server.answer(call, connection)))
-        try:
-            welcome = self._server.shake_hands(call.params)
-        except m.Fault as fault:
-            return _response(m.error_response(fault, call.id))
-        answer = _response({"jsonrpc": "2.0", "id": call.id, "result": welcome})
-        if SESSION not in request.headers:
+        else:
+            result, status = self._server.answer(call, connection), {}
+        content = await m.response_to(call, result)
+        answer = _response(content, status)
+        if call.method == "initialize" and "result" in content and SESSION not in request.headers:
             answer.headers[SESSION] = secrets.token_hex(16)
         return answer
 
@@ -171,9 +166,9 @@ def _decoded(header: str | None) -> str | None:
         return None
 
 
-def _response(answer: Mapping[str, Any], status: Mapping[int, int] | None = None) -> Response:
+def _response(answer: Mapping[str, Any], status: Mapping[int, int]) -> Response:
     code = answer["error"]["code"] if "error" in answer else 0
-    return Response(written(answer), (status or {}).get(code, 200), media_type="application/json")
+    return Response(written(answer), status.get(code, 200), media_type="application/json")
 
 
 def _project(request: Request) -> Project:

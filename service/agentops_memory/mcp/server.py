@@ -7,22 +7,20 @@ envelope instead, which names its version, its program and the program's capabil
 """
 
 import asyncio
-import logging
 import secrets
 import sys
-from collections.abc import Awaitable, Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
-from agentops_memory_client.contract.models import MemoryServiceError
 from agentops_memory_client.contract.service import MemoryService
 
 from .. import __version__
 from ..errors import Invalid
 from ..http.query import parsed, written
 from ..settings import Profile
-from .tools import FAILED, Connection, SessionNames, context, offered, sentence
+from .tools import Connection, SessionNames, context, offered
 
 HANDSHAKE = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ENVELOPE = ("2026-07-28",)
@@ -96,8 +94,6 @@ NO_CACHING = {"ttlMs": 0, "cacheScope": "private"}
 
 Json = Mapping[str, Any]
 
-log = logging.getLogger(__name__)
-
 
 class Fault(Exception):
     """A JSON-RPC error: its code, message and data, and the id of its request, if known."""
@@ -148,11 +144,13 @@ def request_in(body: bytes) -> Request:
     raise Fault(INVALID_REQUEST, INVALID_MESSAGE, id_=known)  # so that the host stops waiting
 
 
-def _checked(params: Json) -> Json:
-    """Return parameters, with None for optional ones; raises a Fault if `_meta` is invalid."""
-    if not isinstance(params.get("_meta"), dict | None):
+def _checked(request: Request, methods: Sequence[str]) -> Json:
+    """Return the parameters, with None for optional ones; raises a Fault for other methods."""
+    if request.method not in methods:
+        raise Fault(NO_METHOD, "Method not found", request.method)
+    if not isinstance(request.params.get("_meta"), dict | None):
         raise invalid_params()
-    return {"arguments": None, "cursor": None, **params}
+    return {"arguments": None, "cursor": None, **request.params}
 
 
 def program_in_envelope(params: Json) -> str:
@@ -212,10 +210,10 @@ def guide(profile: Profile, project: str) -> str:
     return "\n\n".join(parts)
 
 
-METHODS = (
-    "ping", "tools/list", "tools/call", "resources/list", "resources/read", "prompts/list",
-    "prompts/get",
+LATER = (  # after a handshake, or in an envelope
+    "tools/list", "tools/call", "resources/list", "resources/read", "prompts/list", "prompts/get",
 )  # fmt: skip
+METHODS = ("initialize", "ping", *LATER)
 
 
 class MemoryServer:
@@ -228,22 +226,17 @@ class MemoryServer:
             "capabilities": SERVER_CAPABILITIES, "instructions": instructions(profile, project),
         }  # fmt: skip
 
-    def shake_hands(self, params: Json) -> Json:
-        """Answer `initialize` with the proposed version, or the newest if that is unknown."""
-        match _checked(params):
-            case {
+    async def answer(
+        self, request: Request, connection: Connection, methods: Sequence[str] = METHODS
+    ) -> Json:
+        """Return the result of a handshake, or of a request after one; raises a Fault."""
+        match request.method, _checked(request, methods):
+            case "initialize", {
                 "protocolVersion": str() as proposed, "capabilities": dict(),
                 "clientInfo": {"name": str(), "version": str()},
             }:  # fmt: skip
-                version = proposed if proposed in HANDSHAKE else HANDSHAKE[-1]
+                version = proposed if proposed in HANDSHAKE else HANDSHAKE[-1]  # the newest
                 return {**self._about, "protocolVersion": version, "serverInfo": SERVER_INFO}
-        raise invalid_params()
-
-    async def answer(self, request: Request, connection: Connection) -> Json:
-        """Return the result of a request after a handshake; raises a Fault."""
-        if request.method not in METHODS:
-            raise Fault(NO_METHOD, "Method not found", request.method)
-        match request.method, _checked(request.params):
             case "tools/call", {"name": str() as name, "arguments": None | dict() as arguments}:
                 tool = self._tools.get(name)
                 if tool is None:
@@ -253,12 +246,13 @@ class MemoryServer:
             case "resources/read", {"uri": str() as uri}:
                 if uri != CONTEXT["uri"]:
                     raise Fault(INVALID_PARAMS, f"Unknown resource; there is {CONTEXT['uri']}.")
-                text = await _context(connection)
-                content = {"mimeType": CONTEXT["mimeType"], "text": text, "uri": uri}
-                return {"contents": [content]}
-            case "prompts/get", {"name": str() as name, "arguments": None | dict() as arguments}:
-                if not all(isinstance(it, str) for it in (arguments or {}).values()):
-                    raise invalid_params()
+                text, is_error = await context.call(connection, {})
+                if is_error:
+                    raise Fault(INTERNAL, text)
+                return {"contents": [{"mimeType": "text/plain", "text": text, "uri": uri}]}
+            case "prompts/get", {
+                "name": str() as name, "arguments": None | dict() as arguments
+            } if all(isinstance(it, str) for it in (arguments or {}).values()):  # fmt: skip
                 if name != PROMPT["name"]:
                     raise Fault(INVALID_PARAMS, f"Unknown prompt; there is {PROMPT['name']}.")
                 text = guide(self._profile, connection.project)
@@ -272,12 +266,10 @@ class MemoryServer:
     ) -> Json:
         """Return the result of a request whose envelope is valid; raises a Fault."""
         if request.method == "server/discover":
-            _checked(request.params)
+            _checked(request, (request.method,))
             result: Json = {**self._about, "supportedVersions": list(versions)}
-        elif request.method == "ping":  # versions with envelopes have no ping
-            raise Fault(NO_METHOD, "Method not found", request.method)
         else:
-            result = await self.answer(request, connection)
+            result = await self.answer(request, connection, LATER)
         caching = NO_CACHING if request.method in CACHEABLE else {}
         # In the same key order as the SDK of the protocol, like all answers.
         parts = {**result, **caching, "resultType": "complete"}
@@ -291,16 +283,6 @@ class MemoryServer:
             "tools/list": {"tools": [tool.description() for tool in self._tools.values()]},
             "prompts/list": {"prompts": [PROMPT]},
         }  # fmt: skip
-
-
-async def _context(connection: Connection) -> str:
-    try:
-        return await context.run(connection)
-    except MemoryServiceError as error:
-        raise Fault(INTERNAL, sentence(error)) from error
-    except Exception as error:  # the outermost boundary, as in Tool.call
-        log.exception("a resource failed")
-        raise Fault(INTERNAL, FAILED) from error
 
 
 async def response_to(request: Request, result: Awaitable[Json]) -> dict[str, Any]:
@@ -397,19 +379,17 @@ class Host:
                 )
             program_in_envelope(request.params)
             return await self._server.answer_in_envelope(request, self._connection)
-        if is_handshake:
-            result = self._server.shake_hands(request.params)
-            self._has_shaken_hands = True
-            return result
-        if request.has_envelope:
+        if request.has_envelope and not is_handshake:
             raise Fault(
                 INVALID_REQUEST,
                 "this connection serves the handshake protocol era; requests carrying the "
                 "2026-07-28 envelope are not accepted on it",
             )
-        if request.method in METHODS[1:] and not self._has_shaken_hands:  # all but `ping`
-            raise Fault(INVALID_PARAMS, "Invalid request parameters", "")
-        return await self._server.answer(request, self._connection)
+        if request.method in LATER and not self._has_shaken_hands:
+            raise invalid_params()
+        result = await self._server.answer(request, self._connection)
+        self._has_shaken_hands |= is_handshake
+        return result
 
 
 def _write(answer: bytes) -> None:
