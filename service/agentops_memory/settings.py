@@ -25,6 +25,7 @@ MINUTE = timedelta(minutes=1)
 MOST_REQUESTS = 1_000_000  # the highest count of a rate limit
 NANOSECONDS = 1_000_000_000  # in a second
 MAX_PORT = 65535
+MOST_KEPT = 999_999_999  # the highest number of revisions to keep
 PORTS = {"http": 80, "https": 443}
 
 DEFAULT_TOOLS = ("mem_save", "mem_search", "mem_context")
@@ -124,13 +125,6 @@ def periods(text: str) -> dict[str, timedelta]:
     return named
 
 
-def retained(text: str) -> int:
-    """Parse how many are kept: a number of at most nine digits, without a sign."""
-    if not _NUMBER.fullmatch(text):
-        raise ValueError("is not a number such as 100, or 0 for all")
-    return int(text)
-
-
 def _time(text: str, units: Mapping[str, float], noun: str) -> timedelta:
     part = rf"(\d+(?:\.\d*)?|\.\d+)({'|'.join(units)})"
     if not re.fullmatch(rf"\+?(?:0|(?:{part})+)", text, re.ASCII):
@@ -175,10 +169,6 @@ def file(text: str) -> Path:
     if not path.name:
         raise ValueError("is the root of the file system, not a file")
     return path
-
-
-def optional_file(text: str) -> Path | None:
-    return Path(text).absolute() if text else None
 
 
 def endpoint(text: str) -> str:
@@ -344,12 +334,12 @@ class Settings:
         "MODE", one_of("", "none", "keys"),
         help="Who has access before the first key is created: everyone (none) or no one (keys). "
         "Unset: everyone, but the service then listens only on a loopback address.")
-    keys_file: Path = setting("FILE", optional_file,
+    keys_file: Path = setting("FILE", optional(file),
         help="The file of the keys. Unset: the database's path plus .keys.")
-    redaction_file: Path = setting("FILE", optional_file,
+    redaction_file: Path = setting("FILE", optional(file),
         help="The file of exceptions to redaction, by tenant. Unset: the database's path plus "
         ".redaction.")
-    seal_file: Path = setting("FILE", optional_file,
+    seal_file: Path = setting("FILE", optional(file),
         help="The keys that encrypt confidential values of agents' memory. Unset, it is the "
         "database's path with .seal at its end, made with the first such value.")
     tenant_quota: int | None = setting(  # bytes
@@ -382,7 +372,7 @@ class Settings:
         help="How long deleted data can be restored, such as 90d; 0 means forever.")
     keep_expired: timedelta = setting("TIME", retention_period, "30d",
         help="How long an observation is kept after it expires; 0 means forever.")
-    keep_revisions: int = setting("NUMBER", retained, "100",
+    keep_revisions: int = setting("NUMBER", between(0, MOST_KEPT), "100",
         help="How many of the newest revisions of an observation are kept; 0 means all.")
     keep_idempotency: timedelta = setting("TIME", retention_period, "24h",
         help="How long an idempotency key is remembered; 0 means forever.")
@@ -401,7 +391,7 @@ class Settings:
     max_run_secrets: int = setting(  # bytes
         "SIZE", size, "64MiB",
         help="Maximum memory for the secret values that the runs of a tenant register.")
-    backup_dir: Path | None = setting("FOLDER", optional_file,
+    backup_dir: Path | None = setting("FOLDER", optional(file),
         help="Folder for automatic backups, on another disk and used by this service only. "
         "Unset: no automatic backups.")
     backup_every: timedelta = setting("DURATION", interval, "24h",

@@ -191,7 +191,7 @@ def test_a_key_speaks_for_the_agents_that_are_named_and_makes_intents_if_that_is
         ((*CI, "--keys-file", "/proc/keys"), "/proc/keys cannot be changed"),
         ((*CI, "--db", "/proc/nowhere/memory.db"), "folder /proc/nowhere cannot be created"),
         (("list", "--keys-file", "/dev/null"), "not a key file"),
-        (("list", "--keys-file", "/"), "not a key file"),
+        (("list", "--keys-file", "/"), "is the root of the file system"),
         (("list", "--keys-file", "/dev/null/keys"), "cannot be read: Not a directory"),
         # What follows is no command.
         ((), "Usage: "), (("create", "--role", "writer"), "Missing option '--name'"),
