@@ -13,12 +13,12 @@ from starlette.responses import Response, StreamingResponse
 from agentops_memory_client.contract.models import Appended
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import is_empty, json_object, query_of, read_key, spooled
+from ..http.bodies import is_empty, json_object, keyed_caller, query_of, spooled
 from ..http.gate import admission, current_caller
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
 from ..http.query import asks_for, entries
 from ..light import dataclass
-from ..memory.access import Caller, Role
+from ..memory.access import Role
 from ..recall.summary import Message
 from ..telemetry import annotate
 from . import answers as a
@@ -83,14 +83,11 @@ class Handlers:
                 await asyncio.to_thread(document.close)
 
     def _context(self, request: Request) -> RequestContext:
-        async def caller_for_write() -> Caller:
-            await read_key(request)
-            return current_caller(request)
-
         return RequestContext(
             query=query_of(request), path_params=request.path_params,
             caller=partial(current_caller, request), body=partial(json_object, request),
-            transcript=partial(self._transcript, request), caller_for_write=caller_for_write,
+            transcript=partial(self._transcript, request),
+            caller_for_write=partial(keyed_caller, request),
         )  # fmt: skip
 
     @asynccontextmanager

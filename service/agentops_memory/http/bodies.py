@@ -91,16 +91,16 @@ async def whole_body(request: Request, limit: int) -> bytes:
     return b"".join([chunk async for chunk in _chunks(request, limit)])
 
 
-async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "") -> None:
-    """Attach the request's idempotency key, within its `holder`, to the request's caller.
+async def keyed_caller(request: Request, *, limit: int = MAX_BODY, holder: str = "") -> Caller:
+    """Return the current caller, with the request's idempotency key within its `holder`.
 
-    Called after the body was read; reads an unread body up to `limit` bytes. Invalid for a
-    malformed key and for several keys. Does nothing without a key.
+    Called after the body was read; if there is a key, reads an unread body up to `limit` bytes.
+    Invalid for a malformed key and for several keys.
     """
     values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))
     keys = {value.strip(" \t") for value in values}
     if not keys:
-        return
+        return current_caller(request)
     if len(keys) > 1:
         raise Invalid("A request may have only one idempotency key; this one has several.")
     admitted = admission(request)
@@ -115,6 +115,7 @@ async def read_key(request: Request, *, limit: int = MAX_BODY, holder: str = "")
     admitted.idempotency = idempotency(
         admitted.caller(), keys.pop(), admitted.status, *parts, holder=holder
     )
+    return current_caller(request)
 
 
 def is_empty(file: BinaryIO) -> bool:
@@ -191,8 +192,7 @@ class Bodies:
 
     async def caller(self, request: Request, *, holder: str = "") -> Caller:
         """Return the current caller with the request's idempotency key; the body is read before."""
-        await read_key(request, limit=self.limit, holder=holder)
-        return current_caller(request)
+        return await keyed_caller(request, limit=self.limit, holder=holder)
 
 
 def present(body: Mapping[str, object]) -> dict[str, object]:

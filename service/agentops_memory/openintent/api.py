@@ -297,8 +297,7 @@ async def identify_writer(request: Request, of: Bodies = BODIES) -> tuple[Caller
         await bodies.whole_body(request, of.limit)
     caller, viewer = identify(request)
     if has_key:
-        await bodies.read_key(request, limit=of.limit, holder=viewer.agent)
-        caller = replace(caller, request=admission(request).idempotency)
+        caller = await bodies.keyed_caller(request, limit=of.limit, holder=viewer.agent)
     return caller, viewer
 
 
