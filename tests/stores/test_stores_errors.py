@@ -266,7 +266,7 @@ def test_every_kind_of_refusal_has_a_status_and_a_type() -> None:
 def test_what_may_succeed_later_says_so(
     refusal_: Refusal, status: int, type_: str, wait: str
 ) -> None:
-    answer = refused(refusal_)
+    answer = refused(refusal_, {})
 
     assert (answer.status_code, answer.headers["retry-after"]) == (status, wait)
     assert f'"type":"{type_}"'.encode() in bytes(answer.body)

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope
 
 from agentops_memory_client.contract.models import Appended
 
@@ -276,10 +277,8 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def refused(refusal: Refusal) -> Response:
-    content = json_bytes(a.Problem(error=str(refusal)))
-    headers = REFUSALS.headers_of(refusal)
-    return Response(content, REFUSALS.status(refusal.code), headers, media_type=JSON)
+def refused(refusal: Refusal, _: Scope) -> Response:
+    return REFUSALS.response(refusal, json_bytes(a.Problem(error=str(refusal))))
 
 
 def _rows(name: str, default: int) -> Parameter:

@@ -25,6 +25,7 @@ from markupsafe import Markup, escape
 from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
+from starlette.types import Scope
 
 from agentops_memory_client.contract.models import JUST_NOW, Refused, age_words
 from agentops_memory_client.contract.service import MemoryService
@@ -456,7 +457,7 @@ def refused_page(status: int, sentence: str, headers: Mapping[str, str] = {}) ->
     return HTMLResponse(html, status, {**HEADERS, **headers})
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, _: Scope) -> Response:
     return refused_page(REFUSALS.status(refusal.code), str(refusal), REFUSALS.headers_of(refusal))
 
 

@@ -213,7 +213,6 @@ WHILE_STOPPING: ProbeAnswers = {
 }
 
 CONSOLE = "/ui"  # the root redirects browsers here
-FAILURE = "The service failed; the log has the reason."
 FAILED = 500  # the server's response if the application raises
 NO_FILE_LEFT = (errno.EMFILE, errno.ENFILE)
 REQUEST_IDS = (b"request-id", b"x-request-id")  # response headers by which clients report a request
@@ -352,7 +351,8 @@ class HttpService:
             forbidden = self._forbidden(scope)
             answer = self._app
             if forbidden:
-                answer = protocol_at(scope["path"], self._protocols()).refused(Denied(forbidden))
+                protocol = protocol_at(scope["path"], self._protocols())
+                answer = protocol.refused(Denied(forbidden), scope)
             await answer(scope, receive, sent)
         finally:
             self._metrics.in_flight -= 1
@@ -388,7 +388,8 @@ class HttpService:
                 await self._wait_until_open()
             answer = self._application
         if answer is None:
-            answer = protocol_at(scope["path"], self._protocols()).refused(self._refusal)
+            protocol = protocol_at(scope["path"], self._protocols())
+            answer = protocol.refused(self._refusal, scope)
         await answer(scope, receive, send)
 
     async def _wait_until_open(self) -> None:
@@ -439,7 +440,8 @@ class Application:
             if isinstance(endpoint, Endpoint):
                 protocol, name = endpoint.protocol, endpoint.operation.name
             if BEGUN not in scope:
-                await protocol.refused(refusal or InternalError(FAILURE))(scope, receive, send)
+                answer = protocol.refused(refusal or InternalError(), scope)
+                await answer(scope, receive, send)
             elif refusal:
                 fields = {"operation": name, "reason": str(refusal)}
                 log.warning("response incomplete", extra=fields)
@@ -476,19 +478,19 @@ class Application:
         if protocol.is_closed:
             protocol.require(request, caller)
         if not matches:
-            return protocol.refused(NoPath())
-        response = protocol.refused(MethodNotAllowed("This path does not support this method."))
+            return protocol.refused(NoPath(), scope)
+        response = protocol.refused(MethodNotAllowed(), scope)
         methods = set[str]().union(*(route.methods or () for route, _ in matches))
         response.headers["Allow"] = ", ".join(sorted(methods))
         return response
 
 
 class MethodNotAllowed(Refusal):
-    code = "no_method"
+    code, sentence = "no_method", "This path does not support this method."
 
 
 class InternalError(Refusal):
-    code = "failed"
+    code, sentence = "failed", "The service failed; the log has the reason."
 
 
 def _refusal_of(error: Exception) -> Refusal | None:

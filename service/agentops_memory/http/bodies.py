@@ -17,16 +17,16 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Scope
 
-from ..errors import BadFields, Full, Invalid, Refusal
+from ..errors import BadFields, Full, Invalid
 from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
 from .gate import admission, current_caller, short_switch_interval
-from .protocol import REDACTED, Gone, Refusals, TooLarge, TooSlow
+from .protocol import REDACTED, Gone, TooLarge, TooSlow
 from .query import NUMBER, Query, parsed
 
 MAX_BODY = 1024 * 1024  # bytes
@@ -210,31 +210,10 @@ def written(content: object) -> bytes:
     return dumps(content, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def request_id(headers: Mapping[str, str]) -> str:
+def request_id(scope: Scope) -> str:
     """Return the client's request id, or a new one if it is missing, malformed or a secret."""
-    id_ = headers.get(REQUEST_ID, "")
+    id_ = Headers(scope=scope).get(REQUEST_ID, "")
     return id_ if _SAFE_ID.fullmatch(id_) and hidden(id_) == id_ else str(uuid4())
-
-
-class Refused(Response):
-    """The response of a refusal, rendered when it is sent, with the request's id."""
-
-    def __init__(
-        self, refusal: Refusal, refusals: Refusals, content: Callable[[Scope, str], bytes]
-    ) -> None:
-        self._content = content
-        super().__init__(
-            status_code=refusals.status(refusal.code),
-            headers=refusals.headers_of(refusal),
-            media_type=JSON,
-        )
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        id_ = request_id(Headers(scope=scope))
-        self.body = self._content(scope, id_)
-        self.headers["Content-Length"] = str(len(self.body))
-        self.headers[REQUEST_ID] = id_
-        await super().__call__(scope, receive, send)
 
 
 _FAULTS = {

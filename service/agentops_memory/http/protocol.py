@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from ..engine.engine import noop
 from ..errors import Refusal, TooMany
@@ -83,6 +84,13 @@ class Refusals:
         status = self.status(refusal.code)
         return {**HEADERS.get(status, {}), **self.headers.get(status, {})}
 
+    def response(
+        self, refusal: Refusal, content: bytes, more: Mapping[str, str] | None = None
+    ) -> Response:
+        """Return the response with this JSON, and with `more` headers."""
+        headers = {**(more or {}), **self.headers_of(refusal)}
+        return Response(content, self.status(refusal.code), headers, media_type="application/json")
+
 
 class TooLarge(Refusal):
     code = "too_large"
@@ -151,7 +159,7 @@ class Protocol:
     summary: str  # its purpose, in a sentence
     prefix: str
     refusals: Refusals = Refusals()
-    refused: Callable[[Refusal], Response]
+    refused: Callable[[Refusal, Scope], Response]  # the scope of the refused request
     problem: type[BaseModel] | None = None  # the schema of refusals; None if OpenAPI omits it
     headers: Mapping[str, str] = field(default_factory=dict)  # of all responses: descriptions
     sends: Sequence[Parameter] = ()  # headers of all authenticated requests

@@ -16,7 +16,8 @@ from hashlib import sha256
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
+from starlette.types import Scope
 
 from agentops_memory_client.contract.service import MemoryService
 
@@ -204,11 +205,10 @@ def operations(agents: McpOverHttp) -> tuple[Operation, ...]:
     )  # fmt: skip
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, _: Scope) -> Response:
     """Return a refusal as a JSON-RPC error: clients display messages of these only."""
     error = {"code": REFUSED, "message": str(refusal)}
-    content = {"jsonrpc": "2.0", "id": None, "error": error}
-    return JSONResponse(content, REFUSALS.status(refusal.code), REFUSALS.headers_of(refusal))
+    return REFUSALS.response(refusal, written({"jsonrpc": "2.0", "id": None, "error": error}))
 
 
 # MCP is described by its own `tools/list`, not by OpenAPI.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal
@@ -214,13 +215,12 @@ CODES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, _: Scope) -> Response:
     """Return the response to a refused request; for a batch, with the error of its item."""
     cause = refusal.refusal if isinstance(refusal, AtItem) else refusal
     if isinstance(cause, api.OverCapacity):
         count(CAPACITY_REFUSALS, "episodic" if "episodic" in cause.limit else "working")
-    status, headers = REFUSALS.status(cause.code), REFUSALS.headers_of(cause)
-    return Response(written(_problem(refusal, cause)), status, headers, media_type=JSON)
+    return REFUSALS.response(cause, written(_problem(refusal, cause)))
 
 
 def _problem(refusal: Refusal, cause: Refusal) -> api.JsonObject:

@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from .. import errors
 from ..errors import AnswerErased, AnswerLost, BadFields, Denied, KeyReused, Refusal
-from ..http.bodies import JSON, Refused, answered, written
+from ..http.bodies import JSON, REQUEST_ID, answered, request_id, written
 from ..http.openapi import document
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..memory.access import Caller
@@ -166,25 +166,20 @@ DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
 }  # fmt: skip
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, scope: Scope) -> Response:
     """Return the response to a refused request; its message has no sent or stored text."""
     # The protocol has no code for an answer that is lost or erased.
     known = MemoryChanged() if isinstance(refusal, AnswerLost | AnswerErased) else refusal
-    is_reused = isinstance(refusal, KeyReused)
-    code = "idempotency_key_mismatch" if is_reused else CODES.get(known.code, known.code)
-
-    def content(_: Scope, request_id: str) -> bytes:
-        has_fields = isinstance(known, BadFields)
-        problem: JsonObject = {
-            "error": code,
-            "message": "The request is not valid." if has_fields else str(known),
-        }
-        details = next((of(known) for kind, of in DETAILS.items() if isinstance(known, kind)), {})
-        if REFUSALS.status(known.code) >= 500:
-            details["correlationId"] = request_id
-        return written(problem | {"details": details} if details else problem)
-
-    return Refused(known, REFUSALS, content)
+    is_reused, id_ = isinstance(refusal, KeyReused), request_id(scope)
+    problem: JsonObject = {
+        "error": "idempotency_key_mismatch" if is_reused else CODES.get(known.code, known.code),
+        "message": "The request is not valid." if isinstance(known, BadFields) else str(known),
+    }
+    details = next((of(known) for kind, of in DETAILS.items() if isinstance(known, kind)), {})
+    if REFUSALS.status(known.code) >= 500:
+        details["correlationId"] = id_
+    content = written(problem | {"details": details} if details else problem)
+    return REFUSALS.response(known, content, {REQUEST_ID: id_})
 
 
 NOUNS = (

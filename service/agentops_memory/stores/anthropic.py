@@ -12,6 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
 from ..http import query
@@ -483,7 +484,7 @@ def _answer(
     return Response(rules.page_json(items, next_page=cursor), status, headers, media_type=JSON)
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, _: Scope) -> Response:
     request_id, taken = f"req_{uuid4().hex}", refusal if isinstance(refusal, PathTaken) else None
     error = AnthropicError(
         type=REFUSALS.type(refusal.code), message=str(refusal),
@@ -491,9 +492,7 @@ def refused(refusal: Refusal) -> Response:
         conflicting_path=f"/{taken.path}" if taken else None,
     )  # fmt: skip
     problem = AnthropicProblem(error=error, request_id=request_id)
-    headers = {REQUEST_ID: request_id, **REFUSALS.headers_of(refusal)}
-    status = REFUSALS.status(refusal.code)
-    return Response(problem.json_bytes(), status, headers, media_type=JSON)
+    return REFUSALS.response(refusal, problem.json_bytes(), {REQUEST_ID: request_id})
 
 
 BODIES = Bodies(refusal=_bad_fields)

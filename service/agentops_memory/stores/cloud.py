@@ -333,7 +333,7 @@ def _answer(request: Request, done: Any, status: int) -> Response:
             content = value.json_bytes()
         headers = {REDACTED: str(redacted)} if redacted else {}
         answer = Response(content, status, headers, media_type=bodies.JSON)
-    answer.headers[bodies.REQUEST_ID] = bodies.request_id(request.headers)
+    answer.headers[bodies.REQUEST_ID] = bodies.request_id(request.scope)
     return answer
 
 
@@ -380,22 +380,19 @@ _BY_MISSING = {
 }
 
 
-def refused(refusal: Refusal) -> Response:
+def refused(refusal: Refusal, scope: Scope) -> Response:
     """Return the response to a refused request; for NotFound it names the id in the path."""
-
-    def content(scope: Scope, id_: str) -> bytes:
-        ids, message = scope.get("path_params", {}), _BY_CODE.get(refusal.code, str(refusal))
-        kind, name = _BY_MISSING.get(message, ("", ""))
-        if name in ids:  # a replay may refer to a deleted object that the path does not name
-            message = f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
-        error = StoreError(
-            type=REFUSALS.type(refusal.code),
-            message=message,
-            param=refusal.field if isinstance(refusal, BadField) else None,
-        )
-        return StoreProblem(error=error, request_id=id_).json_bytes()
-
-    return bodies.Refused(refusal, REFUSALS, content)
+    ids, message = scope.get("path_params", {}), _BY_CODE.get(refusal.code, str(refusal))
+    kind, name = _BY_MISSING.get(message, ("", ""))
+    if name in ids:  # a replay may refer to a deleted object that the path does not name
+        message = f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
+    error = StoreError(
+        type=REFUSALS.type(refusal.code),
+        message=message,
+        param=refusal.field if isinstance(refusal, BadField) else None,
+    )
+    problem = StoreProblem(error=error, request_id=bodies.request_id(scope))
+    return REFUSALS.response(refusal, problem.json_bytes(), {bodies.REQUEST_ID: problem.request_id})
 
 
 BODIES = bodies.Bodies(refusal=_bad_field)
