@@ -38,7 +38,6 @@ NO_REQUEST = "This is not an HTTP request."
 LATE = "The headers of the request did not arrive in time."
 LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
 FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
-_LINE_OVERHEAD = 4  # bytes of a header besides its name and value: ": " and the line's end
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 SHORT = 32 * 1024  # bytes of a body that may be answered early
 BODY_TIME = 0.1  # seconds to wait for such a body; many clients send it after the head
@@ -61,6 +60,7 @@ class Framing:
     one request in the state of another.
     """
 
+    size: int = 0  # bytes of a head with the lines before it, or since the last bytes of a body
     _pending: bytes = b""  # the start of a possible end
     _has_begun: bool = False
     _in_line: bool = True  # before the end of the request line
@@ -77,20 +77,23 @@ class Framing:
             if not self._has_begun:
                 start = len(data) - len(data[at:].lstrip(b"\r\n"))
                 self._has_begun = start < len(data)
+                self.size += start - at
             at = self._end(data, start)
             if start == at:
                 break
             part = data[start:at]
+            self.size += len(part)
             yield self._escaped(part) if self._in_line else part
         self._pending = data[at:]
 
     def head_ended(self, headers: Headers) -> None:
+        self.size = 0
         for name, value in headers:
             if name == b"content-length":
                 self._left = int(value)
 
     def request_ended(self) -> None:
-        self._has_begun, self._in_line, self._left = False, True, None
+        self._has_begun, self._in_line, self._left, self.size = False, True, None, 0
 
     def _end(self, data: bytes, at: int) -> int:
         """Return the end of the part that begins at `at`, without the start of a possible end."""
@@ -188,8 +191,6 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
         self._has_trailers = False
-        self._header_bytes = 0
-        self._kept_bytes = 0  # bytes that the parser has read without a callback
         self._framing = Framing()
         self._refusal: Refused | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -212,12 +213,14 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         if self.transport.is_closing() or self._refusal:
             return
         self._unset_keepalive_if_required()
-        self._kept_bytes += len(data)
         for part in self._framing.parts(data):
+            is_large = self._framing.size > MAX_HEADERS
+            if is_large and (self._in_headers or not self._is_receiving()):
+                break
             self._parse(part)
             if self._refusal:
                 return
-        if self._kept_bytes > MAX_HEADERS:
+        if self._framing.size > MAX_HEADERS:
             self._refuse(Refused(431, LARGE))
         elif self._in_headers and self._deadline is None:
             self._wait(HEADERS_TIME, self._headers_are_late)
@@ -242,20 +245,8 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             raise Refused(429, FLOOD)
         super().on_message_begin()
         self._in_headers = True
-        self._header_bytes = self._kept_bytes = 0
-
-    def on_url(self, url: bytes) -> None:
-        self._kept_bytes = 0
-        self._header_bytes += len(url)
-        if self._header_bytes > MAX_HEADERS:
-            raise Refused(431, LARGE)
-        super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._kept_bytes = 0
-        self._header_bytes += len(name) + len(value) + _LINE_OVERHEAD
-        if self._header_bytes > MAX_HEADERS:
-            raise Refused(431, LARGE)
         if self._in_headers:
             super().on_header(name, value)
         else:
@@ -263,7 +254,6 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
-        self._header_bytes = self._kept_bytes = 0
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise Refused(400, NO_REQUEST)
@@ -305,14 +295,13 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         return True
 
     def on_body(self, body: bytes) -> None:
-        self._kept_bytes = 0
+        self._framing.size = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
         self._framing.request_ended()
-        self._kept_bytes = 0
         if self._is_answered_early:
             self._is_answered_early = False
             return

@@ -266,9 +266,9 @@ def asks_for(query: Query, name: str) -> bool:
     return any(value in ("true", "1") for value in values)
 
 
-def fitting(items: Iterable[bytes], *, beside: int = 0) -> list[bytes]:
-    """Return as many of the first items as fit into a response next to `beside` other bytes."""
-    room, fit = MAX_ANSWER - 1024 - beside, []
+def fitting(items: Iterable[bytes]) -> list[bytes]:
+    """Return as many of the first items as fit into a response."""
+    room, fit = MAX_ANSWER - 1024, []
     for item in items:
         room -= len(item) + 1
         if room < 0:
