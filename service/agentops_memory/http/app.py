@@ -6,6 +6,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -367,11 +368,10 @@ class HttpService:
 
     def _forbidden(self, scope: Scope) -> str | None:
         """Return why a web page, or a request by this Host name, may not call the service."""
-        values: dict[bytes, list[str]] = {b"host": [], b"origin": []}
-        for name, value in scope["headers"]:
-            if name in values:
-                values[name].append(value.decode("latin-1"))
-        hosts, origins = values[b"host"], values[b"origin"]
+        hosts, origins = (
+            [value.decode("latin-1") for name, value in scope["headers"] if name == header]
+            for header in (b"host", b"origin")
+        )
         if self._names is not None and any(host_of(host) not in self._names for host in hosts):
             return RENAMED
         if origins == [HIDDEN] and protocol_at(scope["path"], self._protocols()).has_forms:
@@ -395,10 +395,9 @@ class HttpService:
     async def _wait_until_open(self) -> None:
         self._waiting += 1
         try:
-            async with asyncio.timeout(START_TIMEOUT.total_seconds()):
-                await self._no_wait.wait()
-        except TimeoutError:
-            pass
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_TIMEOUT.total_seconds()):
+                    await self._no_wait.wait()
         finally:
             self._waiting -= 1
 

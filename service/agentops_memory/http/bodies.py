@@ -26,7 +26,7 @@ from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
 from .gate import admission, current_caller, short_switch_interval
-from .protocol import REDACTED, Gone, TooLarge, TooSlow
+from .protocol import REDACTED, TooLarge, TooSlow
 from .query import NUMBER, Query, parsed
 
 MAX_BODY = 1024 * 1024  # bytes
@@ -168,7 +168,7 @@ async def _received(request: Request) -> tuple[bytes, bool]:
     except TimeoutError as error:
         raise TooSlow("The body stopped arriving; nothing was stored.") from error
     if message["type"] == "http.disconnect":
-        raise Gone("The client left before its body was complete.")
+        raise Invalid("The client left before its body was complete.")
     return message.get("body", b""), message.get("more_body", False)
 
 

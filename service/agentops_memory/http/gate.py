@@ -14,15 +14,7 @@ import sys
 import time
 from base64 import b64decode
 from collections import Counter, OrderedDict
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -505,7 +497,7 @@ class PlainEndpoint:
 
 
 def routes(
-    protocol: Protocol, operations: Sequence[Operation], gate: Gate, telemetry: Telemetry
+    protocol: Protocol, operations: Iterable[Operation], gate: Gate, telemetry: Telemetry
 ) -> Iterator[Route]:
     """Yield the operations as Starlette routes, each with its span."""
     for each in operations:

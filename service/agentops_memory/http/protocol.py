@@ -104,10 +104,6 @@ class NoPath(Refusal):
     code, sentence = "no_path", "There is nothing at this path."
 
 
-class Gone(Refusal):
-    code = "invalid_input"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
     """A parameter of the query, or a header of the request."""
