@@ -40,10 +40,14 @@ _SAFE_ID = re.compile(r"[!-~]{1,128}")  # visible ASCII
 JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
-# The pydantic configuration of models of bodies.
-BODY_CONFIG: ConfigDict = ConfigDict(strict=True, extra="ignore", defer_build=True)
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)
+
+
+class Body(BaseModel):
+    """The base of models of bodies: of exact types; other members are ignored."""
+
+    model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
 
 
 async def json_object(

@@ -17,7 +17,7 @@ from starlette.responses import Response, StreamingResponse
 from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http import bodies
-from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Instant, fault, must, query_of, written
+from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Body, Instant, fault, must, query_of, written
 from ..http.gate import admission, current_caller, paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter
 from ..http.query import ENTRY, instant, known_uid, natural, parameter
@@ -222,7 +222,7 @@ Expiry = Annotated[
 _NEW = {"namespace": TypeAdapter[str](NamespaceName), "key": TypeAdapter[str](Key)}
 
 
-class Nested(BaseModel):
+class Nested(Body):
     """A part of a body in which `null` means absent."""
 
     @pydantic.model_validator(mode="before")

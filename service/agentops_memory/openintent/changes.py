@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
-from ..http.bodies import BODY_CONFIG, fault_of, present
+from ..http.bodies import Body, fault_of, present
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import public_id
 from ..light import dataclass, replace
@@ -111,10 +111,8 @@ EXAMPLE = {
 }  # fmt: skip
 
 
-class EntryFields(BaseModel):
+class EntryFields(Body):
     """The base of bodies with fields of an entry."""
-
-    model_config = BODY_CONFIG
 
     def values_of(self, names: Iterable[str]) -> dict[str, Any]:
         """Return these fields, converted to the types of an entry's fields."""
@@ -122,10 +120,9 @@ class EntryFields(BaseModel):
         return {name: it if it is None else CONVERSIONS[name](it) for name, it in values.items()}
 
 
-class ScopeBody(BaseModel):
+class ScopeBody(Body):
     """The task and the intent that an entry is bound to, or labeled with."""
 
-    model_config = BODY_CONFIG
     task_id: Label | None = None
     intent_id: Label | None = None
 
@@ -148,7 +145,7 @@ class AgentEntryBody(EntryFields):
     value: Value
     memory_type: TierName
     scope: ScopeBody = ScopeBody()
-    tags: Tags = []
+    tags: Tags = Field(default=[])
     ttl: Ttl | None = None
     pinned: bool = False
     priority: PriorityName = "normal"
@@ -174,14 +171,13 @@ class AgentEntryBody(EntryFields):
         return EntryKey(tier, owner, self.namespace, self.key)
 
 
-class AgentChangeBody(EntryFields):
+class AgentChangeBody(EntryFields, extra="allow"):
     """PATCH /api/v1/memory/{id}: absent fields stay as they are.
 
     `null` removes ttl, expires_at, sensitivity and curated_by. Other members of an entry are
     accepted if they are unchanged.
     """
 
-    model_config = BODY_CONFIG | {"extra": "allow"}
     value: Value | None = None
     tags: Tags | None = None
     pinned: bool | None = None
@@ -248,19 +244,17 @@ class AgentBatchItem(api.Nested, AgentEntryBody):
         return AgentChangeBody.model_construct(set(values), **values, **claims)
 
 
-class AgentBatchBody(BaseModel):
+class AgentBatchBody(Body):
     """POST /api/v1/memory/batch."""
 
-    model_config = BODY_CONFIG
     entries: Annotated[
         list[AgentBatchItem], Field(min_length=1, max_length=MAX_BATCH, examples=[[EXAMPLE]])
     ]
 
 
-class AgentPutBody(BaseModel):
+class AgentPutBody(Body):
     """PUT /api/v1/agents/{agent}/memory/{namespace}/{key}: a value of any type, and its ttl."""
 
-    model_config = BODY_CONFIG
     value: Annotated[
         Any, AfterValidator(lambda it: api.value_of(it if isinstance(it, dict) else {"value": it})),
         Field(json_schema_extra={

@@ -12,13 +12,13 @@ from functools import partial
 from itertools import groupby
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Denied, Unreadable
-from ..http.bodies import BODY_CONFIG, must, query_of, written
+from ..http.bodies import Body, must, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import EVENT as EVENT_ID
@@ -103,16 +103,15 @@ EVENTS = (
 )
 
 
-class EventBody(BaseModel):
+class EventBody(Body):
     """POST /api/v1/intents/{id}/events."""
 
-    model_config = BODY_CONFIG
     event_type: Annotated[
         str, Field(json_schema_extra={"enum": sorted(LOGGED)}),
         must(LOGGED.__contains__,
              "must be a type that clients log: not memory.*, task.* or agent_assigned"),
     ]  # fmt: skip
-    payload: Object = {}
+    payload: Object = Field(default={})
 
 
 def operations(serving: Serving) -> Sequence[Operation]:

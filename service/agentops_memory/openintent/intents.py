@@ -17,7 +17,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound, required
-from ..http.bodies import BODY_CONFIG, answered, fault, must
+from ..http.bodies import Body, answered, fault, must
 from ..http.protocol import Operation
 from ..memory import sight
 from ..memory.access import AgentId, Caller, Role
@@ -61,10 +61,9 @@ Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
 Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-class IntentBody(BaseModel):
+class IntentBody(Body):
     """POST /api/v1/intents; the calling agent is the creator, whatever the body says."""
 
-    model_config = BODY_CONFIG
     id: Chosen | None = None
     title: Title
     description: Description = ""
@@ -189,10 +188,9 @@ NO_COORDINATOR, NO_GRANT = api.UNKNOWN["coordinator_id"], api.UNKNOWN["grant_id"
 NOT_YOURS = "Only the creator of the intent, or an administrator, may do that."
 
 
-class GuardrailsBody(BaseModel):
+class GuardrailsBody(Body, extra="allow"):
     """Limits of an intent's memory (§6.6); other members are stored as they are."""
 
-    model_config = BODY_CONFIG | {"extra": "allow"}
     on_exceed: Literal["pause", "escalate", "pause_and_escalate", "fail"] | None = None
     max_working_memory_per_task: Small | None = None
     max_episodic_memory_per_agent: Small | None = None
@@ -206,10 +204,9 @@ def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
     return guardrails
 
 
-class CoordinatorBody(BaseModel):
+class CoordinatorBody(Body):
     """POST /api/v1/coordinators."""
 
-    model_config = BODY_CONFIG
     intent_id: Chosen
     agent_id: Agent
     role: Word = "coordinator"
@@ -249,10 +246,9 @@ class Coordinator(api.Detailed):
         return self.model_copy(update={"status": "completed" if is_over else "active"})
 
 
-class GrantBody(BaseModel):
+class GrantBody(Body):
     """POST /api/v1/intents/{id}/acl/entries; every permission grants read access only."""
 
-    model_config = BODY_CONFIG
     principal_id: Agent
     principal_type: Literal["agent"] = "agent"
     permission: Literal["read", "write", "admin"] = "read"

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction
 from ..errors import Denied, NotFound, required
-from ..http.bodies import BODY_CONFIG, answered, fault_of
+from ..http.bodies import Body, answered, fault_of
 from ..http.protocol import Operation
 from ..light import replace
 from ..memory.idempotency import once
@@ -33,18 +33,16 @@ MAX_ALLOWED = 1_000  # agents of a namespace's permissions
 AccessName = Literal["none", "read", "write", "admin"]
 
 
-class AllowedAgent(BaseModel):
+class AllowedAgent(Body):
     """The access of one agent to a namespace."""
 
-    model_config = BODY_CONFIG
     agent: Agent
     access: AccessName
 
 
-class PermissionsBody(BaseModel):
+class PermissionsBody(Body):
     """Permissions to set; `allow` replaces the whole list, and absent fields stay."""
 
-    model_config = BODY_CONFIG
     default: AccessName | None = None
     allow: Annotated[list[AllowedAgent], Field(max_length=MAX_ALLOWED)] | None = None
 
@@ -64,10 +62,9 @@ class PermissionsBody(BaseModel):
         return Permissions(default=default, allow=allow)
 
 
-class NamespaceChangeBody(BaseModel):
+class NamespaceChangeBody(Body):
     """PATCH /api/v1/memory/namespaces/{namespace}."""
 
-    model_config = BODY_CONFIG
     permissions: PermissionsBody
 
 

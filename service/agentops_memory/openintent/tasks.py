@@ -6,13 +6,13 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, Invalid, required
-from ..http.bodies import BODY_CONFIG, query_of, written
+from ..http.bodies import Body, query_of, written
 from ..http.protocol import Operation, Parameter
 from ..http.query import parameter
 from ..light import replace
@@ -54,7 +54,6 @@ class TaskFinished(Conflict):
 class MemoryPolicy(api.Nested):
     """The limits and the archiving of a task's working memory (§6.5)."""
 
-    model_config = BODY_CONFIG
     archive_on_completion: bool = True
     inherit_from_parent: bool = False
     max_entries: Annotated[int, Field(ge=0, le=MAX_ENTRIES)] | None = None
@@ -69,7 +68,6 @@ def _policy_in(text: str) -> MemoryPolicy:
 class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
-    model_config = BODY_CONFIG
     service: Word
     scopes: Words = []
     required: bool = True
@@ -78,10 +76,9 @@ class ToolRequirement(api.Nested):
 Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
 
 
-class TaskBody(BaseModel):
+class TaskBody(Body):
     """POST /api/v1/tasks."""
 
-    model_config = BODY_CONFIG
     id: Chosen | None = None
     intent_id: Chosen
     name: intents.Title
@@ -111,13 +108,12 @@ class TaskBody(BaseModel):
 OF_ROW = {"id", "intent_id", "status", "assigned_agent", "parent_task_id", "memory_policy"}
 
 
-class TaskChangeBody(BaseModel):
+class TaskChangeBody(Body):
     """PATCH /api/v1/tasks/{id}: absent fields stay as they are.
 
     `null` removes assigned_agent, memory_policy, output, error and blocked_reason.
     """
 
-    model_config = BODY_CONFIG
     status: TaskState | None = None
     assigned_agent: Agent | None = None
     memory_policy: MemoryPolicy | None = None

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, BadFields, Conflict, required
@@ -51,16 +51,15 @@ class RefExtent(CamelRecord):
 _EXTENT = RowMapper(RefExtent, "refs", "space_id")
 
 
-class RefEntryBody(BaseModel):
+class RefEntryBody(api.CamelBody):
     """A new entry, and the run that puts it, if any."""
 
-    model_config = api.CAMEL
     memory_ref: api.MemoryRefText
     content: api.ContentText
-    tags: api.Tags = []
+    tags: api.Tags = Field(default=[])
     expires_at: api.Zoned | None = None
     ttl_seconds: Annotated[int, Field(ge=1, le=MAX_TTL)] | None = None
-    supersedes: Annotated[list[api.EntryName], Field(max_length=MAX_SUPERSEDED)] = []
+    supersedes: list[api.EntryName] = Field(default=[], max_length=MAX_SUPERSEDED)
     id: api.OwnName | None = None
     run_id: api.RunName | None = None
     node_id: api.Node | None = None

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NewType, TypeVar
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 from pydantic.alias_generators import to_camel, to_snake
 from starlette.requests import Request
 from starlette.responses import Response
@@ -331,7 +331,9 @@ def values(at: Snapshot | None) -> Mapping[str, object]:
 LONGEST_RUN, LONGEST_NODE = 128, 128  # code points
 MAX_TAGS = 50
 
-CAMEL = ConfigDict(**bodies.BODY_CONFIG, alias_generator=to_camel, populate_by_name=True)
+
+class CamelBody(bodies.Body, alias_generator=to_camel, populate_by_name=True):
+    """The base of bodies, whose names are camelCase on the wire."""
 
 
 def _tags(tags: list[str]) -> list[str]:

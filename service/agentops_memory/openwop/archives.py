@@ -18,7 +18,7 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import Annotated, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ..engine.engine import Transaction, noop
 from ..errors import Conflict, Refusal
@@ -63,19 +63,17 @@ class ArchiveDraft:
         return len(self.content.encode())
 
 
-class CompactBody(BaseModel):
+class CompactBody(api.CamelBody):
     """A ref whose oldest entries are replaced by an archive."""
 
-    model_config = api.CAMEL
     memory_ref: api.MemoryRefText
     content: api.ContentText | None = None
     keep_sources: bool = False
 
 
-class DistillBody(BaseModel):
+class DistillBody(api.CamelBody):
     """A ref whose entries are distilled into an archive, within a budget of tokens."""
 
-    model_config = api.CAMEL
     memory_ref: api.MemoryRefText
     token_budget: Annotated[int, Field(ge=1)] | None = None
     content: api.ContentText | None = None

@@ -13,7 +13,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from ..engine.engine import Engine, Transaction, noop
 from ..errors import BadFields, Conflict, NotFound
@@ -33,7 +33,7 @@ from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import api
-from .api import BASE, CAMEL, Page, Param, Query, Serving, op, present, reading
+from .api import BASE, Page, Param, Query, Serving, op, present, reading
 from .entries import RefEntry, RefTable
 from .runs import RunEventType, RunTable
 
@@ -185,10 +185,9 @@ class Commitment(CamelRecord):
 _COMMITMENT = RowMapper(Commitment, "commitments", "c.id", alias="c.")
 
 
-class CommitmentBody(BaseModel):
+class CommitmentBody(api.CamelBody):
     """A condition of an entry: a future time, or an awaited tag."""
 
-    model_config = CAMEL
     memory_ref: api.MemoryRefText
     memory_id: api.EntryName
     condition: Literal["time", "predicate"]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Annotated, NamedTuple, TypeVar
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from ..engine.engine import Transaction, noop
 from ..errors import BadFields, Refusal
@@ -49,24 +49,22 @@ class MemoryTooLarge(Refusal):
     code = "memory_too_large"  # a partial pass would be wrong
 
 
-class MergeBody(BaseModel):
+class MergeBody(api.CamelBody):
     """Entries to be replaced by one entry, and its content."""
 
-    model_config = api.CAMEL
     ids: Annotated[
         list[api.EntryName], Field(min_length=2, max_length=100),
         must(lambda ids: len(set(ids)) == len(ids), "must name each entry once"),
     ]  # fmt: skip
     content: api.ContentText
-    tags: api.Tags = []
+    tags: api.Tags = Field(default=[])
 
 
-class ConsolidateBody(BaseModel):
+class ConsolidateBody(api.CamelBody):
     """A ref to consolidate, and the merges that the host requests."""
 
-    model_config = api.CAMEL
     memory_ref: api.MemoryRefText
-    merges: Annotated[list[MergeBody], Field(max_length=MOST_MERGES)] = []
+    merges: list[MergeBody] = Field(default=[], max_length=MOST_MERGES)
 
     @model_validator(mode="after")
     def _check_merges(self) -> "ConsolidateBody":

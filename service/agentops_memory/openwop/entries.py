@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from ..engine.engine import Transaction, audited
 from ..errors import BadFields, NotFound, required
@@ -311,10 +311,9 @@ def _entries_named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
                JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
 
 
-class ForgetBody(BaseModel):
+class ForgetBody(api.CamelBody):
     """The subject to forget."""
 
-    model_config = api.CAMEL
     subject: Annotated[str, Field(min_length=1, max_length=api.LONGEST_ID), api.Exact]
     dry_run: bool = False
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
@@ -25,7 +25,7 @@ from ..record import CamelRecord, Milliseconds, shape
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
 from . import api
-from .api import BASE, CAMEL, Offset, Page, Param, Query, Serving, op, reading
+from .api import BASE, Offset, Page, Param, Query, Serving, op, reading
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, require_open
 
 MAX_REFS = 32  # most refs that a run declares
@@ -67,35 +67,31 @@ AllRunEvents = shape(
 )  # fmt: skip
 
 
-class RunBody(BaseModel):
+class RunBody(api.CamelBody):
     """A new run."""
 
-    model_config = CAMEL
     run_id: api.RunName | None = None
     agent_id: api.AgentName | None = None
     workflow_id: api.PlainName | None = None
-    memory_refs: Annotated[list[api.MemoryRefText], Field(max_length=MAX_REFS)] = []
+    memory_refs: list[api.MemoryRefText] = Field(default=[], max_length=MAX_REFS)
 
 
-class RunSecretBody(BaseModel):
+class RunSecretBody(api.CamelBody):
     """A secret value of a run."""
 
-    model_config = CAMEL
     secret_id: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_ID), api.Exact]
     value: Annotated[str, Field(repr=False), api.Exact]
 
 
-class RunEndBody(BaseModel):
+class RunEndBody(api.CamelBody):
     """The final status of a run."""
 
-    model_config = CAMEL
     status: Literal["completed", "failed", "cancelled"]
 
 
-class RunForkBody(BaseModel):
+class RunForkBody(api.CamelBody):
     """The kind of fork, and the event of the source run at which it begins."""
 
-    model_config = CAMEL
     mode: Literal["replay", "branch"]
     from_seq: Annotated[int, Field(ge=0)] | None = None
 

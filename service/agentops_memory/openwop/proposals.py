@@ -13,7 +13,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticKnownError
 
 from ..engine.engine import Transaction, audited
@@ -192,18 +192,16 @@ Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
 Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
 
 
-class ProposalSources(BaseModel):
+class ProposalSources(api.CamelBody):
     """The source runs of a proposal, and the model that made it."""
 
-    model_config = api.CAMEL
     source_run_ids: Annotated[list[api.RunName], Field(max_length=MAX_SOURCES)]
     synthesizer_model: api.PlainName | None = None
 
 
-class ProposalBody(BaseModel):
+class ProposalBody(api.CamelBody):
     """A new proposal."""
 
-    model_config = api.CAMEL
     kind: Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
     artifact: ArtifactObject
     title: Title | None = None
@@ -211,16 +209,15 @@ class ProposalBody(BaseModel):
     provenance: ProposalSources
 
 
-class ProposalChangeBody(BaseModel):
+class ProposalChangeBody(api.CamelBody):
     """The fields that a revision replaces; the others stay."""
 
-    model_config = api.CAMEL
     title: Title | None = None
     rationale: Rationale | None = None
     artifact: ArtifactObject | None = None
 
 
-class ProposalMoveBody(BaseModel):
+class ProposalMoveBody(api.CamelBody):
     """An empty body; the route says which state the proposal gets."""
 
 

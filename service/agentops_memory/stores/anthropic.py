@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Any, Literal, Self
 from uuid import uuid4
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +16,7 @@ from starlette.types import Scope
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
 from ..http import query
-from ..http.bodies import BODY_CONFIG, JSON, Bodies, must
+from ..http.bodies import JSON, Bodies, Body, must
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Role
@@ -140,10 +140,9 @@ class AnthropicMemoryBody(_AtPath):
     content: Content
 
 
-class AnthropicPrecondition(BaseModel):
+class AnthropicPrecondition(Body):
     """The hash that the content of a memory must have for a change."""
 
-    model_config = BODY_CONFIG
     type: Literal["content_sha256"]
     content_sha256: str
 

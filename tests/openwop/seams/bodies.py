@@ -2,11 +2,11 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import Field, model_validator
 
 from agentops_memory.http.bodies import fault_of
 from agentops_memory.openwop.api import (
-    CAMEL,
+    CamelBody,
     ContentText,
     Exact,
     MemoryRefText,
@@ -20,10 +20,9 @@ MOST_SEEDS = 500
 MOST_SOURCES = 100
 
 
-class SeamRunBody(BaseModel):
+class SeamRunBody(CamelBody):
     """A fixture to be run; the tenant is that of the key."""
 
-    model_config = CAMEL
     workflow_id: Annotated[str, Exact]
 
 
@@ -39,35 +38,31 @@ class SeamForkBody(RunForkBody):
         return self
 
 
-class SeedBody(BaseModel):
+class SeedBody(CamelBody):
     """An entry that is put, whether it has ended or not."""
 
-    model_config = CAMEL
     id: OwnName
     content: ContentText
-    tags: Tags = []
+    tags: Tags = Field(default=[])
     expires_at: Zoned | None = None
 
 
-class SeedsBody(BaseModel):
+class SeedsBody(CamelBody):
     """Entries of a ref; a live one with the id of one of them is replaced."""
 
-    model_config = CAMEL
     memory_ref: MemoryRefText
     entries: Annotated[list[SeedBody], Field(min_length=1, max_length=MOST_SEEDS)]
 
 
-class SeamRefBody(BaseModel):
+class SeamRefBody(CamelBody):
     """A ref over which a pass is made."""
 
-    model_config = CAMEL
     memory_ref: MemoryRefText
 
 
-class SourceBody(BaseModel):
+class SourceBody(CamelBody):
     """A text to be distilled."""
 
-    model_config = CAMEL
     content: ContentText
 
 
