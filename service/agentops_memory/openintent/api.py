@@ -208,7 +208,9 @@ Tag = Annotated[
     str, Field(min_length=1, max_length=MAX_TAG), Printable,
     must(lambda text: "," not in text, "must not contain a comma"),
 ]  # fmt: skip
-Tags = Annotated[list[Tag], Field(max_length=MAX_TAGS)]
+Tags = Annotated[  # parsed to a tuple of the different tags
+    list[Tag], Field(max_length=MAX_TAGS), AfterValidator(lambda tags: tuple(dict.fromkeys(tags)))
+]
 Label = Annotated[str, Field(min_length=1, max_length=LONGEST_AGENT), Printable]
 Agent = Annotated[
     AgentId, AfterValidator(faulty(agent_id, prefix="is invalid: ")),

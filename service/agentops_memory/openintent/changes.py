@@ -1,7 +1,7 @@
 """Changes of entries: the bodies that request them (RFC-0015 §1), and a transaction for each."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
@@ -96,14 +96,12 @@ Value = Annotated[  # parsed to the compact JSON that is stored
     }),
 ]  # fmt: skip
 TierName = Literal["working", "episodic", "semantic"]
-PriorityName = Literal["low", "normal", "high"]
-SensitivityName = Literal["public", "internal", "confidential", "restricted"]
-# Fields of bodies besides key, value and expiry; each with its conversion to the entry's field.
-CONVERSIONS: Mapping[str, Callable[[Any], object]] = {
-    "tags": lambda tags: tuple(dict.fromkeys(tags)), "pinned": bool,
-    "priority": lambda name: Priority[name.upper()], "sensitivity": Sensitivity,
-    "curated_by": str, "ttl": str,
-}  # fmt: skip
+PriorityName = Annotated[
+    Literal["low", "normal", "high"], AfterValidator(lambda name: Priority[name.upper()])
+]
+SensitivityName = Annotated[
+    Literal["public", "internal", "confidential", "restricted"], AfterValidator(Sensitivity)
+]
 NULLABLE = {"sensitivity", "curated_by", "ttl"}  # fields that `null` removes
 EXAMPLE = {
     "agent_id": "example-agent", "namespace": "example", "key": "another", "value": {},
@@ -112,12 +110,13 @@ EXAMPLE = {
 
 
 class EntryFields(Body):
-    """The base of bodies with fields of an entry."""
+    """The base of bodies with fields of an entry, which are parsed to their types in it."""
 
-    def values_of(self, names: Iterable[str]) -> dict[str, Any]:
-        """Return these fields, converted to the types of an entry's fields."""
-        values = {name: getattr(self, name) for name in names}
-        return {name: it if it is None else CONVERSIONS[name](it) for name, it in values.items()}
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields that were sent, except those of the key, the value and the expiry."""
+        named = self.model_fields_set & CHANGEABLE
+        return {name: getattr(self, name) for name in named}
 
 
 class ScopeBody(Body):
@@ -214,8 +213,7 @@ class AgentChangeBody(EntryFields, extra="allow"):
         new one that has passed raises BadFields.
         """
         named = self.model_fields_set
-        after = self.values_of(named & CONVERSIONS.keys())
-        after = {name: it for name, it in after.items() if it is not None or name in NULLABLE}
+        after = {name: it for name, it in self.fields.items() if it is not None or name in NULLABLE}
         if self.value is not None:
             after["value"] = self.value
         ttl = after.get("ttl", before.ttl)
@@ -226,6 +224,9 @@ class AgentChangeBody(EntryFields, extra="allow"):
         elif "ttl" in named and not before.is_own_expiry:
             after["expires_at"] = expiry_of(ttl, None, now)
         return after
+
+
+CHANGEABLE = AgentChangeBody.model_fields.keys() - {"value", "expires_at"}
 
 
 class AgentBatchItem(api.Nested, AgentEntryBody):
@@ -330,7 +331,7 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
         namespace=key.namespace, key=key.key, value=body.value, memory_type=key.tier,
         scope=scope, created_by=viewer.agent, version=1, created_at=tx.now, updated_at=tx.now,
         expires_at=ends_at, is_own_expiry=end is not None, has_ended=False,
-        **body.values_of(CONVERSIONS),
+        **body.fields,
     )  # fmt: skip
     # All spaces in a tier of one agent share an area of the index.
     grouped_by = ("tier", "agent") if key.owner is not None else ()
@@ -375,7 +376,7 @@ def live_entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
 
 def redact_entry(tx: Transaction, entry: AgentEntry, redactor: Redactor) -> None:
     """Remove secrets from an entry's fields, except from its namespace and its key."""
-    values: dict[str, Any] = {"tags": list(entry.tags), "curated_by": entry.curated_by}
+    values: dict[str, Any] = {"tags": entry.tags, "curated_by": entry.curated_by}
     if not entry.is_lost:
         values["value"] = entry.value
     change = cleaned(redactor, AgentChangeBody.model_construct(set(values), **values))

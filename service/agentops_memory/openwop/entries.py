@@ -24,14 +24,7 @@ from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
 from ..memory.redactor import written as compact_text
-from ..memory.rows import (
-    Column,
-    RowMapper,
-    micros,
-    optional_micros,
-    reads,
-    tag_array,
-)
+from ..memory.rows import Column, RowMapper, micros, optional_micros, reads, tag_array
 from ..memory.saves import created
 from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
 from ..memory.table import Sql, Table

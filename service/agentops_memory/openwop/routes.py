@@ -35,62 +35,45 @@ REPLAYED = "openwop-Idempotent-Replay"
 REFUSALS = Refusals()
 
 CODES = {  # by the code of a refusal; a code that is not listed is sent as it is
-    "invalid_input": "validation_error",
-    "denied": "forbidden",
-    "no_path": "not_found",
-    "no_method": "method_not_allowed",
-    "too_slow": "request_timeout",
-    "too_large": "payload_too_large",
-    "constraint_violation": "memory_changed",
-    "too_many": "rate_limited",
-    "over_quota": "quota_exceeded",
-    "failed": "internal_error",
+    "invalid_input": "validation_error", "denied": "forbidden", "no_path": "not_found",
+    "no_method": "method_not_allowed", "too_slow": "request_timeout",
+    "too_large": "payload_too_large", "constraint_violation": "memory_changed",
+    "too_many": "rate_limited", "over_quota": "quota_exceeded", "failed": "internal_error",
     **dict.fromkeys(
         ("db_locked", "storage_full", "timed_out", "unavailable"), "service_unavailable"
     ),
-}
+}  # fmt: skip
 PATH = "/.well-known/openwop"
 
 # The discovery document, without the parts that depend on settings.
 MEMORY: JsonObject = {
-    "supported": True,
-    "writable": True,
-    "maxEntrySizeBytes": MAX_CONTENT,
-    "ttlSupported": True,
+    "supported": True, "writable": True, "maxEntrySizeBytes": MAX_CONTENT, "ttlSupported": True,
     "search": {"supported": True, "modes": ["filter"]},
     "retention": {"ttl": True, "forget": True},
     "attribution": {"supported": True, "emitsWriteEvents": True},
     "compaction": {
-        "supported": True,
-        "trigger": Trigger.HOST_MANAGED.value,
-        "maxInputEntries": MOST_COMPACTED,
-        "maxOutputBytes": MAX_CONTENT,
+        "supported": True, "trigger": Trigger.HOST_MANAGED.value,
+        "maxInputEntries": MOST_COMPACTED, "maxOutputBytes": MAX_CONTENT,
     },
     "distillation": {
-        "supported": True,
-        "maxTokenBudget": MOST_TOKENS,
-        "scheduled": False,
-        "indexEmitted": False,
-        "tokenizerName": "utf8-bytes-div-4",
+        "supported": True, "maxTokenBudget": MOST_TOKENS, "scheduled": False,
+        "indexEmitted": False, "tokenizerName": "utf8-bytes-div-4",
     },
     "injectionBudget": {"supported": True, "tokenCounter": "chars"},
-}
+}  # fmt: skip
 AGENTS: JsonObject = {
     "memoryBackends": ["long-term"],
     "memoryConsolidation": {"supported": True},
     "commitments": {"supported": True, "fireConditions": [*ConditionKind]},
     "proposals": {
-        "artifactKinds": [*ArtifactKind],
-        "duplicationDetection": True,
+        "artifactKinds": [*ArtifactKind], "duplicationDetection": True,
         "activation": "direct-rbac",
     },
-}
+}  # fmt: skip
 LIMITS = {
-    "clarificationRounds": 0,
-    "schemaRounds": 0,
-    "envelopesPerTurn": 0,
+    "clarificationRounds": 0, "schemaRounds": 0, "envelopesPerTurn": 0,
     "maxRequestBodyBytes": LONGEST_BODY,
-}
+}  # fmt: skip
 
 
 def discovery(serving: Serving) -> JsonObject:
@@ -104,20 +87,13 @@ def discovery(serving: Serving) -> JsonObject:
     consolidation = AGENTS["memoryConsolidation"] | {"schedule": schedule}
     families = {"memory": memory, "agents": AGENTS | {"memoryConsolidation": consolidation}}
     return {
-        "protocolVersion": "1.0",
-        "supportedEnvelopes": [],
-        "schemaVersions": {},
-        "limits": LIMITS,
-        "implementation": {"name": "agentops-memory"},
-        "supportedTransports": ["rest"],
-        **families,
-        "capabilities": families,
+        "protocolVersion": "1.0", "supportedEnvelopes": [], "schemaVersions": {}, "limits": LIMITS,
+        "implementation": {"name": "agentops-memory"}, "supportedTransports": ["rest"],
+        **families, "capabilities": families,
         "agentops-memory": {
-            "scope": "x-host-agentops-memory-query",
-            "base": BASE,
-            "activationScope": ACTIVATION,
+            "scope": "x-host-agentops-memory-query", "base": BASE, "activationScope": ACTIVATION,
         },
-    }
+    }  # fmt: skip
 
 
 Fault = shape("Fault", "An invalid field, and the problem with it.", field=str, problem=str)
@@ -238,14 +214,8 @@ def require(_: Request, caller: Caller) -> None:
 
 PROTOCOL = Protocol(
     title="OpenWOP agent memory",
-    summary="Memory of hosts that run workflows of agents: refs, runs, events.",
-    prefix=PREFIX,
-    refusals=REFUSALS,
-    refused=refused,
-    problem=OpenWopProblem,
-    sent=("If-None-Match", "OpenWOP-Version"),
-    read=(REDACTED, "ETag", REPLAYED),
-    replayed=REPLAYED,
-    require=require,
-    is_closed=True,
-)
+    summary="Memory of hosts that run workflows of agents: refs, runs, events.", prefix=PREFIX,
+    refusals=REFUSALS, refused=refused, problem=OpenWopProblem, replayed=REPLAYED,
+    sent=("If-None-Match", "OpenWOP-Version"), read=(REDACTED, "ETag", REPLAYED),
+    require=require, is_closed=True,
+)  # fmt: skip

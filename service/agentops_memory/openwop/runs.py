@@ -19,14 +19,7 @@ from ..memory import rows
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_margin
 from ..memory.redactor import written as compact_text
-from ..memory.rows import (
-    Column,
-    RowMapper,
-    Uids,
-    micros,
-    reads,
-    tag_array,
-)
+from ..memory.rows import Column, RowMapper, Uids, micros, reads, tag_array
 from ..memory.space import MemoryRef
 from ..memory.table import Sql, Table
 from ..record import CamelRecord, Milliseconds
