@@ -21,6 +21,7 @@ from ..agentops.operations import project_of
 from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound
 from ..http.app import READY
+from ..http.bodies import Arguments
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
 from ..memory import sight
 from ..memory.access import DEFAULT_TENANT, Key, Role, asking
@@ -36,7 +37,7 @@ from ..memory.sight import AgentEntryId, Tier, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
-from ..openintent.api import AGENT, NO_ENTRY, PREFIX, page
+from ..openintent.api import AGENT, NO_ENTRY, PAGE, PREFIX
 from ..openwop import adapter
 from ..openwop.api import BASE, RefEntryId
 from ..recall.summary import parsed_summary
@@ -352,9 +353,11 @@ async def show_agent(visit: Visit) -> Response:
 
     This does not count as an access by the agent, so the order of eviction stays the same.
     """
-    viewer, console, (_, offset) = _viewer(visit), visit.console, page(visit.request)
-    rules, query = console.agents.rules(visit.caller), entries.AgentFilter.of(visit.request)
-    filter_ = query.clean(Redactor(rules))
+    viewer, console = _viewer(visit), visit.console
+    offset = Arguments(visit.request).parsed(PAGE)["offset"]
+    conditions = Arguments(visit.request).parsed(entries.FILTER)
+    rules = console.agents.rules(visit.caller)
+    filter_ = entries.AgentFilter.of(**conditions).clean(Redactor(rules))
 
     def read(tx: Transaction) -> dict[str, Any]:
         agents.require_known(tx, viewer.agent)

@@ -1,10 +1,11 @@
-"""Reads bodies and idempotency keys of requests within limits, and validates them by models."""
+"""Reads bodies, within limits and by models, and idempotency keys and parameters of requests."""
 
 import asyncio
 import re
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from enum import StrEnum
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
@@ -13,6 +14,7 @@ from urllib.parse import parse_qs, parse_qsl
 from uuid import uuid4
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic.alias_generators import to_snake
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -26,8 +28,8 @@ from ..memory.idempotency import idempotency
 from ..recall.text import clean
 from ..telemetry import hidden
 from .gate import admission, current_caller, short_switch_interval
-from .protocol import REDACTED, TooLarge, TooSlow
-from .query import NUMBER, Query, parsed
+from .protocol import REDACTED, Parameter, TooLarge, TooSlow
+from .query import NUMBER, Query, natural, parameter, parsed
 
 MAX_BODY = 1024 * 1024  # bytes
 SHORT = 64 * 1024  # bytes of a body that is parsed on the loop's thread
@@ -40,6 +42,7 @@ _SAFE_ID = re.compile(r"[!-~]{1,128}")  # visible ASCII
 JSON = "application/json"
 WRITTEN = {REDACTED: "How many secrets were kept out."}
 NONE: Mapping[str, str] = {}
+FLAGS = {"true": True, "false": False}
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -143,6 +146,83 @@ def exact_parameter(request: Request, name: str, *, allows_nul: bool = False) ->
     if clean(exact) != exact:
         raise ValueError
     return text or None
+
+
+class Arguments:
+    """Parses the query parameters of a request; all their faults are reported together."""
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self._faults: list[tuple[str, str]] = []
+
+    def parsed(self, params: Sequence["Param"]) -> dict[str, Any]:
+        """Return the values of parameters by the names of arguments; raises BadFields."""
+        values = {it.argument: it.read(self, it.name) for it in params}
+        for it in params:
+            if it.required and values[it.argument] is None:
+                self.fault(it.name, "is required")
+        if self._faults:
+            raise BadFields(self._faults)
+        return values
+
+    def fault(self, name: str, problem: str) -> None:
+        self._faults.append((name, problem))
+
+    def text(self, name: str) -> str | None:
+        """Return the text of a parameter, or None if it is empty or not set, as all readers do."""
+        return parameter(query_of(self.request), name)
+
+
+Reading = Callable[[Any, str], Any]
+"""Reads one of the `Arguments` by the name of its parameter."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param(Parameter):
+    """A parameter, the function that reads it, and the argument that it becomes."""
+
+    read: Reading = lambda arguments, name: arguments.text(name)
+    into: str = ""  # by default its name in snake_case
+
+    @property
+    def argument(self) -> str:
+        return self.into or to_snake(self.name)
+
+
+def parsing(parse: Callable[[str], Any], problem: str, absent: Any = None) -> Reading:
+    """Return the function that reads a text with `parse`, which returns None if it is invalid."""
+
+    def read(arguments: Arguments, name: str) -> Any:
+        text = arguments.text(name)
+        value = absent if text is None else parse(text)
+        if text is not None and value is None:
+            arguments.fault(name, problem)
+        return value
+
+    return read
+
+
+def whole_number(least: int = 0, absent: int | None = None) -> Reading:
+    def parse(text: str) -> int | None:
+        return read if (read := natural(text)) >= least else None
+
+    return parsing(parse, f"must be a whole number, {least} or more", absent)
+
+
+def row_limit(default: int, most: int, least: int = 1) -> Param:
+    """Return the parameter `limit`; no value, or 0 if it is allowed, means the default."""
+    return Param(
+        name="limit", kind="count" if least else "integer", is_row_count=True,
+        help=f"Maximum number of results (default {default:,}, at most {most:,}).",
+        read=lambda arguments, name: min(whole_number(least)(arguments, name) or default, most),
+    )  # fmt: skip
+
+
+def choice(name: str, of: type[StrEnum], help_: str, into: str = "") -> Param:
+    """Return an optional parameter whose value is a member of `of`."""
+    parse = {it.value: it for it in of}.get
+    read = parsing(parse, f"must be one of {', '.join(of)}")
+    return Param(name=name, into=into, help=help_, choices=[*of], read=read)
 
 
 async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:

@@ -17,10 +17,10 @@ from starlette.responses import Response, StreamingResponse
 from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import BadFields, Conflict, Denied, Invalid, NotFound, Refusal
 from ..http import bodies
-from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Body, Instant, fault, must, query_of, written
+from ..http.bodies import JSON, NONE, WRITTEN, Bodies, Body, Instant, Param, fault, must, written
 from ..http.gate import admission, current_caller, paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter
-from ..http.query import ENTRY, instant, known_uid, natural, parameter
+from ..http.query import ENTRY, instant, known_uid
 from ..light import dataclass, replace
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
@@ -362,37 +362,6 @@ def version(request: Request, *, is_required: bool = False) -> int | None:
     return int(match[1] or match[2])
 
 
-def number(request: Request, name: str, least: int) -> int | None:
-    text = parameter(query_of(request), name)
-    if text is None:
-        return None
-    read = natural(text)
-    if read < least:
-        raise BadFields([(name, f"must be a whole number, {least} or more")])
-    return read
-
-
-def limited(request: Request, default: int = PAGE_ROWS, most: int = MAX_PAGE_ROWS) -> int:
-    """Return the `limit`, capped at `most`."""
-    limit = number(request, "limit", 1)
-    return min(default if limit is None else limit, most)
-
-
-def page(request: Request) -> tuple[int, int]:
-    """Return the `limit`, capped at 1,000, and the `offset`."""
-    return limited(request), number(request, "offset", 0) or 0
-
-
-def instant_in(
-    query: Mapping[str, Sequence[str]], name: str, faults: list[tuple[str, str]]
-) -> datetime | None:
-    text = parameter(query, name)
-    at = instant_if_any(text)
-    if text is not None and at is None:
-        faults.append((name, "must be an RFC 3339 time"))
-    return at
-
-
 # Lists, read in portions while they are sent.
 
 Identify = Callable[[], tuple[Caller, Viewer]]
@@ -523,14 +492,12 @@ class AlreadyExists(Conflict):
 MATCH = Parameter(name="If-Match", help='The expected version, such as "3".')
 MUST_MATCH = replace(MATCH, required=True)
 TAG = {"ETag": "The version, in the form for If-Match."}
-LIMIT = Parameter(
-    name="limit", kind="count", is_row_count=True,
-    help=f"Maximum number of results (default 100, at most {MAX_PAGE_ROWS:,}).",
-)  # fmt: skip
 PAGE = (
-    LIMIT,
-    Parameter(name="offset", kind="integer", help="Number of results to skip (default 0)."),
-)
+    bodies.row_limit(PAGE_ROWS, MAX_PAGE_ROWS),
+    Param(name="offset", kind="integer", help="Number of results to skip (default 0).",
+          read=bodies.whole_number(absent=0)),
+)  # fmt: skip
+INSTANT = bodies.parsing(instant, "must be an RFC 3339 time")
 
 
 def op(
@@ -563,10 +530,17 @@ def reading(engine: Engine, work: Callable[..., T]) -> Callable[..., Awaitable[T
 
 
 def route(
-    method: str, path: str, name: str, summary: str,
-    handler: Callable[[Request], Awaitable[Response]], answer: type[BaseModel], **more: Any,
+    method: str, path: str, name: str, summary: str, handler: Callable[..., Awaitable[Response]],
+    answer: type[BaseModel], *, query: Sequence[Param] = (), **more: Any,
 ) -> Operation:  # fmt: skip
-    """Declare an operation: a GET for readers, others for writers, with idempotency keys."""
+    """Declare an operation: a GET for readers, others for writers, with idempotency keys.
+
+    `handler` gets the request, and the parameters in `query` by name.
+    """
+
+    async def handle(request: Request) -> Response:
+        return await handler(request, **bodies.Arguments(request).parsed(query))
+
     is_write, is_one = method != "GET", not more.get("is_list")
     role = Role.WRITER if is_write else Role.READER
     headers = {
@@ -575,8 +549,9 @@ def route(
         **more.pop("headers", NONE),
     }
     return Operation(
-        method=method, path=path, name=f"openintent_{name}", summary=summary, handler=handler,
-        answer=answer, role=role, takes_key=is_write, headers=headers, **more,
+        method=method, path=path, name=f"openintent_{name}", summary=summary,
+        handler=handle if query else handler, query=query, answer=answer, role=role,
+        takes_key=is_write, headers=headers, **more,
     )  # fmt: skip
 
 

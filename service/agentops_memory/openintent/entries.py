@@ -9,14 +9,12 @@ from datetime import datetime
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJsonSchema
-from starlette.requests import Request
 
 from ..engine.engine import Sealed, Sealer, Transaction
-from ..errors import BadFields, NotFound, Unavailable, Unreadable
-from ..http.bodies import query_of
-from ..http.protocol import Parameter
+from ..errors import NotFound, Unavailable, Unreadable
+from ..http.bodies import FLAGS, Param, choice, parsing
 from ..http.query import ENTRY as ENTRY_ID
-from ..http.query import Query, parameter, public_id
+from ..http.query import public_id
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
@@ -28,7 +26,7 @@ from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer, Visibility
 from ..memory.table import Attributes, Sql, Table, step
 from ..recall.text import object_of
-from .api import MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time, instant_in
+from .api import INSTANT, MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time
 
 MEMORY = f"{PREFIX}/memory"
 MAX_TAGS = 100  # tags in a condition
@@ -163,26 +161,36 @@ class AgentEntry(FullRecord):
 
 # Filters of lists.
 
+
+def _tags(text: str) -> tuple[str, ...] | None:
+    tags = tuple(dict.fromkeys(filter(None, text.split(","))))
+    return tags if len(tags) <= MAX_TAGS else None
+
+
+_TAGS = parsing(_tags, f"must have at most {MAX_TAGS} tags", ())
 CONDITIONS = (
-    Parameter(name="namespace", help="The name of the namespace, or a prefix ending with `*`."),
-    Parameter(name="key", help="The key."),
-    Parameter(name="memory_type", help="The tier.", choices=("working", "episodic", "semantic")),
-    Parameter(
-        name="pinned",
-        kind="boolean",
-        help="Only pinned entries (`true`), or only others (`false`).",
-    ),
-    Parameter(name="tags", help="Comma-separated tags; entries must have all of them."),
-    Parameter(name="tags_any", help="Comma-separated tags; entries must have at least one."),
-    Parameter(name="scope.task_id", help="Only entries that name this task."),
-    Parameter(name="scope.intent_id", help="Only entries that name this intent."),
-    Parameter(name="updated_after", kind="instant", help="Only entries changed after this time."),
-    Parameter(name="updated_before", kind="instant", help="Only entries changed before this time."),
-)
+    Param(name="namespace", help="The name of the namespace, or a prefix ending with `*`."),
+    Param(name="key", help="The key."),
+    choice("memory_type", Tier, "The tier.", into="tier"),
+    Param(name="pinned", into="is_pinned", kind="boolean",
+          read=parsing(FLAGS.get, "must be true or false"),
+          help="Only pinned entries (`true`), or only others (`false`)."),
+    Param(name="tags", into="every_tag", read=_TAGS,
+          help="Comma-separated tags; entries must have all of them."),
+    Param(name="tags_any", into="any_tag", read=_TAGS,
+          help="Comma-separated tags; entries must have at least one."),
+    Param(name="scope.task_id", into="task", help="Only entries that name this task."),
+    Param(name="scope.intent_id", into="intent", help="Only entries that name this intent."),
+    Param(name="updated_after", kind="instant", read=INSTANT,
+          help="Only entries changed after this time."),
+    Param(name="updated_before", kind="instant", read=INSTANT,
+          help="Only entries changed before this time."),
+)  # fmt: skip
 FILTER = (
-    Parameter(name="agent_id", help="Only entries of this agent; semantic ones that it created."),
+    Param(name="agent_id", into="agent",
+          help="Only entries of this agent; semantic ones that it created."),
     *CONDITIONS,
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,30 +211,13 @@ class AgentFilter:
     updated_before: datetime | None = None
 
     @classmethod
-    def of(cls, request: Request, agent: AgentId | None = None) -> "AgentFilter":
-        """Return the filter in a query string, or raise BadFields; a path may name the agent."""
-        query, faults = query_of(request), list[tuple[str, str]]()
-        namespace = parameter(query, "namespace")
-        tier, pinned, named = (parameter(query, it) for it in ("memory_type", "pinned", "agent_id"))
-        if tier is not None and tier not in [*Tier]:
-            faults.append(("memory_type", f"must be one of {', '.join(Tier)}"))
-        if pinned not in (None, "true", "false"):
-            faults.append(("pinned", "must be true or false"))
-        ends = "updated_after", "updated_before"
-        after, before = (instant_in(query, name, faults) for name in ends)
-        every_tag, any_tag = (_tags_in(query, name, faults) for name in ("tags", "tags_any"))
-        if faults:
-            raise BadFields(faults)
-        is_prefix = bool(namespace and namespace.endswith(ANY))
-        return cls(
-            agent=agent or (None if named is None else AgentId(named)),
-            namespace=namespace.removesuffix(ANY) if namespace and is_prefix else namespace,
-            is_prefix=is_prefix, key=parameter(query, "key"),
-            tier=None if tier is None else Tier(tier), every_tag=every_tag, any_tag=any_tag,
-            is_pinned=None if pinned is None else pinned == "true",
-            task=parameter(query, "scope.task_id"), intent=parameter(query, "scope.intent_id"),
-            updated_after=after, updated_before=before,
-        )  # fmt: skip
+    def of(
+        cls, *, namespace: str | None = None, is_prefix: bool = True, **conditions: Any
+    ) -> "AgentFilter":
+        """Return the filter of arguments; if it may be a prefix, the namespace ends with `*`."""
+        if namespace is None or not (is_prefix and namespace.endswith(ANY)):
+            return cls(namespace=namespace, **conditions)
+        return cls(namespace=namespace.removesuffix(ANY), is_prefix=True, **conditions)
 
     def names(self, column: str) -> str:
         """Return the SQL condition that the namespace in a column matches."""
@@ -279,13 +270,6 @@ class AgentFilter:
 
 
 EVERY_ENTRY = AgentFilter()
-
-
-def _tags_in(query: Query, name: str, faults: list[tuple[str, str]]) -> tuple[str, ...]:
-    tags = tuple(dict.fromkeys(filter(None, (parameter(query, name) or "").split(","))))
-    if len(tags) > MAX_TAGS:
-        faults.append((name, f"must have at most {MAX_TAGS} tags"))
-    return tags
 
 
 def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:

@@ -17,12 +17,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Denied, Unreadable
-from ..http.bodies import Body, must, query_of, written
-from ..http.protocol import Operation, Parameter
+from ..errors import Denied, Unreadable
+from ..http.bodies import Body, Param, must, whole_number, written
+from ..http.protocol import Operation
 from ..http.query import ENTRY as ENTRY_ID
 from ..http.query import EVENT as EVENT_ID
-from ..http.query import parameter, public_id
+from ..http.query import public_id
 from ..light import dataclass
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
@@ -38,7 +38,7 @@ from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId,
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api, entries
-from .api import FullRecord, Ids, Serving, Time, identify, op, route
+from .api import INSTANT, PAGE, FullRecord, Ids, Serving, Time, identify, op, route
 from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
 
@@ -96,11 +96,13 @@ class EventFilter:
 
 NAMES = frozenset({"namespace", "key", "tags"})
 EVENTS = (
-    Parameter(name="event_type", help="Only this type."),
-    Parameter(name="since", kind="instant", help="Only events after this time."),
-    Parameter(name="after", kind="integer", help="Events after this `sequence`, oldest first."),
-    api.LIMIT,
-)
+    Param(name="event_type", into="type", help="Only this type."),
+    Param(name="since", kind="instant", help="Only events after this time.",
+          read=INSTANT),
+    Param(name="after", kind="integer", help="Events after this `sequence`, oldest first.",
+          read=whole_number()),
+    PAGE[0],
+)  # fmt: skip
 
 
 class EventBody(Body):
@@ -115,14 +117,10 @@ class EventBody(Body):
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
-    async def listed(of: Callable[[Request], dict[str, Any]], request: Request) -> Response:
-        limit, _ = api.page(request)
-        named, query, faults = of(request), query_of(request), list[tuple[str, str]]()
-        since = api.instant_in(query, "since", faults)
-        if faults:
-            raise BadFields(faults)
-        type_, after = parameter(query, "event_type"), api.number(request, "after", 0)
-        filter_ = EventFilter(type=type_, since=since, after=after, **named)
+    async def listed(
+        of: Callable[[Request], dict[str, Any]], request: Request, limit: int, **which: Any
+    ) -> Response:
+        filter_ = EventFilter(**of(request), **which)
         rows = await page(serving.engine, lambda: identify(request), filter_, limit)
         return await api.streamed(rows)
 

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from ..engine.engine import Transaction, noop
 from ..errors import AtItem, Invalid, Refusal, required
-from ..http.bodies import JSON, Bodies, answered, bad_fields, written
+from ..http.bodies import JSON, Arguments, Bodies, answered, bad_fields, row_limit, written
 from ..http.protocol import REDACTED, Operation
 from ..http.query import ENTRY, public_id
-from ..light import dataclass, field, replace
+from ..light import dataclass, field
 from ..memory import sight
 from ..memory.access import AgentId, Caller, Role, TenantId
 from ..memory.memory import MemoryId
@@ -31,7 +31,7 @@ from ..telemetry import annotate
 from ..telemetry.metrics import AGENT_EVICTIONS, count
 from . import agents, api, changes, entries
 from .agents import AgentSummary, Room
-from .api import BODIES, PAGE, Ids, identify, identify_writer, op, page, redactor_for, route
+from .api import BODIES, PAGE, Ids, identify, identify_writer, op, redactor_for, route
 from .changes import AgentBatchItem, AgentChangeBody, AgentEntryBody, AgentPutBody, Outcome
 from .entries import CONDITIONS, FILTER, MEMORY, AgentEntry, AgentFilter, EntryKey, KeyLost
 
@@ -43,6 +43,7 @@ MAX_DELETED = 1_000  # entries of one deletion
 BATCH = f"{MEMORY}/batch"
 OWN = f"{api.PREFIX}/agents/{{agent}}/memory"
 OWN_NAMESPACE, OWN_KEY = f"{OWN}/{{namespace:path}}", f"{OWN}/{{namespace:path}}/{{key:path}}"
+IN_NAMESPACE = *CONDITIONS[1:], *PAGE  # the namespace is in the path
 TOTAL_HEADER = {api.TOTAL: "The number of entries on all pages."}
 
 
@@ -139,7 +140,7 @@ class AgentEntries(api.Serving):
     async def get_keyed(self, request: Request) -> Response:
         # Routes match unescaped paths: this one may have an escaped slash in its namespace.
         if b"/" not in api.NAMES.split(request.scope["raw_path"], maxsplit=1)[-1]:
-            return await self.list_namespace(request)
+            return await self.list_namespace(request, **Arguments(request).parsed(IN_NAMESPACE))
         caller, viewer = api.identify_owner(request)
         redactor = Redactor(self.rules(caller))
         namespace, key = api.names_in_path(request, 2)
@@ -161,21 +162,22 @@ class AgentEntries(api.Serving):
         self.accesses.note(caller, viewer, now, [entry])
         return entry
 
-    async def query(self, request: Request) -> Response:
-        limit, offset = page(request)
-        rows = await self.page(lambda: identify(request), AgentFilter.of(request), limit, offset)
+    async def query(self, request: Request, limit: int, offset: int, **conditions: Any) -> Response:
+        filter_ = AgentFilter.of(**conditions)
+        rows = await self.page(lambda: identify(request), filter_, limit, offset)
         after = written({"total": rows.total, "limit": limit, "offset": offset})
         return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
 
-    async def list_own(self, request: Request, **conditions: Any) -> Response:
-        limit, offset = page(request)
-        filter_ = replace(AgentFilter.of(request, api.agent_in_path(request)), **conditions)
+    async def list_own(
+        self, request: Request, limit: int, offset: int, **conditions: Any
+    ) -> Response:
+        filter_ = AgentFilter.of(agent=api.agent_in_path(request), **conditions)
         rows = await self.page(lambda: identify(request), filter_, limit, offset)
         return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
 
-    async def list_namespace(self, request: Request) -> Response:
+    async def list_namespace(self, request: Request, **which: Any) -> Response:
         (namespace,) = api.names_in_path(request, 1)
-        return await self.list_own(request, namespace=namespace, is_prefix=False)
+        return await self.list_own(request, namespace=namespace, is_prefix=False, **which)
 
     async def page(
         self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int
@@ -239,15 +241,15 @@ class AgentEntries(api.Serving):
         records = b",".join(it.json_bytes() for it in done.entries)
         return Response(b'{"entries":[%b]}' % records, headers=headers, media_type=JSON)
 
-    async def delete_batch(self, request: Request) -> Response:
+    async def delete_batch(self, request: Request, limit: int, **conditions: Any) -> Response:
         """Delete the matching entries that the agent may write; Invalid without a condition."""
-        filter_, most = AgentFilter.of(request), api.limited(request, MAX_DELETED)
+        filter_ = AgentFilter.of(**conditions)
         caller, viewer = await identify_writer(request)
         caller.require(Role.WRITER)
         if filter_ == AgentFilter():
             raise Invalid("Deleting entries in bulk needs a filter.")
         clean = filter_.clean(redactor_for(self.rules, caller, viewer.agent))
-        deleted, has_more = await self._write(caller, changes.DELETE_BATCH, viewer, clean, most)
+        deleted, has_more = await self._write(caller, changes.DELETE_BATCH, viewer, clean, limit)
         if deleted:
             self.on_erased(caller)
         annotate({"memory.result_count": deleted})
@@ -319,7 +321,8 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            refusals=(404, 409)),
         route("DELETE", BATCH, "delete_batch",
            "Delete the matching entries that the agent may change, at most 1,000 at once.",
-           service.delete_batch, DeletedAgentEntries, query=(*FILTER, api.LIMIT)),
+           service.delete_batch, DeletedAgentEntries,
+           query=(*FILTER, row_limit(MAX_DELETED, MAX_DELETED))),
         op("GET", ONE, "get_entry", "One entry.", service.get, AgentEntry, refusals=(404,)),
         route("PATCH", ONE, "update_entry",
            "Change fields of an entry that is at the version in If-Match.",
@@ -340,6 +343,6 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.get_keyed, AgentEntry, refusals=(404,)),
         route("GET", OWN_NAMESPACE, "list_namespace_entries",
            "Entries of an agent in one namespace that the caller may read.",
-           service.list_namespace, AgentEntry, is_list=True, query=(*CONDITIONS[1:], *PAGE),
+           service.list_namespace, AgentEntry, is_list=True, query=IN_NAMESPACE,
            headers=TOTAL_HEADER),
     )  # fmt: skip

@@ -25,7 +25,7 @@ from ..recall.recall import NO_NAMESPACE
 from ..record import shape
 from ..telemetry import annotate
 from . import api
-from .api import MAX_NAME, PAGE, Agent, FullRecord, Stale, Time, names_in_path, page, route
+from .api import MAX_NAME, PAGE, Agent, FullRecord, Stale, Time, names_in_path, route
 from .entries import MEMORY
 
 NAMESPACES = f"{MEMORY}/namespaces"
@@ -122,8 +122,7 @@ NamespaceList = shape(
 def operations(serving: api.Serving) -> Sequence[Operation]:
     engine = serving.engine
 
-    async def list_(request: Request) -> Response:
-        limit, offset = page(request)
+    async def list_(request: Request, limit: int, offset: int) -> Response:
         caller, viewer = api.identify(request)
         total, listed = await engine.read(caller, _page, viewer, limit, offset)
         annotate({"memory.result_count": len(listed)})

@@ -12,9 +12,9 @@ from starlette.types import Scope
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AtItem, BadFields, Invalid, Refusal
-from ..http.bodies import JSON, answered, query_of, written
+from ..http.bodies import JSON, Param, answered, row_limit, written
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
-from ..http.query import ENTRY, parameter, public_id
+from ..http.query import ENTRY, public_id
 from ..light import replace
 from ..memory.redactor import Redactor
 from ..memory.search import Filter, Method, SearchResult
@@ -58,27 +58,19 @@ Hit = tuple[float, AgentEntry]
 
 
 def _searching(entries: AgentEntries) -> Sequence[Operation]:
-    async def handle(request: Request) -> Response:
-        text = parameter(query_of(request), "q")
-        if text is None:
-            raise BadFields([("q", "is required")])
-        conditions = AgentFilter.of(request)
-        if conditions.tier is Tier.WORKING:
+    async def handle(request: Request, q: str, limit: int, **conditions: Any) -> Response:
+        filter_ = AgentFilter.of(**conditions)
+        if filter_.tier is Tier.WORKING:
             sentence = "must be episodic or semantic; working memory is not searched"
             raise BadFields([("memory_type", sentence)])
-        filter_ = AgentFilter(
-            namespace=conditions.namespace, is_prefix=conditions.is_prefix, tier=conditions.tier,
-            every_tag=conditions.every_tag, any_tag=conditions.any_tag,
-        )  # fmt: skip
-        limit = api.limited(request, DEFAULT_RESULTS, MAX_RESULTS)
         caller, viewer = identify(request)
-        query = parse_query(text, entries.features, entries.timeout)
+        query = parse_query(q, entries.features, entries.timeout)
         clean = filter_.clean(Redactor(entries.rules(caller)))
         searched = await entries.engine.read(caller, _search, viewer, query, clean, limit)
         hits, own, names, is_degraded, at = searched
         entries.accesses.note(caller, viewer, at, (it for _, it in hits))
         annotate({
-            "memory.search.query": Cut(text, QUERY_LENGTH),
+            "memory.search.query": Cut(q, QUERY_LENGTH),
             "memory.search.result_count": len(hits),
             "memory.search.degraded": is_degraded or None,
         })  # fmt: skip
@@ -96,8 +88,8 @@ def _searching(entries: AgentEntries) -> Sequence[Operation]:
         content = b'{"entries":[%b],"searched":%b}' % (b",".join(items), places)
         return Response(content, media_type=JSON)
 
-    most = replace(api.LIMIT, help="Maximum number of results (default 10, at most 100).")
-    words = Parameter(name="q", help="Any text.", kind="words", required=True)
+    most = row_limit(DEFAULT_RESULTS, MAX_RESULTS)
+    words = Param(name="q", help="Any text.", kind="words", required=True)
     return (
         route("GET", SEARCH, "search_entries",
            "Search own episodic and shared semantic entries by words, best match first.",

@@ -12,9 +12,8 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, Invalid, required
-from ..http.bodies import Body, query_of, written
-from ..http.protocol import Operation, Parameter
-from ..http.query import parameter
+from ..http.bodies import Body, choice, written
+from ..http.protocol import Operation
 from ..light import replace
 from ..memory import sight
 from ..memory.access import AgentId, Caller
@@ -184,17 +183,13 @@ class Task(api.Detailed):
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
-    async def list_(request: Request) -> Response:
-        limit, offset = api.page(request)
-        intent, named = api.intent_id(request), parameter(query_of(request), "status")
-        if named is not None and named not in [*TaskStatus]:
-            raise BadFields([("status", f"must be one of {', '.join(TaskStatus)}")])
-        of = partial(page, serving.engine, lambda: identify(request))
-        in_status = None if named is None else TaskStatus(named)
-        return await api.streamed(await of(intent, limit, offset, in_status))
+    async def list_(request: Request, **which: Any) -> Response:
+        intent = api.intent_id(request)
+        rows = await page(serving.engine, lambda: identify(request), intent, **which)
+        return await api.streamed(rows)
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
-    status = Parameter(name="status", help="Only tasks in this status.", choices=tuple(TaskStatus))
+    status = choice("status", TaskStatus, "Only tasks in this status.")
     one = f"{TASKS}/{{task_id}}"
     return (
         op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",

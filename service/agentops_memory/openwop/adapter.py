@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, BadFields, Conflict, required
-from ..http.bodies import WRITTEN, fault_of
+from ..http.bodies import WRITTEN, Param, fault_of, parsing, whole_number
 from ..http.protocol import Operation
 from ..http.query import instant
 from ..light import replace
@@ -29,7 +29,7 @@ from ..recall.query import parse_query
 from ..record import CamelRecord, shape
 from ..telemetry import Cut, annotate
 from . import api
-from .api import BASE, DEFAULT_ROWS, Page, Param, Query, Serving, limit, op
+from .api import BASE, Page, Query, Serving, limit, op
 from .commitments import arm, cancel_of, conditions_of, fire_matched
 from .entries import Origin, Provenance, RefEntry, RefTable, add_entry
 from .runs import RunEventType, RunId, RunTable, SecretsLost, require_open, snapshot_of
@@ -112,13 +112,6 @@ class IdTaken(Conflict):
     code = "memory_id_conflict"  # a live entry with this id has other content, tags or expiry
 
 
-def _tag(query: Query, name: str) -> str | None:
-    tag = query.text(name)
-    if tag is not None and len(tag) > api.LONGEST_TAG:
-        query.fault(name, f"must have at most {api.LONGEST_TAG} characters")
-    return tag
-
-
 def _rank(query: Query, name: str) -> None:
     if query.text(name) not in (None, "recency"):
         query.fault(name, "must be recency")
@@ -129,16 +122,20 @@ def _rank(query: Query, name: str) -> None:
 _REF = Param(name="memoryRef", help="The ref (default `tenant-memory`).",
              read=lambda query, name: query.ref(name) or TENANT_MEMORY)  # fmt: skip
 _IN_RUN = Param(name="runId", help="The run whose snapshot is read.")
-_TAG = Param(name="tag", help="Only entries with this tag.", read=_tag)
+_TAG = Param(
+    name="tag", help="Only entries with this tag.",
+    read=parsing(lambda tag: tag if len(tag) <= api.LONGEST_TAG else None,
+                 f"must have at most {api.LONGEST_TAG} characters"),
+)  # fmt: skip
 _BUDGET = Param(
     name="tokenBudget", kind="count", help="Maximum number of code points of all contents "
     "together.",
-    read=lambda query, name: query.number(name, 1),
+    read=whole_number(1),
 )  # fmt: skip
 LISTED = (
     Param(name="rank", help="The order.", choices=("recency",), read=_rank),
     Param(name="before", help="An entry's id; returns the entries older than it."),
-    _TAG, limit(DEFAULT_ROWS, MOST_ENTRIES), _BUDGET,
+    _TAG, limit(most=MOST_ENTRIES), _BUDGET,
 )  # fmt: skip
 
 
@@ -168,7 +165,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
            query=(
                _REF,
                Param(name="q", help="Any text.", kind="words", required=True),
-               _TAG, limit(RESULTS, MOST_RESULTS), _BUDGET,
+               _TAG, limit(default=RESULTS, most=MOST_RESULTS), _BUDGET,
            )),
         it("GET", f"{BASE}/provenance/{{memoryId:path}}", "provenance",
            "Who put an entry, and what replaces it.", provenance, answer=Provenance,

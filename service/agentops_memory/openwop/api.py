@@ -9,8 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from enum import StrEnum
-from functools import wraps
+from functools import partial, wraps
 from typing import Annotated, Any, NewType, TypeVar
 from urllib.parse import unquote_to_bytes
 from weakref import WeakValueDictionary
@@ -23,9 +22,10 @@ from starlette.responses import Response
 from ..engine.engine import Audit, Engine, Transaction, noop
 from ..errors import BadFields, Conflict, Denied, Unavailable
 from ..http import bodies
+from ..http.bodies import Arguments, Param, row_limit
 from ..http.gate import current_caller
-from ..http.protocol import REDACTED, Operation, Parameter
-from ..http.query import ENTRY, fitting, instant, natural, public_id
+from ..http.protocol import REDACTED, Operation
+from ..http.query import ENTRY, fitting, instant, public_id
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role, TenantId
 from ..memory.memory import MemoryId, Text, expired, superseded_in_ref
@@ -396,30 +396,12 @@ BODIES = bodies.Bodies(refusal=bodies.bad_fields, limit=LONGEST_BODY)
 _IN_PATH = re.compile(r"{(\w+)")
 
 
-class Query:
-    """The query parameters of a request; all their faults are reported together."""
-
-    def __init__(self, request: Request) -> None:
-        self._request = request
-        self._faults: list[tuple[str, str]] = []
-
-    def arguments(self, params: Sequence["Param"]) -> dict[str, object]:
-        """Return the parsed parameters by name in snake_case; raises BadFields."""
-        arguments = {to_snake(it.name): it.read(self, it.name) for it in params}
-        for it in params:
-            if it.required and arguments[to_snake(it.name)] is None:
-                self.fault(it.name, "is required")
-        if self._faults:
-            raise BadFields(self._faults)
-        return arguments
-
-    def fault(self, name: str, problem: str) -> None:
-        self._faults.append((name, problem))
+class Query(Arguments):
+    """Parses the exact texts of query parameters."""
 
     def text(self, name: str, *, allows_nul: bool = False) -> str | None:
-        """Return the exact text of a parameter, or None if it is empty or not set."""
         try:
-            return bodies.exact_parameter(self._request, name, allows_nul=allows_nul)
+            return bodies.exact_parameter(self.request, name, allows_nul=allows_nul)
         except ValueError:
             self.fault(name, "must be UTF-8 without NUL")
             return None
@@ -428,44 +410,8 @@ class Query:
         """Return a ref to read; one with NUL has no entries, as any malformed ref (CTI-1)."""
         return self.text(name, allows_nul=True)
 
-    def number(self, name: str, least: int = 0) -> int | None:
-        """Return a whole number of at least `least`, or None if it is not set."""
-        text = self.text(name)
-        if text is None:
-            return None
-        number = natural(text)
-        if number < least:
-            self.fault(name, f"must be a whole number, {least} or more")
-        return number
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Param(Parameter):
-    """A query parameter, and the function that reads its argument."""
-
-    read: Callable[[Query, str], Any] = Query.text
-
-
-def limit(default: int = DEFAULT_ROWS, most: int = MOST_LISTED) -> Param:
-    """Return the parameter `limit`; 0 or no value means the default."""
-    return Param(
-        name="limit", kind="integer", is_row_count=True,
-        help=f"Maximum number of results (default {default}, at most {most:,}).",
-        read=lambda query, name: min(query.number(name) or default, most),
-    )  # fmt: skip
-
-
-def choice(name: str, of: type[StrEnum], help_: str) -> Param:
-    """Return an optional parameter whose value is a member of `of`."""
-
-    def read(query: Query, name: str) -> StrEnum | None:
-        text = query.text(name)
-        if text is None or text in set(of):
-            return None if text is None else of(text)
-        query.fault(name, f"must be one of {', '.join(of)}")
-        return None
-
-    return Param(name=name, help=help_, choices=[*of], read=read)
+limit = partial(row_limit, default=DEFAULT_ROWS, most=MOST_LISTED, least=0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -530,7 +476,7 @@ def op(  # noqa: PLR0913 - all that an operation is
         values: dict[str, Any] = {to_snake(it): text_in_path(request, it) for it in in_path}
         if body is not None:
             values["body"] = await BODIES.read(request, body, empty=not body_required)
-        values |= Query(request).arguments(query)
+        values |= Query(request).parsed(query)
         for argument, attribute in SPAN_ATTRIBUTES.items():
             if value := values.get(argument) or getattr(values.get("body"), argument, None):
                 annotate({attribute: Cut(value, LONGEST_IN_SPAN)})

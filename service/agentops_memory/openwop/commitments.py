@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from ..engine.engine import Engine, Transaction, noop
 from ..errors import BadFields, Conflict, NotFound
-from ..http.bodies import WRITTEN, fault_of
+from ..http.bodies import WRITTEN, Param, choice, fault_of, parsing
 from ..http.protocol import Operation
 from ..http.query import instant as parsed
 from ..http.query import public_id, uid_of
@@ -33,7 +33,7 @@ from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
 from . import api
-from .api import BASE, Page, Param, Query, Serving, op, present, reading
+from .api import BASE, Page, Query, Serving, op, present, reading
 from .entries import RefEntry, RefTable
 from .runs import RunEventType, RunTable
 
@@ -227,8 +227,10 @@ def operations(serving: Serving) -> Sequence[Operation]:
            "after."),
            query=(
                Param(name="memoryRef", help="Only those of this ref's entries.", read=Query.ref),
-               api.choice("state", CommitmentState, "Only this state."),
-               Param(name="after", help="An id; returns those after it.", read=_after),
+               choice("state", CommitmentState, "Only this state."),
+               Param(name="after", help="An id; returns those after it.", read=parsing(
+                   partial(uid_of, COMMITMENT), "is not the id of a commitment", absent=""
+               )),
                api.limit(),
            )),
         it("GET", one, "get_commitment", "One commitment.", reading(known_commitment), fires=True,
@@ -236,14 +238,6 @@ def operations(serving: Serving) -> Sequence[Operation]:
         it("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
            cancel, answer=Commitment),
     )  # fmt: skip
-
-
-def _after(query: Query, name: str) -> str:
-    id_ = query.text(name)
-    uid = uid_of(COMMITMENT, id_ or "")
-    if id_ is not None and uid is None:
-        query.fault(name, "is not the id of a commitment")
-    return uid or ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

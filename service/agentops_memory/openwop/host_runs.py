@@ -12,7 +12,7 @@ from pydantic import Field, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import BadFields, Conflict, DamagedRow, Invalid, OverQuota, TooMany
-from ..http.bodies import fault_of
+from ..http.bodies import Param, fault_of, whole_number
 from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.idempotency import once
@@ -25,7 +25,7 @@ from ..record import CamelRecord, Milliseconds, shape
 from ..secrets.redaction import SHORTEST_VALUE
 from ..telemetry import Cut, annotate
 from . import api
-from .api import BASE, Offset, Page, Param, Query, Serving, op, reading
+from .api import BASE, Offset, Page, Serving, op, reading
 from .runs import Run, RunEnded, RunEvent, RunKind, RunStatus, RunTable, fork_run, require_open
 
 MAX_REFS = 32  # most refs that a run declares
@@ -107,7 +107,7 @@ class RunConflict(Conflict):
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
-    after = partial(Param, name="after", kind="integer", read=Query.number)
+    after = partial(Param, name="after", kind="integer", read=whole_number())
     every, one = f"{BASE}/runs", f"{BASE}/runs/{{runId}}"
     it = partial(op, serving)
     return (

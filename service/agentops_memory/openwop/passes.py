@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ..engine.engine import Transaction, audited
 from ..errors import Conflict, Refusal
+from ..http.bodies import Param
 from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
@@ -23,7 +24,7 @@ from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import api
 from .adapter import remove_entry
-from .api import BASE, Param, Query, Serving, op, ref_entry_id
+from .api import BASE, Query, Serving, op, ref_entry_id
 from .entries import ListedRef, sized
 from .runs import Run, RunEventType, RunId, RunStatus, RunTable
 

@@ -18,7 +18,7 @@ from pydantic_core import PydanticKnownError
 
 from ..engine.engine import Transaction, audited
 from ..errors import BadFields, Conflict, NotFound, Refusal, Unreadable, required
-from ..http.bodies import WRITTEN, fault
+from ..http.bodies import WRITTEN, Param, choice, fault
 from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
@@ -29,7 +29,7 @@ from ..memory.table import Sql
 from ..recall.text import clean, object_of
 from ..record import CamelRecord, Milliseconds, Record
 from . import api
-from .api import BASE, Page, Param, Serving, choice, limit, listed, op, reading
+from .api import BASE, Page, Serving, limit, listed, op, reading
 from .runs import RunEventType, RunTable
 
 PROPOSALS, ARTIFACTS = f"{BASE}/proposals", f"{BASE}/artifacts"

@@ -15,8 +15,8 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from ..errors import Invalid, InvalidFields, PathTaken, Refusal
-from ..http import query
-from ..http.bodies import JSON, Bodies, Body, must
+from ..http import bodies, query
+from ..http.bodies import JSON, Bodies, Body, must, parsing
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Role
@@ -320,13 +320,15 @@ def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
     return InvalidFields("; ".join(dict.fromkeys(sentences)))
 
 
-def _parameter(request: Request, name: str) -> str | None:
-    """Return the text of a parameter, or None if it is absent."""
-    values = request.query_params.getlist(name)
-    return clean(values[0]) if values else None
+class Arguments(bodies.Arguments):
+    """Parses parameters, which may be empty; raises Invalid for the first fault."""
 
+    def text(self, name: str) -> str | None:
+        values = self.request.query_params.getlist(name)
+        return clean(values[0]) if values else None
 
-_must = rules.must(_parameter, lambda name, rule: Invalid(f"{name}: it must {rule}."))
+    def fault(self, name: str, problem: str) -> None:
+        raise Invalid(f"{name}: it {problem}.")
 
 
 def _limit(text: str) -> int | None:
@@ -336,62 +338,65 @@ def _limit(text: str) -> int | None:
 
 def _list_identity(request: Request) -> list[object]:
     """Return what identifies a list; a cursor is valid for the same list only."""
-    return [request.scope["path"], [(name, _parameter(request, name)) for name in _FILTERS]]
+    return [request.scope["path"], [(name, Arguments(request).text(name)) for name in _FILTERS]]
 
 
-def _position(request: Request, name: str) -> Any:
+def _position(arguments: Arguments, name: str) -> Any:
     """Return where a page begins: after the previous page of the same list."""
-    parsed = partial(query.position, _list_identity(request))
-    return _must("be the next_page of an earlier page of the same list", parsed)(request, name)
+    parse = partial(query.position, _list_identity(arguments.request))
+    read = parsing(parse, "must be the next_page of an earlier page of the same list")
+    return read(arguments, name)
 
 
-def _memory(request: Request, name: str) -> rules.EntryId | None:
+def _memory(arguments: Arguments, name: str) -> rules.EntryId | None:
     """Return the memory to list versions of; NO_MEMORY if the query names another author."""
-    if any(_parameter(request, it.name) is not None for it in (SESSION, SERVICE_ACCOUNT)):
+    if any(arguments.text(it.name) is not None for it in (SESSION, SERVICE_ACCOUNT)):
         return NO_MEMORY
-    memory = _parameter(request, name)
+    memory = arguments.text(name)
     return None if memory is None else rules.EntryId(uid_of(ENTRY, memory) or NO_MEMORY)
 
 
 VIEW_OF_LIST = in_query(
-    "view", "with_content", _must("be 'basic' or 'full'", VIEWS.get, False),
+    "view", "with_content", parsing(VIEWS.get, "must be 'basic' or 'full'", False),
     "`full` with contents, or `basic` without.", choices=tuple(VIEWS),
 )  # fmt: skip
 VIEW = replace(VIEW_OF_LIST, into="full", shapes_response=True)
-FULL_VIEW = replace(VIEW, read=_must("be 'basic' or 'full'", VIEWS.get, True))
+FULL_VIEW = replace(VIEW, read=parsing(VIEWS.get, "must be 'basic' or 'full'", True))
 LIMIT = in_query(
     "limit", "limit",
-    _must(f"be a whole number from 1 to {MAX_PAGE}", _limit, DEFAULT_PAGE),
+    parsing(_limit, f"must be a whole number from 1 to {MAX_PAGE}", DEFAULT_PAGE),
     "Maximum number of items, from 1 to 100 (default 20); at most 20 with `view=full`.",
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip
 PAGE = in_query("page", "after", _position, "The `next_page` of the previous page.")
-FROM, TO = rules.created(_must, "be an instant in RFC 3339", "instant")
-ARCHIVED = rules.archived(_must, "`true` lists archived stores too.")
+FROM, TO = rules.created("must be an instant in RFC 3339", "instant")
 PATH_PREFIX = in_query(
     "path_prefix", "prefix",
-    _must("begin and end with '/'", lambda it: it[1:] if it[:1] == it[-1:] == "/" else None, ""),
+    parsing(lambda it: it[1:] if it[:1] == it[-1:] == "/" else None,
+            "must begin and end with '/'", absent=""),
     "A folder, such as `/notes/`.",
 )  # fmt: skip
 DEPTH = in_query(
-    "depth", "is_shallow", _must("be 0 or 1", DEPTHS.get, False),
+    "depth", "is_shallow", parsing(DEPTHS.get, "must be 0 or 1", False),
     "`1` shows deeper levels as folders.", choices=tuple(DEPTHS),
 )  # fmt: skip
 EXPECTED = in_query(
     "expected_content_sha256", "expected",
-    lambda request, name: Expected(sha256=_parameter(request, name)),
+    lambda arguments, name: Expected(sha256=arguments.text(name)),
     "The hash that the current content must have.",
 )  # fmt: skip
 MEMORY_ID = in_query(
     "memory_id", "entry", _memory, "Only versions of this memory, which may be deleted."
 )
 OPERATION = in_query(
-    "operation", "kind", _must(f"be one of {', '.join(OPERATIONS)}", OPERATIONS.get),
+    "operation", "kind", parsing(OPERATIONS.get, f"must be one of {', '.join(OPERATIONS)}"),
     "Only versions of this operation.", choices=tuple(OPERATIONS),
 )  # fmt: skip
-AUTHOR = in_query("api_key_id", "author", _parameter, "Only versions written with this key.")
+AUTHOR = in_query("api_key_id", "author", Arguments.text, "Only versions written with this key.")
 # Kinds of authors that never write here.
-SESSION = in_query("session_id", "session", _parameter, "Matches nothing.", shapes_response=True)
+SESSION = in_query(
+    "session_id", "session", Arguments.text, "Matches nothing.", shapes_response=True
+)
 SERVICE_ACCOUNT = replace(SESSION, name="service_account_id", into="account")
 _FILTERS = (
     "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
@@ -408,7 +413,7 @@ VERSION_PATH = f"{VERSIONS}/{{memory_version_id}}"
 
 
 def operations(serving: rules.Serving) -> Sequence[Operation]:
-    op = partial(rules.op, serving, BODIES, _answer)
+    op = partial(rules.op, serving, BODIES, Arguments, _answer)
     store = (in_path("memory_store_id", "store"),)
     memory = (*store, in_path("memory_id", "entry"))
     version = (*store, in_path("memory_version_id", "version"))
@@ -416,7 +421,7 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
         op("POST", STORES, "anthropic_create_store", "Create a memory store.",
            Role.WRITER, rules.create, body=AnthropicStoreBody, answer=AnthropicStore),
         op("GET", STORES, "anthropic_list_stores", "Memory stores, newest first.",
-           Role.READER, rules.list_stores, (ARCHIVED, FROM, TO, LIMIT, PAGE),
+           Role.READER, rules.list_stores, (rules.ARCHIVED, FROM, TO, LIMIT, PAGE),
            answer=AnthropicStoreList),
         op("GET", STORE_PATH, "anthropic_get_store", "One memory store, archived or not.",
            Role.READER, rules.known_store, store, answer=AnthropicStore),

@@ -13,9 +13,10 @@ from starlette.types import Scope
 
 from ..errors import Invalid, Refusal
 from ..http import bodies
+from ..http.bodies import parsing
 from ..http.gate import paced
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
-from ..http.query import ENTRY, STORE, VERSION, natural, parameter, public_id, uid_of
+from ..http.query import ENTRY, STORE, VERSION, natural, public_id, uid_of
 from ..memory.access import Caller, Role
 from ..memory.memory import Expected
 from ..memory.redactor import NO_STORE
@@ -29,7 +30,7 @@ from ..telemetry import Attributes, Cut, annotate, events
 from . import entry as entries
 from . import store as rules
 from .entry import Entry, Version
-from .store import Param, Read, in_path, in_query
+from .store import Param, in_path, in_query
 
 POLICY = rules.Policy(
     paths_nest=True, noop_creates_version=True, ignores_conflict_if_equal=False,
@@ -194,48 +195,48 @@ def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
     return BadField(sentence.format(name=path[0], **details), str(path[0]))
 
 
-def _text(request: Request, name: str) -> str | None:
-    """Return the decoded parameter; raise BadField if it is not UTF-8 or contains NUL."""
+class Arguments(bodies.Arguments):
+    """Parses parameters; raises BadField for the first fault."""
+
+    def fault(self, name: str, problem: str) -> None:
+        raise BadField(f"Field '{name}' {problem}.", name)
+
+
+def _text(arguments: Arguments, name: str) -> str | None:
+    """Return the exact text of a parameter."""
     try:
-        return bodies.exact_parameter(request, name)
+        return bodies.exact_parameter(arguments.request, name)
     except ValueError:
         raise BadField(f"Field '{name}' must be UTF-8 without NUL.", name) from None
 
 
-def _required_text(request: Request, name: str) -> str:
-    if (text := _text(request, name)) is None:
+def _required_text(arguments: Arguments, name: str) -> str:
+    if (text := _text(arguments, name)) is None:
         raise BadField(f"Missing required field: {name}", name)
     return text
 
 
-_must = rules.must(
-    lambda request, name: parameter(bodies.query_of(request), name),
-    lambda name, rule: BadField(f"Field '{name}' must {rule}.", name),
-)
-
-
-def _id(kind: str) -> Read:
+def _id(kind: str) -> bodies.Reading:
     """Return a reader of stable ids; the object may have been deleted."""
-    return _must(f"be an id: {kind}_ and 32 hexadecimal digits", partial(uid_of, kind))
+    return parsing(partial(uid_of, kind), f"must be an id: {kind}_ and 32 hexadecimal digits")
 
 
-def _before(kind: str, request: Request, name: str) -> Any:
-    before = _id(kind)(request, name)
-    if before and parameter(bodies.query_of(request), "after_id"):
+def _before(kind: str, arguments: Arguments, name: str) -> Any:
+    before = _id(kind)(arguments, name)
+    if before and arguments.text("after_id"):
         raise BadField("Fields 'after_id' and 'before_id' must not be used together.", name)
     return before
 
 
 LIMIT = in_query(
     "limit", "limit",
-    _must("be a whole number, 1 or more",
-          lambda it: min(natural(it), MAX_PAGE) if natural(it) > 0 else None, DEFAULT_PAGE),
+    parsing(lambda it: min(natural(it), MAX_PAGE) if natural(it) > 0 else None,
+            "must be a whole number, 1 or more", DEFAULT_PAGE),
     "Maximum number of items (default 20); more than 100 counts as 100.",
     kind="count", is_row_count=True,
 )  # fmt: skip
-FROM, TO = rules.created(_must, "be an RFC 3339 time", "RFC 3339 time", needs_offset=True)
+FROM, TO = rules.created("must be an RFC 3339 time", "RFC 3339 time", needs_offset=True)
 NAME = in_query("name", "name", _text, "Prefix of the name, ignoring case.")
-ARCHIVED = rules.archived(_must, "`true` lists archived stores too.")
 PATH_PREFIX = in_query("path_prefix", "path_prefix", _text, "Exact prefix of the path.")
 ENTRY_ID = in_query("entry_id", "entry", _id(ENTRY), "Only versions of this memory.")
 WORDS = in_query("q", "text", _required_text, "Any text.", kind="words", required=True)
@@ -272,7 +273,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
         hits = paced((_hit(store, hit) for hit in matches.hits), lambda hit: hit.size)
         return EntryHits(data=[hit async for hit in hits])
 
-    op = partial(rules.op, serving, BODIES, _answer)
+    op = partial(rules.op, serving, BODIES, Arguments, _answer)
     store = (in_path("store_id", "store"),)
     entry = (*store, in_path("entry_id", "entry"))
     version = (*store, in_path("version_id", "version"))
@@ -280,7 +281,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
         op("POST", STORES, "create_store", "Create a memory store; names need not be unique.",
            Role.WRITER, rules.create, body=StoreBody, answer=rules.Store, status=201),
         op("GET", STORES, "list_stores", "Memory stores, newest first.",
-           Role.READER, rules.list_stores, (NAME, ARCHIVED, FROM, TO, *_page(STORE)),
+           Role.READER, rules.list_stores, (NAME, rules.ARCHIVED, FROM, TO, *_page(STORE)),
            answer=StoreList),
         op("GET", STORE_PATH, "get_store", "One memory store.",
            Role.READER, rules.known_store, store, answer=rules.Store),

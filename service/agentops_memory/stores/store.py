@@ -17,10 +17,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Audit, Engine, Transaction, audited, noop
-from ..errors import AlreadyDone, Archived, Invalid, Refusal, required
-from ..http.bodies import WRITTEN, Bodies, written
+from ..errors import AlreadyDone, Archived, Invalid, required
+from ..http import bodies
+from ..http.bodies import FLAGS, WRITTEN, Arguments, Bodies, Reading, parsing, written
 from ..http.gate import LARGE, current_caller
-from ..http.protocol import Operation, Parameter
+from ..http.protocol import Operation
 from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass
 from ..memory import rows
@@ -434,8 +435,6 @@ def _erasure(_: int, erasure: ErasureId) -> ErasureId:
 
 _STORE = RowMapper(Store, "stores", "space_id")
 
-Read = Callable[[Request, str], Any]
-
 # The kind of each id in a path, and the message if it is unknown, by argument.
 KINDS = {
     "store": (STORE, NO_STORE), "entry": (ENTRY, NO_ENTRY), "version": (VERSION, NO_VERSION),
@@ -443,11 +442,9 @@ KINDS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Param(Parameter):
-    """A parameter of the path or the query: how it is read, and which argument it becomes."""
+class Param(bodies.Param):
+    """A parameter of the path or the query."""
 
-    read: Read
-    into: str
     is_in_path: bool = False
     shapes_response: bool = False  # passed to the response, not to the work
 
@@ -457,38 +454,21 @@ def in_path(name: str, into: str) -> Param:
     kind, sentence = KINDS[into]
     return Param(
         name=name, help="", into=into, is_in_path=True,
-        read=lambda request, name: known_uid(kind, request.path_params[name], sentence),
+        read=lambda arguments, name: known_uid(
+            kind, arguments.request.path_params[name], sentence
+        ),
     )  # fmt: skip
 
 
-def in_query(name: str, into: str, read: Read, help_: str, **more: Any) -> Param:
+def in_query(name: str, into: str, read: Reading, help_: str, **more: Any) -> Param:
     return Param(name=name, into=into, read=read, help=help_, **more)
 
 
-def must(
-    text_of: Callable[[Request, str], str | None], refusal: Callable[[str, str], Refusal]
-) -> Callable[..., Read]:
-    """Return a function `must(rule, parsed, absent)` that makes readers of parameters.
-
-    A reader raises `refusal(name, rule)` for a text that `parsed` returns None for.
-    """
-
-    def reader(rule: str, parsed: Callable[[str], Any], absent: object = None) -> Read:
-        def read(request: Request, name: str) -> Any:
-            text = text_of(request, name)
-            value = absent if text is None else parsed(text)
-            if text is not None and value is None:
-                raise refusal(name, rule)
-            return value
-
-        return read
-
-    return reader
-
-
-def created(must: Callable[..., Read], rule: str, what: str, **options: Any) -> tuple[Param, Param]:
+def created(problem: str, what: str, **options: Any) -> tuple[Param, Param]:
     """Declare the first and last creation time to list; `what` names their format."""
-    first, last = (must(rule, partial(instant, rounds_up=it, **options)) for it in (True, False))
+    first, last = (
+        parsing(partial(instant, rounds_up=it, **options), problem) for it in (True, False)
+    )
     return (
         in_query("created_at[gte]", "created_from", first, f"Created at this {what} or later.",
                  kind="instant"),
@@ -497,16 +477,18 @@ def created(must: Callable[..., Read], rule: str, what: str, **options: Any) -> 
     )  # fmt: skip
 
 
-def archived(must: Callable[..., Read], help_: str) -> Param:
-    flags = {"true": True, "false": False}
-    read = must("be true or false", lambda text: flags.get(text.lower()), absent=False)
-    return in_query("include_archived", "with_archived", read, help_, kind="boolean")
+ARCHIVED = in_query(
+    "include_archived", "with_archived",
+    parsing(lambda text: FLAGS.get(text.lower()), "must be true or false", absent=False),
+    "`true` lists archived stores too.", kind="boolean",
+)  # fmt: skip
 
 
 def op(  # noqa: PLR0913, PLR0917 - all that an operation is
-    serving: Serving, bodies: Bodies, answered: Callable[..., Response], method: str, path: str,
-    name: str, summary: str, role: Role, work: Callable[..., Any], takes: Sequence[Param] = (), *,
-    body: type[Body] | None = None, body_required: bool = True, status: int = 200, **more: Any,
+    serving: Serving, bodies: Bodies, arguments: type[Arguments],
+    answered: Callable[..., Response], method: str, path: str, name: str, summary: str, role: Role,
+    work: Callable[..., Any], takes: Sequence[Param] = (), *, body: type[Body] | None = None,
+    body_required: bool = True, status: int = 200, **more: Any,
 ) -> Operation:  # fmt: skip
     """Declare an operation; the caller's role is checked again once the body is read.
 
@@ -518,7 +500,7 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
     ids = [it.into for it in takes if it.is_in_path]
 
     async def handle(request: Request) -> Response:
-        values = {it.into: it.read(request, it.name) for it in takes}
+        values = arguments(request).parsed(takes)
         annotate(about(**{name: values[name] for name in ids}))
         shape = {it.into: values.pop(it.into) for it in takes if it.shapes_response}
         if body is not None:

@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from agentops_memory.errors import Unauthenticated
-from agentops_memory.http.bodies import WRITTEN
+from agentops_memory.http.bodies import WRITTEN, Param, whole_number
 from agentops_memory.http.gate import admission
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Role, TenantId
 from agentops_memory.openwop.adapter import LISTED
-from agentops_memory.openwop.api import Param, Query, Serving, limit, op
+from agentops_memory.openwop.api import Serving, limit, op
 from agentops_memory.openwop.host_runs import RunEvents
 from agentops_memory.openwop.routes import operations as openwop_operations
 
@@ -32,10 +32,13 @@ NO_KEY = "The conformance seams need a key."
 RUN = f"{RUNS}/{{runId}}"
 HOSTS = ("sample", "openwop-app")  # whose paths a command line, and an application, ask for
 AFTER = Param(
-    name="after", kind="integer", help="Only events after this sequence number.", read=Query.number
+    name="after",
+    kind="integer",
+    help="Only events after this sequence number.",
+    read=whole_number(),
 )
 LAST = Param(
-    name="lastSequence", kind="integer", help="After this sequence, too.", read=Query.number
+    name="lastSequence", kind="integer", help="After this sequence, too.", read=whole_number()
 )
 
 
