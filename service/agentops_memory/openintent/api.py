@@ -93,16 +93,16 @@ class Json(str):
     parsed: JsonObject
 
     @classmethod
-    def of(cls, value: JsonObject) -> "Json":
+    def of(cls, value: JsonObject, name: str = "value") -> "Json":
         """Return the compact JSON; raise Invalid if it cannot be encoded or exceeds 64 KB."""
         try:
             text = compact_text(value)
             size = len(text) if text.isascii() else len(text.encode())
         except ValueError as error:  # NaN or infinity, or a lone surrogate
-            raise Invalid("value must be JSON that can be encoded in UTF-8.") from error
+            raise Invalid(f"{name} must be JSON that can be encoded in UTF-8.") from error
         if size > MAX_VALUE:
             raise Invalid(
-                f"value must be at most {MAX_VALUE:,} bytes of compact JSON; "
+                f"{name} must be at most {MAX_VALUE:,} bytes of compact JSON; "
                 "store larger values elsewhere, and a reference to them here."
             )
         made = cls(text)
@@ -387,7 +387,7 @@ async def listing(
 ) -> Listing[T]:  # fmt: skip
     """Return the rows that `ids` selects, with a total if it counts one, read by `some`.
 
-    Access is checked again before each later portion; `on_read` gets the rows of each portion.
+    `some` checks access to each portion, and `on_read` gets its rows.
     """
 
     def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Ids, datetime, int | None]:

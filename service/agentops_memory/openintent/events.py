@@ -38,7 +38,7 @@ from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId,
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api, entries
-from .api import INSTANT, PAGE, FullRecord, Ids, Serving, Time, identify, op, route
+from .api import INSTANT, PAGE, FullRecord, Serving, Time, identify, op, route
 from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
 
@@ -145,12 +145,10 @@ async def page(
     Raises Denied for the stream of another agent, NotFound for an intent that the agent may not
     see. Access is checked again before each portion.
     """
-
-    def ids(tx: Transaction, viewer: Viewer) -> tuple[Ids, None]:
-        _require_sight(tx, viewer, filter_)
-        return sequences(tx, filter_, limit), None
-
-    return await api.listing(engine, identify(), identify, ids, partial(_some, filter_))
+    return await api.listing(
+        engine, identify(), identify, lambda tx, _: (sequences(tx, filter_, limit), None),
+        partial(_some, filter_),
+    )  # fmt: skip
 
 
 async def log(

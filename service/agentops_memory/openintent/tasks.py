@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
-from ..errors import BadFields, Conflict, Denied, Invalid, required
+from ..errors import BadFields, Conflict, Denied, required
 from ..http.bodies import Body, choice, written
 from ..http.protocol import Operation
 from ..light import replace
@@ -402,10 +402,7 @@ def _merged(details: str, change: str) -> str:
     """Return the details with the changed members; raise Invalid beyond 64 KB."""
     if change == "{}":
         return details
-    try:
-        return str(api.Json.of({**object_of(details), **object_of(change)}))
-    except Invalid as error:
-        raise Invalid(str(error).replace("value", "The task", 1)) from error
+    return str(api.Json.of({**object_of(details), **object_of(change)}, "The task"))
 
 
 @reads("tasks")
