@@ -387,7 +387,7 @@ async def listing(
 ) -> Listing[T]:  # fmt: skip
     """Return the rows that `ids` selects, with a total if it counts one, read by `some`.
 
-    `some` checks access to each portion, and `on_read` gets its rows.
+    Access is checked again before each later portion, and by `some`; `on_read` gets its rows.
     """
 
     def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Ids, datetime, int | None]:

@@ -214,7 +214,7 @@ class AgentFilter:
     def of(
         cls, *, namespace: str | None = None, is_prefix: bool = True, **conditions: Any
     ) -> "AgentFilter":
-        """Return the filter of arguments; if it may be a prefix, the namespace ends with `*`."""
+        """Return the filter of these arguments; `namespace*` is a prefix, if that is allowed."""
         if namespace is None or not (is_prefix and namespace.endswith(ANY)):
             return cls(namespace=namespace, **conditions)
         return cls(namespace=namespace.removesuffix(ANY), is_prefix=True, **conditions)

@@ -97,8 +97,7 @@ class EventFilter:
 NAMES = frozenset({"namespace", "key", "tags"})
 EVENTS = (
     Param(name="event_type", into="type", help="Only this type."),
-    Param(name="since", kind="instant", help="Only events after this time.",
-          read=INSTANT),
+    Param(name="since", kind="instant", help="Only events after this time.", read=INSTANT),
     Param(name="after", kind="integer", help="Events after this `sequence`, oldest first.",
           read=whole_number()),
     PAGE[0],
