@@ -12,7 +12,7 @@ from inspect import iscoroutinefunction
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, field_serializer
+from pydantic import Field, PlainSerializer, field_serializer
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -178,10 +178,8 @@ def size_of(content: str) -> int:
     return len(content.encode())
 
 
-class Body(BaseModel):
+class Body(bodies.Body):
     """A request body with fields of a store or an entry."""
-
-    model_config = ConfigDict(strict=True)
 
     @property
     def parts(self) -> Parts:
