@@ -12,9 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum, StrEnum
 from functools import partial
 from hashlib import sha256
+from itertools import groupby
+from operator import itemgetter
 from threading import Lock
 from types import NoneType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import DamagedRow
 from ..light import KW_ONLY, dataclass, field
@@ -184,8 +186,7 @@ DERIVED = frozenset(
 """The tables that are derived from other tables: the index and its bookkeeping."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(NamedTuple):
     name: str
     type: str  # TEXT, INTEGER, BLOB, REAL or BOOLEAN
     may_be_null: bool
@@ -207,10 +208,10 @@ class RowDamage:
 class TableCheck:
     def __init__(self, table: str, columns: Sequence[Column]) -> None:
         joined = {name: sql for (owner, name), sql in JOINED.items() if owner == table}
-        columns = [*columns, *(Column(name=it, type="TEXT", may_be_null=True) for it in joined)]
+        columns = [*columns, *(Column(it, "TEXT", may_be_null=True) for it in joined)]
         self.table = table
         self.names = [column.name for column in columns]
-        self.selected = [joined.get(name, f'"{name}"') for name in self.names]
+        self._selected = ", ".join(joined.get(name, f'"{name}"') for name in self.names)
         self._columns = columns
         self._sound: set[tuple[type, ...]] = set()
         self._checks = [
@@ -242,11 +243,26 @@ class TableCheck:
             return [name for name, check in self._row_checks.items() if not _passes(check, row)]
         return wrong
 
+    def selecting(self, place: str) -> str:
+        """Return the statement that reads the table: the key or place of a row, then its columns.
+
+        `place` is the column with the position of a row.
+        """
+        key = place if self.table in BY_PLACE else f'"{self.names[0]}"'
+        return f'SELECT {key}, {self._selected} FROM "{self.table}"'
+
     def found(self, rows: Iterable[Sequence[Any]]) -> Iterator[RowDamage]:
         """Yield the damaged rows; each of `rows` has its key before the columns."""
         for key, *values in rows:
             if columns := self.damaged(values):
                 yield RowDamage(table=self.table, row=named(key), columns=tuple(columns))
+
+
+def checks_of(columns: Iterable[tuple[str, str, str, bool]]) -> Iterator[TableCheck]:
+    """Yield a check for each table that is not derived; `columns` are sorted by their tables."""
+    for table, its in groupby(columns, itemgetter(0)):
+        if table not in DERIVED:
+            yield TableCheck(table, [Column(name, type_, null) for _, name, type_, null in its])
 
 
 def named(key: object) -> str:

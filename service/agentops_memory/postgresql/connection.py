@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import lru_cache
-from itertools import count, groupby, islice
+from itertools import chain, count, islice
 from typing import Any, cast
 
 import psycopg
@@ -29,7 +29,7 @@ from ..errors import (
     TimedOut,
     Unavailable,
 )
-from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
+from ..memory.damage import MOST_TOLD, RowDamage, checks_of
 from ..memory.table import Connection, Dialect
 from .migrate import CONTROL, prepare
 
@@ -183,8 +183,11 @@ def with_placeholders(statement: str) -> str:
     return _NAMED.sub(placeholder, statement)
 
 
-_TYPES = {"text": "TEXT", "bytea": "BLOB", "double precision": "REAL", "boolean": "BOOLEAN"}
-_COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = 'YES'
+_COLUMNS = """SELECT c.table_name, c.column_name,
+                     CASE c.data_type WHEN 'text' THEN 'TEXT' WHEN 'bytea' THEN 'BLOB'
+                                      WHEN 'double precision' THEN 'REAL'
+                                      WHEN 'boolean' THEN 'BOOLEAN' ELSE 'INTEGER' END,
+                     c.is_nullable = 'YES'
                 FROM information_schema.columns c
                 JOIN information_schema.tables t USING (table_schema, table_name)
                WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
@@ -193,21 +196,9 @@ _COLUMNS = """SELECT c.table_name, c.column_name, c.data_type, c.is_nullable = '
 
 def damaged(connection: PostgresConnection) -> list[RowDamage]:
     """Return the first damaged rows by table, in a transaction of the tenant."""
-    damage: list[RowDamage] = []
-    for table, columns in groupby(connection.execute(_COLUMNS).fetchall(), lambda row: row[0]):
-        if table not in DERIVED:
-            check = TableCheck(
-                table,
-                [
-                    Column(name=name, type=_TYPES.get(type_, "INTEGER"), may_be_null=may_be_null)
-                    for _, name, type_, may_be_null in columns
-                ],
-            )
-            key = "ctid" if table in BY_PLACE else f'"{check.names[0]}"'
-            query = f'SELECT {key}, {", ".join(check.selected)} FROM "{table}"'
-            rows = connection.read(query, {})
-            damage += islice(check.found(rows), MOST_TOLD - len(damage))
-    return damage
+    checks = checks_of(connection.execute(_COLUMNS).fetchall())
+    damage = (it.found(connection.read(it.selecting("ctid"), {})) for it in checks)
+    return list(islice(chain.from_iterable(damage), MOST_TOLD))
 
 
 _MEMORY = "INSERT INTO memories ("

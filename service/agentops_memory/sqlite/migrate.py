@@ -22,7 +22,7 @@ from ..engine.engine import noop
 from ..engine.files import drafts, private_file
 from ..errors import StartRefused, Unavailable
 from ..light import dataclass
-from ..memory.damage import BY_PLACE, DERIVED, MOST_TOLD, Column, RowDamage, TableCheck
+from ..memory.damage import MOST_TOLD, RowDamage, TableCheck, checks_of
 from ..memory.rows import instant, micros, parsed, tag_array, uid_of
 from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
 from ..recall.features import ALL, Features
@@ -44,6 +44,12 @@ OnUpgrade = Callable[[], object]
 _KNOWN_PARTITION = """CASE WHEN area <= 0 OR partition IN (SELECT number FROM partitions)
                      THEN partition
                      ELSE -1 END"""
+_COLUMNS = """SELECT t.name, c.name, c.type, NOT (c."notnull" OR c.pk)
+                FROM sqlite_schema t
+                JOIN pragma_table_info(t.name) c
+               WHERE t.type = 'table' AND t.rootpage > 0
+                     AND t.name NOT GLOB 'sqlite_*' AND t.name NOT GLOB 'memories_fts_*'
+            ORDER BY t.name, c.cid"""
 log = logging.getLogger(__name__)
 SPACE_OF_ORIGINAL = 5  # times the file's size: the copy, the log, and the growth
 PRIOR_SPACE = 420 * 1024  # bytes of each partition's prior, in the file and in the log
@@ -121,19 +127,14 @@ def planned(path: Path, features: Features) -> Plan:
     _require_file(path)
     path = Path(os.path.realpath(path))  # where SQLite keeps the log
     with refusing(path), open_read_only(path, features) as database:
-        before, after = version_of(database), newest_format()
-        if before > after:
-            raise StartRefused(
-                f"{path} has format {before}, made by a newer version of this program; this one "
-                f"supports formats up to {after}."
-            )
         is_due = not _is_current(database, path, features)
+        before = version_of(database)
         original = not before and is_original(database)
         size = path.stat().st_size + (log_size(path) or 0)
         times = SPACE_OF_ORIGINAL if original else SPACE_NEEDED
         return Plan(
-            path=path, before=before, after=after, is_original=original, is_due=is_due, size=size,
-            free=shutil.disk_usage(path.parent).free,
+            path=path, before=before, after=newest_format(), is_original=original, is_due=is_due,
+            size=size, free=shutil.disk_usage(path.parent).free,
             needed=needed(size, times, projects_of(database)) if is_due else 0,
         )  # fmt: skip
 
@@ -215,7 +216,7 @@ def _is_current(database: sqlite3.Connection, path: Path, features: Features) ->
     version, newest = version_of(database), newest_format()
     if version > newest:
         raise StartRefused(
-            f"The database has format {version}, made by a newer version of this program; "
+            f"{path} has format {version}, made by a newer version of this program; "
             f"agentops-memory {__version__} supports formats up to {newest}. "
             "Start the newer version, or restore a backup."
         )
@@ -266,31 +267,20 @@ def tables(database: sqlite3.Connection) -> Iterator[str]:
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
     """Return the first damaged rows in a file of ours, table by table."""
     with undecoded(database):
-        damage = (it.found(database.execute(selecting(it))) for it in checks(database))
+        damage = (it.found(database.execute(statement)) for it, statement in checks(database))
         return list(islice(chain.from_iterable(damage), most))
 
 
-def checks(database: sqlite3.Connection) -> Iterator[TableCheck]:
-    """Yield a check for each table of a file, whose format may be an older one."""
-    for each in list(tables(database)):
-        if each in DERIVED or each.startswith(("sqlite_", "memories_fts_")):
-            continue
-        statement = 'SELECT name, type, "notnull", pk FROM pragma_table_info(?)'
-        rows = database.execute(statement, (each,))
-        columns = [
-            Column(name=name, type=type_, may_be_null=not (is_required or is_key))
-            for name, type_, is_required, is_key in rows.fetchall()
-        ]
-        yield TableCheck(each, columns)
+def checks(database: sqlite3.Connection) -> Iterator[tuple[TableCheck, str]]:
+    """Yield a check for each table of a file, and the statement that reads it without indexes.
 
-
-def selecting(check: TableCheck) -> str:
-    """Return the statement that reads a table without its indexes: key, then columns."""
-    key = "rowid" if check.table in BY_PLACE else f'"{check.names[0]}"'
-    columns = ", ".join(check.selected)
-    if check.table == "spaces":
-        columns = columns.replace('"partition"', _KNOWN_PARTITION)
-    return f'SELECT {key}, {columns} FROM "{check.table}" NOT INDEXED'
+    The file's format may be an older one.
+    """
+    for check in checks_of(database.execute(_COLUMNS).fetchall()):
+        statement = check.selecting("rowid")
+        if check.table == "spaces":
+            statement = statement.replace('"partition"', _KNOWN_PARTITION)
+        yield check, f"{statement} NOT INDEXED"
 
 
 @contextmanager

@@ -29,7 +29,7 @@ from ..recall.features import Features
 from .connection import CHANGING, change, connect, drop_statements, faults_of
 from .dialect import NotText, run
 from .index import Index
-from .migrate import checks, damaged, selecting, tables, undecoded
+from .migrate import checks, damaged, tables, undecoded
 from .open_files import BEFORE_FIX, QUARANTINE, kept_copy, vacuum_remains
 
 POSITION = {"area", "partition"}  # columns of a space that can be computed again
@@ -96,8 +96,8 @@ class Quarantine:
                 for parent, column, its in references.fetchall():
                     if (table, parent) != ("memories", "sessions"):  # served without a session
                         self._references[parent].append((table, column, its))
-            for check in list(checks(database)):
-                self._remove_damaged(check)
+            for check, statement in checks(database):
+                self._remove_damaged(check, statement)
         for namespace in self._closed:
             self._close(namespace)
         if self.are_positions_reset:
@@ -114,8 +114,8 @@ class Quarantine:
             os.fsync(descriptor)
         return file
 
-    def _remove_damaged(self, check: TableCheck) -> None:
-        for key, *values in self._database.execute(selecting(check)).fetchall():
+    def _remove_damaged(self, check: TableCheck, statement: str) -> None:
+        for key, *values in self._database.execute(statement).fetchall():
             if not (wrong := check.damaged(values)):
                 continue
             self.damaged.append(f"{check.table} {named(key)}: {', '.join(wrong)}")
