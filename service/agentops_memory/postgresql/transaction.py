@@ -118,16 +118,14 @@ class PostgresTransaction(Transaction):
 
     @cached_property
     def _search(self) -> PostgresSearch:
-        table = self._connection, self._sql, self._projects, self._moment
-        return PostgresSearch(
-            self._connection,
-            memories=MemoryLists(*table),
-            visibility=Visibility(*table, self._groups_of_projects),
-            features=self._features,
-            stems=self._stems,
-            begun=self._begun,
-            cached=self._memory or IndexMemory(None, self._features),
+        visibility = Visibility(
+            self._connection, self._sql, self._projects, self._moment, self._groups_of_projects
         )
+        return PostgresSearch(
+            self._connection, memories=self[MemoryLists], visibility=visibility,
+            features=self._features, stems=self._stems, begun=self._begun,
+            cached=self._memory or IndexMemory(None, self._features),
+        )  # fmt: skip
 
     def _groups_of_projects(self) -> list[int]:
         rows = self._connection.execute(

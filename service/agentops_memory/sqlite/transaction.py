@@ -22,10 +22,11 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..engine.engine import Failed, Outcome, Succeeded, Transaction, noop, outcome_of, settle
 from ..errors import Busy, Refusal, RunAgain, Unavailable
-from ..memory.access import EVERYTHING, Caller
+from ..light import dataclass
+from ..memory.access import OPERATOR, Caller
 from ..memory.erasure import MAX_STEP
 from ..memory.memories import MemoryLists
-from ..memory.memory import MemoryId, Moment, Shown
+from ..memory.memory import MemoryId, Shown
 from ..memory.rows import EPOCH
 from ..memory.sessions import SessionTable
 from ..memory.space import GLOBAL_AREA, Project, place_of
@@ -111,23 +112,15 @@ class SqliteTransaction(Transaction):
 
     @cached_property
     def _search(self) -> SqliteSearch:
-        lists = MemoryLists(self._connection, SQLITE, self._projects, self._moment)
+        partitions = self.index.partitions
         visibility = Visibility(
-            self._connection,
-            SQLITE,
-            self._projects,
-            self._moment,
-            self.index.partitions.of_projects,
-            self.index.partitions.is_made,
-        )
+            self._connection, SQLITE, self._projects, self._moment,
+            partitions.of_projects, partitions.is_made,
+        )  # fmt: skip
         return SqliteSearch(
-            self._connection,
-            lists,
-            visibility,
-            self._in_memory,
-            self._begun,
+            self._connection, self[MemoryLists], visibility, self._in_memory, self._begun,
             may_be_behind=self._may_be_behind,
-        )
+        )  # fmt: skip
 
     @property
     def partitions(self) -> Partitions:
@@ -197,9 +190,7 @@ class SqliteStored(SqliteTable):
         self._files = files
         self._data_version = -1
         self._token: Token | None = None
-        moment = Moment(connection, EPOCH)  # no lookup here depends on it
-        self._sessions = SessionTable(connection, SQLITE, EVERYTHING, moment, Known())
-        self._memories = MemoryLists(connection, SQLITE, EVERYTHING, moment)
+        self._tx = SqliteTransaction(connection, EPOCH, OPERATOR)  # no lookup depends on the time
 
     def token(self) -> Token | None:
         if self._files.has_another_log():
@@ -212,25 +203,25 @@ class SqliteStored(SqliteTable):
             return None
         return self._token
 
+    @translated()
     def location(self, project: Project) -> ProjectLocation | None:
-        with translated():
-            row = place_of(self._connection, project)
-            if row is None:
-                return None
-            area, group = row
-            spaces = self._scalars(
-                f"SELECT id FROM spaces WHERE project = :project AND area = {GLOBAL_AREA}",
-                project=project,
-            )
-            return ProjectLocation(group, area, frozenset(spaces))
+        row = place_of(self._connection, project)
+        if row is None:
+            return None
+        area, group = row
+        spaces = self._scalars(
+            f"SELECT id FROM spaces WHERE project = :project AND area = {GLOBAL_AREA}",
+            project=project,
+        )
+        return ProjectLocation(group, area, frozenset(spaces))
 
+    @translated()
     def summaries(self, project: Project, most: int) -> list[str]:
-        with translated():
-            return self._sessions.summaries(project, most)
+        return self._tx[SessionTable].summaries(project, most)
 
+    @translated()
     def texts(self, ids: Sequence[MemoryId]) -> list[Shown]:
-        with translated():
-            return self._memories.texts(ids)
+        return self._tx[MemoryLists].texts(ids)
 
 
 @contextmanager
@@ -317,7 +308,9 @@ class Writer:
             self._slots.release()
             raise Unavailable("The database is closed.")
         # The lock timeout starts here, so that writes behind a lock fail together, not in turn.
-        queued = _Queued(work, time.monotonic() + lock_timeout.total_seconds(), is_synced)
+        deadline = time.monotonic() + lock_timeout.total_seconds()
+        answer = asyncio.get_running_loop().create_future()
+        queued = _Queued(work, deadline, is_synced, answer)
         self._queue.append(queued)
         self._wake_up.set()
         return cast("T", await queued.answer)
@@ -539,12 +532,12 @@ async def serving(writer: Writer) -> AsyncIterator[Writer]:
             await asyncio.gather(task, return_exceptions=True)
 
 
+@dataclass(slots=True, eq=False)
 class _Queued:
-    def __init__(self, work: Change[Any], deadline: float, is_synced: bool) -> None:
-        self.work = work
-        self.deadline = deadline
-        self.is_synced = is_synced
-        self.answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    work: Change[Any]
+    deadline: float  # on the monotonic clock
+    is_synced: bool
+    answer: asyncio.Future[Any]
 
 
 class _BatchLost(Exception):
