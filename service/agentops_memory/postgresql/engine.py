@@ -172,12 +172,9 @@ class PostgresMaintenance:
         while await self.engine.write(caller, lambda tx: tx.index.rebalance()):
             moved += 1
         return Tidied(
-            parts=len(drifts),
-            drift=sum(drifts.values()),
-            rebuilt=rebuilt,
-            moved=moved,
+            parts=len(drifts), drift=sum(drifts.values()), rebuilt=rebuilt, moved=moved,
             is_damaged=False,
-        )
+        )  # fmt: skip
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
         """Settle receipts of erasures whose bytes are gone from the tables and their copies.
@@ -250,13 +247,9 @@ class PostgresEngine:
     """Transactions on the schema of each caller's tenant. Open an engine with `opened`."""
 
     def __init__(
-        self,
-        transactions: Transactions,
-        leader: Leader,
-        size: int,
-        *,
+        self, transactions: Transactions, leader: Leader, size: int, *,
         copies_kept: timedelta | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.copies_kept = copies_kept  # how long WAL, replicas and backups keep erased data
         self._transactions = transactions
         self._leader = leader
@@ -296,20 +289,13 @@ class PostgresEngine:
         Unavailable if the database cannot be used.
         """
         connecting = partial(connect, url)
+        new_transaction = partial(
+            PostgresTransaction, features=features, quota=quota, retention=retention,
+            uids=Uids(), sealer=sealer,
+        )  # fmt: skip
+        new_memory = partial(IndexMemory, index_cache, features)
         transactions = Transactions(
-            connecting,
-            clock,
-            partial(
-                PostgresTransaction,
-                features=features,
-                quota=quota,
-                retention=retention,
-                uids=Uids(),
-                sealer=sealer,
-            ),
-            partial(IndexMemory, index_cache, features),
-            has_key,
-            committed,
+            connecting, clock, new_transaction, new_memory, has_key, committed
         )
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:

@@ -233,12 +233,9 @@ class Index(Borrowing):
                 some, size = [], 0
 
     def _add_documents(
-        self,
-        documents: Mapping[MemoryId, Document],
-        *,
-        are_new: bool = False,
+        self, documents: Mapping[MemoryId, Document], *, are_new: bool = False,
         are_counted: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Add documents, but count later: counted areas stay locked until the commit."""
         for batch in self._with_words(documents):
             self._insert_postings(batch, are_new=are_new)

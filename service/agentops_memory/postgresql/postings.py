@@ -282,13 +282,9 @@ class StoredWords(FoundWords):
     """
 
     def __init__(
-        self,
-        postings: Postings,
-        query: IndexQuery,
-        areas: Sequence[int],
-        stems_of: Mapping[Term, TermStems],
-        statistics: GroupStatistics | None,
-    ) -> None:
+        self, postings: Postings, query: IndexQuery, areas: Sequence[int],
+        stems_of: Mapping[Term, TermStems], statistics: GroupStatistics | None,
+    ) -> None:  # fmt: skip
         stems = {stem for term, it in stems_of.items() if not term.starts for stem in it}
         of_stems, lengths = postings.of(areas, HAS_STEM, stems=list(stems))
         self.counts: dict[Term, MemoryCounts] = {}

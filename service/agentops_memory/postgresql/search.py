@@ -81,16 +81,9 @@ class PostgresSearch(Search):
     """Search in one transaction; `begun` is its start on the monotonic clock."""
 
     def __init__(
-        self,
-        connection: PostgresConnection,
-        *,
-        memories: MemoryLists,
-        visibility: Visibility,
-        features: Features,
-        stems: Stems,
-        begun: float,
-        cached: IndexMemory,
-    ) -> None:
+        self, connection: PostgresConnection, *, memories: MemoryLists, visibility: Visibility,
+        features: Features, stems: Stems, begun: float, cached: IndexMemory,
+    ) -> None:  # fmt: skip
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         self._postings, self._features, self._cached = Postings(connection), features, cached

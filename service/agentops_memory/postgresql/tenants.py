@@ -71,12 +71,9 @@ class PostgresAudit:
         with control(self.url, makes=True) as connection:
             ((rows, size, oldest, over),) = connection.execute(_MEASURED, values).fetchall()
         return Held(
-            kind=Kind.AUDIT,
-            rows=rows,
-            size=size,
-            oldest=None if oldest is None else instant(oldest),
-            past_retention=over,
-        )
+            kind=Kind.AUDIT, rows=rows, size=size,
+            oldest=None if oldest is None else instant(oldest), past_retention=over,
+        )  # fmt: skip
 
 
 def record(
@@ -221,14 +218,9 @@ def _read(row: tuple[int, bool, list[str]]) -> KeyRing:
 
 
 def _put(
-    connection: psycopg.Connection[Any],
-    before: KeyRing,
-    ring: KeyRing,
-    at: datetime,
-    action: str,
-    by: By,
-    **fields: object,
-) -> None:
+    connection: psycopg.Connection[Any], before: KeyRing, ring: KeyRing, at: datetime, action: str,
+    by: By, **fields: object,
+) -> None:  # fmt: skip
     for key in ring.keys.values():
         if before.keys.get(key.id) != key:
             values = {"id": key.id, "record": json.dumps(keys.record_of(key))}
@@ -353,13 +345,9 @@ def storage_stats(
     with snapshot(connection, tenant) as ours:
         ((words,),) = ours.execute("SELECT pg_total_relation_size('postings')")
         return StorageStats(
-            database=stored(ours),
-            free=0,
-            index=words,
-            log=0,
-            copies=0,
+            database=stored(ours), free=0, index=words, log=0, copies=0,
             held=held(ours, POSTGRESQL, retention, now),
-        )
+        )  # fmt: skip
 
 
 MIB = 1024 * 1024

@@ -64,17 +64,9 @@ class PostgresTransaction(Transaction):
     _sql = POSTGRESQL
 
     def __init__(
-        self,
-        connection: PostgresConnection,
-        now: datetime,
-        caller: Caller,
-        stems: Stems,
-        *,
-        features: Features,
-        memory: IndexMemory | None = None,
-        is_alone: bool = True,
-        **bound: Any,
-    ) -> None:
+        self, connection: PostgresConnection, now: datetime, caller: Caller, stems: Stems, *,
+        features: Features, memory: IndexMemory | None = None, is_alone: bool = True, **bound: Any,
+    ) -> None:  # fmt: skip
         super().__init__(connection, now, caller, **bound)
         self.connection = connection
         self._stems = stems

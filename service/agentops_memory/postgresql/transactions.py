@@ -68,13 +68,9 @@ SNAPSHOT = "REPEATABLE READ READ ONLY"
 
 
 def _begin(
-    connection: PostgresConnection,
-    schema: str,
-    isolation: str,
-    *locks: str,
-    timeout: timedelta | None = None,
-    **values: object,
-) -> PostgresCursor:
+    connection: PostgresConnection, schema: str, isolation: str, *locks: str,
+    timeout: timedelta | None = None, **values: object,
+) -> PostgresCursor:  # fmt: skip
     """Begin a tenant's transaction, and take locks in order within its timeouts."""
     connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
     return connection.execute(
@@ -188,12 +184,9 @@ class Transactions:
         return self._run(transaction, caller.tenant)
 
     def write(
-        self,
-        lock: Lock,
-        changes: Sequence[Change],
-        others: Callable[[], int],
+        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int],
         committing: Callable[[], object],
-    ) -> Outcomes:
+    ) -> Outcomes:  # fmt: skip
         """Commit changes together, and return the outcomes of those that ran.
 
         Changes that did not begin in time, or whose claims were not free, are left out. None: the
@@ -206,13 +199,9 @@ class Transactions:
         return self._run(transaction, lock.tenant, *collided)
 
     def _write(
-        self,
-        lock: Lock,
-        changes: Sequence[Change],
-        others: Callable[[], int],
-        committing: Callable[[], object],
-        connection: psycopg.Connection[Any],
-    ) -> Outcomes:
+        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int],
+        committing: Callable[[], object], connection: psycopg.Connection[Any],
+    ) -> Outcomes:  # fmt: skip
         schema, is_alone = schema_of(lock.tenant), len(changes) == 1
         ours, began = PostgresConnection(connection), time.monotonic()
 

@@ -94,13 +94,9 @@ class ChangeLog:
 
 
 def connect(
-    path: Path,
-    *,
-    busy_timeout: timedelta = BUSY_TIMEOUT,
-    features: Features = ALL,
-    mode: str = "",
+    path: Path, *, busy_timeout: timedelta = BUSY_TIMEOUT, features: Features = ALL, mode: str = "",
     is_strict: bool = False,
-) -> sqlite3.Connection:
+) -> sqlite3.Connection:  # fmt: skip
     """Open a connection with our settings and functions.
 
     `mode` is the query of SQLite's file URI (https://sqlite.org/uri.html); without it, a missing
@@ -399,13 +395,9 @@ class Threads:
     """
 
     def __init__(
-        self,
-        connections: Sequence[sqlite3.Connection],
-        *,
-        check: Check = noop,
-        afterwards: Callable[[sqlite3.Connection], object] = noop,
-        timeout: timedelta | None = None,
-    ) -> None:
+        self, connections: Sequence[sqlite3.Connection], *, check: Check = noop,
+        afterwards: Callable[[sqlite3.Connection], object] = noop, timeout: timedelta | None = None,
+    ) -> None:  # fmt: skip
         self.connections = connections
         self._check = check
         self._afterwards = afterwards

@@ -250,12 +250,9 @@ class SqliteMaintenance(ABC):
             while has_more:
                 has_more = await self.write(caller, lambda tx, it: tx.partitions.merge(it), number)
         return Tidied(
-            parts=len(drifts),
-            drift=sum(drifts.values()),
-            rebuilt=drifted,
-            moved=moved,
+            parts=len(drifts), drift=sum(drifts.values()), rebuilt=drifted, moved=moved,
             is_damaged=not await self._is_readable(caller, _is_next_readable),
-        )
+        )  # fmt: skip
 
     async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
         erasures = await self.read(caller, lambda tx: tx[ReceiptTable].pending())

@@ -100,15 +100,9 @@ class TenantsEngine(SqliteMaintenance):
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls,
-        path: Path,
-        engines: Engines,
-        *,
-        has_key: HasKey,
-        most: int = MOST_OPEN,
-        idle: timedelta = IDLE,
-        on_opened: OnOpened | None = None,
-    ) -> AsyncIterator["TenantsEngine"]:
+        cls, path: Path, engines: Engines, *, has_key: HasKey, most: int = MOST_OPEN,
+        idle: timedelta = IDLE, on_opened: OnOpened | None = None,
+    ) -> AsyncIterator["TenantsEngine"]:  # fmt: skip
         """Yield an engine whose default tenant is open from the start; close all at the end.
 
         `engines` opens the engine of a file.

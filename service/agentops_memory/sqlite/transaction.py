@@ -72,16 +72,10 @@ class SqliteTransaction(Transaction):
     _sql = SQLITE
 
     def __init__(
-        self,
-        connection: sqlite3.Connection,
-        now: datetime,
-        caller: Caller,
-        *,
-        batch: Index | None = None,
-        index: DatabaseIndex | None = None,
-        may_be_behind: bool = False,
+        self, connection: sqlite3.Connection, now: datetime, caller: Caller, *,
+        batch: Index | None = None, index: DatabaseIndex | None = None, may_be_behind: bool = False,
         **bound: Any,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(connection, now, caller, **bound)
         self._in_memory = index
         self._may_be_behind = may_be_behind
@@ -270,14 +264,9 @@ class Writer:
     """
 
     def __init__(
-        self,
-        thread: WriterThread,
-        files: OpenFiles,
-        slots: int,
-        timeout: timedelta,
-        on_commit: OnCommit,
-        index: DatabaseIndex,
-    ) -> None:
+        self, thread: WriterThread, files: OpenFiles, slots: int, timeout: timedelta,
+        on_commit: OnCommit, index: DatabaseIndex,
+    ) -> None:  # fmt: skip
         self._index = index
         self._thread = thread
         self._log = WriteAheadLog(thread, files)
@@ -487,12 +476,9 @@ class Writer:
             try:
                 with change(database, deadline, self._check, is_synced=is_synced):
                     batch = Index(
-                        database,
-                        is_alone=own < 2,
-                        most=0 if is_ranked else MOST_WAITING,
-                        known=known_to(database),
-                        is_awaited=lambda: len(self._queue) > own,
-                    )
+                        database, is_alone=own < 2, most=0 if is_ranked else MOST_WAITING,
+                        known=known_to(database), is_awaited=lambda: len(self._queue) > own,
+                    )  # fmt: skip
                     # Commits of other processes, such as an import, may not be synced.
                     self._has_unsynced |= version not in (0, ours(database).version)
                     yield batch
