@@ -102,7 +102,7 @@ class Seen:
         self._save = saving(content)
 
     def __call__(self, tx: Transaction) -> object:
-        self.alone.append(tx.is_alone)  # type: ignore[attr-defined]
+        self.alone.append(tx.is_alone)
         return self._save(tx)
 
 

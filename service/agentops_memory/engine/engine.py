@@ -11,6 +11,7 @@ from functools import cache
 from operator import attrgetter
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
+from ..errors import RunAgain
 from ..light import dataclass, fields
 from ..memory.access import Caller
 from ..memory.memory import Moment, SessionId
@@ -281,12 +282,14 @@ class Transaction(ABC):
         uids: Uids | None = None,
         others: Callable[[], int] = lambda: 0,
         sealer: Sealer | None = None,
+        is_alone: bool = True,
     ) -> None:
         self._connection = connection
         self._quota = quota
         self._uids = uids or Uids()
         self._others = others
         self._sealer = sealer
+        self.is_alone = is_alone  # whether no other work shares the transaction
         self._projects = caller.projects
         self._begun = time.monotonic()
         self._tables: dict[type, object] = {}
@@ -327,9 +330,10 @@ class Transaction(ABC):
     def index(self) -> Index:
         """The full-text index, as tables use it."""
 
-    @abstractmethod
     def require_alone(self) -> None:
-        """Ensure that no other work shares the transaction."""
+        """Ensure that no other work shares the transaction: otherwise, the work runs again."""
+        if not self.is_alone:
+            raise RunAgain
 
     def new_uid(self, at: datetime) -> str:
         """Return a new stable id (UUIDv7) that sorts by the instant; monotonic within a process."""

@@ -29,7 +29,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import psycopg
 
 from ..engine.engine import Failed, Outcome, Transaction, WriteTarget, noop, outcome_of
-from ..errors import Busy, DamagedRow
+from ..errors import Busy, DamagedRow, RunAgain
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
 from ..memory.idempotency import IdempotencyTable
@@ -53,10 +53,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class NeedsTransactionOfItsOwn(Exception):
-    """Work cannot share a transaction: it is rolled back, and runs again by itself."""
-
-
 class PostgresTransaction(Transaction):
     """The tables of a connection on which a transaction has begun."""
 
@@ -65,14 +61,13 @@ class PostgresTransaction(Transaction):
 
     def __init__(
         self, connection: PostgresConnection, now: datetime, caller: Caller, stems: Stems, *,
-        features: Features, memory: IndexMemory | None = None, is_alone: bool = True, **bound: Any,
+        features: Features, memory: IndexMemory | None = None, **bound: Any,
     ) -> None:  # fmt: skip
         super().__init__(connection, now, caller, **bound)
         self.connection = connection
         self._stems = stems
         self._features = features
         self._memory = memory
-        self._is_alone = is_alone
 
     def joining(self, first: "PostgresTransaction") -> "PostgresTransaction":
         """Return this transaction, which now shares the index of the first one of its group."""
@@ -84,8 +79,7 @@ class PostgresTransaction(Transaction):
         return self._known
 
     def _stored(self) -> int:
-        if "index" in vars(self):
-            self.index.index_waiting()
+        self.index.index_waiting()
         self.connection.flush()
         return stored(self._connection)
 
@@ -95,12 +89,11 @@ class PostgresTransaction(Transaction):
 
     def written(self) -> dict[int, Written | None]:
         """Return the changes of the index, after the commit."""
-        return self.index.written() if "index" in vars(self) else {}
+        return self.index.written()
 
     def flush(self) -> None:
         """Store waiting memories and their words, which are about to be read or committed."""
-        if "index" in vars(self):
-            self.index.flush()
+        self.index.flush()
         self.connection.flush()
 
     @property
@@ -125,10 +118,6 @@ class PostgresTransaction(Transaction):
             {"first": FIRST, "last": NUMBERS[IndexGroup.PROJECTS][-1]},
         )
         return sorted({FIRST, *(number for (number,) in rows.fetchall())})
-
-    def require_alone(self) -> None:
-        if not self._is_alone:
-            raise NeedsTransactionOfItsOwn
 
 
 def stored(connection: PostgresConnection) -> int:
@@ -567,7 +556,7 @@ def run_group(
                 raise error
             if connection.has_written:
                 raise Undone from error
-            if isinstance(error, NeedsTransactionOfItsOwn):
+            if isinstance(error, RunAgain):
                 outcome = None
         outcomes[change] = outcome
         if time.monotonic() > end:

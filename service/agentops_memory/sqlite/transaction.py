@@ -52,7 +52,7 @@ from .connection import (
     sizes_of,
     token_of,
 )
-from .dialect import SQLITE, NeedsTransactionOfItsOwn, SqliteTable, is_damage, refusing, translated
+from .dialect import SQLITE, SqliteTable, is_damage, refusing, translated
 from .index import MOST_WAITING, Index
 from .open_files import OpenFiles, WriteAheadLog
 from .partitions import AT_ONCE, SEGMENTS, Partitions
@@ -76,10 +76,10 @@ class SqliteTransaction(Transaction):
         batch: Index | None = None, index: DatabaseIndex | None = None, may_be_behind: bool = False,
         **bound: Any,
     ) -> None:  # fmt: skip
-        super().__init__(connection, now, caller, **bound)
+        is_alone = batch is None or batch.partitions.is_alone
+        super().__init__(connection, now, caller, is_alone=is_alone, **bound)
         self._in_memory = index
         self._may_be_behind = may_be_behind
-        self.is_alone = batch is None or batch.partitions.is_alone
         self._batch = batch
         if batch is not None:
             self._known = batch.known
@@ -131,10 +131,6 @@ class SqliteTransaction(Transaction):
         if self._batch is not None and self._batch.flush():
             self._connection.execute("SAVEPOINT settled")  # makes FTS5 write
             self._connection.execute("RELEASE settled")
-
-    def require_alone(self) -> None:
-        if not self.is_alone:
-            raise NeedsTransactionOfItsOwn
 
 
 Work = Callable[Concatenate[SqliteTransaction, P], T]
