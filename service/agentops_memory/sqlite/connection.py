@@ -103,7 +103,7 @@ def connect(
     file is created.
 
     In text that is not UTF-8, U+FFFD replaces what cannot be decoded. With `is_strict` such text
-    is an error, and reading is faster: see `Decoding`.
+    is an error, and reading is faster: see `find_undecodable`.
     """
     database = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{mode}" if mode else path,

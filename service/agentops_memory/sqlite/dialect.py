@@ -101,10 +101,6 @@ class NeedsTransactionOfItsOwn(RunAgain):
     """Work must not share a commit because it creates a table, or is long."""
 
 
-class Undecodable(RunAgain):
-    """A text was not UTF-8. From now on the connection finds the row."""
-
-
 class NotText(bytes):
     """A text that is not UTF-8."""
 
@@ -135,25 +131,15 @@ def read_text(text: bytes) -> str | NotText:
         return NotText(text)
 
 
-class Decoding:
-    """Within, a text that cannot be decoded raises Undecodable; each read enters this."""
-
-    __slots__ = ("_database",)
-
-    def __init__(self, database: sqlite3.Connection) -> None:
-        self._database = database
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        # Only Python's decoding errors have no SQLite code.
-        if isinstance(error, sqlite3.OperationalError) and not hasattr(error, "sqlite_errorcode"):
-            self._database.text_factory = read_text
-            self._database.row_factory = lambda _, row: (
-                _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
-            )
-            raise Undecodable from error
+def find_undecodable(database: sqlite3.Connection, error: sqlite3.OperationalError) -> bool:
+    """Let a connection find the row whose text it could not decode; False for another error."""
+    if hasattr(error, "sqlite_errorcode"):  # only Python's decoding errors have none
+        return False
+    database.text_factory = read_text
+    database.row_factory = lambda _, row: (
+        _Undecoded(row) if any(isinstance(it, NotText) for it in row) else row
+    )
+    return True
 
 
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # no text has this word, as `unified` drops it

@@ -34,7 +34,7 @@ from ..engine.engine import (
     is_durable_later,
     noop,
 )
-from ..errors import Damaged, DamagedRow, StartRefused, Unavailable
+from ..errors import Damaged, DamagedRow, RunAgain, StartRefused, Unavailable
 from ..light import Lazy, dataclass
 from ..memory.access import Caller
 from ..memory.damage import KnownDamage
@@ -61,7 +61,7 @@ from .connection import (
     taken_damage,
     token_of,
 )
-from .dialect import DAMAGED, REMEDY, Decoding, IndexBehind, Undecodable, is_damage, translated
+from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, is_damage, translated
 from .index import STEMMED_AT_ONCE, Index
 from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
 from .open_files import (
@@ -435,13 +435,15 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
 
         def transaction(database: sqlite3.Connection) -> T:
             try:
-                with in_snapshot(database, READ_LIMIT), Decoding(database):
+                with in_snapshot(database, READ_LIMIT):
                     tx = self._transaction(
                         database, self._clock(), caller,
                         index=self._index, may_be_behind=may_be_behind,
                     )  # fmt: skip
                     answer = work(tx, *args, **kwargs)
-            except Undecodable:  # the connection can decode it from now on
+            except sqlite3.OperationalError as error:
+                if not find_undecodable(database, error):
+                    raise
                 self._report(caller)
                 return transaction(database)
             finally:
@@ -476,11 +478,12 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 batch=batch, others=lambda: self._writer.waiting - 1,
             )  # fmt: skip
             try:
-                with Decoding(database):
-                    return work(tx, *args, **kwargs)
-            except Undecodable:
+                return work(tx, *args, **kwargs)
+            except sqlite3.OperationalError as error:
+                if not find_undecodable(database, error):
+                    raise
                 self._report(caller)
-                raise
+                raise RunAgain from error
             finally:
                 if damaged := taken_damage(database):
                     self.known_damage.add(caller, damaged)
