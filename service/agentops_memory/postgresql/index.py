@@ -266,12 +266,10 @@ class Index(Borrowing):
                            CAST(string_to_array(its.counts, ' ') AS BIGINT[]))
                            AS word (term, counts)
                     {on_conflict}""",
-                areas=list(areas),
-                ids=list(ids),
-                lengths=list(lengths),
+                areas=list(areas), ids=list(ids), lengths=list(lengths),
                 terms=[" ".join([term for term, _ in some]) for some in stems],
                 counts=[" ".join([str(counts) for _, counts in some]) for some in stems],
-            )
+            )  # fmt: skip
 
     def _remove_documents(self, documents: Mapping[MemoryId, Document]) -> None:
         """Remove documents, but count later, as they may be added again."""
@@ -289,10 +287,8 @@ class Index(Borrowing):
                     USING unnest(CAST(:areas AS BIGINT[]), CAST(:terms AS TEXT[]),
                                  CAST(:memories AS BIGINT[])) AS gone (area, term, memory)
                     WHERE p.area = gone.area AND p.term = gone.term AND p.memory = gone.memory""",
-                areas=areas,
-                terms=terms,
-                memories=memories,
-            )
+                areas=areas, terms=terms, memories=memories,
+            )  # fmt: skip
 
     def _invalidate(self, area: int) -> None:
         """Have cached copies of an area dropped, as they cannot follow the change."""
@@ -329,11 +325,9 @@ class Index(Borrowing):
                           words = areas.words + excluded.words,
                           rules = CASE WHEN areas.rules = excluded.rules THEN areas.rules END
                 RETURNING area, version""",
-                rules=self.rules,
-                areas=areas,
-                memories=[changes[it][0] for it in areas],
+                rules=self.rules, areas=areas, memories=[changes[it][0] for it in areas],
                 words=[changes[it][1] for it in areas],
-            )
+            )  # fmt: skip
             self._counted.append(counted)
 
     def drifts(self) -> dict[int, int]:
@@ -423,9 +417,8 @@ class Index(Borrowing):
                        version = areas.version + 1,
                        rebuild = excluded.rebuild
              RETURNING rebuild""",
-            area=area,
-            rules=self.rules,
-        )
+            area=area, rules=self.rules,
+        )  # fmt: skip
 
     def portion(self, area: int, after: MemoryId) -> Portion:
         """Return the next portion to reindex, after reading all postings of the area."""
@@ -437,18 +430,15 @@ class Index(Borrowing):
                  WHERE s.area = :area AND m.id > :after AND {indexed("m")}
               ORDER BY m.id
                  LIMIT {PORTION}""",
-            area=area,
-            after=after,
-        )
+            area=area, after=after,
+        )  # fmt: skip
         last = MemoryId(ids[-1]) if len(ids) == PORTION else LAST
         postings = self._execute(
             """SELECT area, term, memory
                  FROM postings
                 WHERE area = :area AND memory > :after AND memory <= :last""",
-            area=area,
-            after=after,
-            last=last,
-        )
+            area=area, after=after, last=last,
+        )  # fmt: skip
         return Portion(area=area, after=after, last=last, postings=postings.fetchall())
 
     def rebuild(self, number: int, portion: Portion) -> bool:
@@ -463,9 +453,8 @@ class Index(Borrowing):
             """UPDATE areas
                   SET version = version + 1
                 WHERE area = :area AND rebuild = :number""",
-            area=area,
-            number=number,
-        )
+            area=area, number=number,
+        )  # fmt: skip
         if not current.rowcount:
             return False  # a later rebuild has begun
         self._delete_postings(portion.postings)
@@ -504,10 +493,9 @@ class Index(Borrowing):
             target = groups.number_for(group_of(number))
             if target != number and not groups.holds(target, others):
                 self._execute(
-                    "UPDATE spaces SET partition = :target WHERE area = :area",
-                    target=target,
+                    "UPDATE spaces SET partition = :target WHERE area = :area", target=target,
                     area=area,
-                )
+                )  # fmt: skip
                 return True
         return False
 

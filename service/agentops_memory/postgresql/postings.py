@@ -117,9 +117,8 @@ class Postings(Table):
         where, numbers = in_areas(areas)
         rows = self._execute(
             f"SELECT term, memory, length, counts FROM postings WHERE {where} AND {condition}",
-            **values,
-            **numbers,
-        )
+            **values, **numbers,
+        )  # fmt: skip
         for number, (term, memory, length, counts) in enumerate(rows.fetchall()):
             if not number % DEADLINE_CHECK_ROWS:
                 self._check_deadline()
@@ -156,10 +155,8 @@ class Postings(Table):
                             WHERE next.term IS NOT NULL)
                        SELECT term FROM next) read
                  WHERE read.term IS NOT NULL""",
-            prefixes=prefixes,
-            areas=areas,
-            last=LAST_CHARACTER,
-        )
+            prefixes=prefixes, areas=areas, last=LAST_CHARACTER,
+        )  # fmt: skip
 
     def areas(self, number: int) -> list[tuple[int, int, int, int]]:
         """Return (area, version, memories, words) of each area in the statistics of a group."""
@@ -182,9 +179,8 @@ class Postings(Table):
                   FROM postings
                  WHERE {_in_group(number, own=own)} AND {HAS_STEM}
               GROUP BY term""",
-            number=number,
-            stems=list(stems),
-        )
+            number=number, stems=list(stems),
+        )  # fmt: skip
         return dict(rows.fetchall())
 
     def count(
@@ -198,10 +194,8 @@ class Postings(Table):
                          WHERE {_in_group(number, own=own)} AND {condition}
                       GROUP BY memory
                         HAVING count(*) >= :least) its""",
-            number=number,
-            least=least,
-            **values,
-        )
+            number=number, least=least, **values,
+        )  # fmt: skip
 
 
 def in_areas(areas: Sequence[int]) -> tuple[str, dict[str, object]]:

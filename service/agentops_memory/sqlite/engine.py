@@ -20,19 +20,22 @@ from contextlib import (
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, cast
 
 from ..engine.engine import (
     Condition,
     Maintenance,
+    Outcome,
     Progress,
     RowCounts,
     Scrubbed,
     Sealer,
     Sizes,
     Tidied,
+    answer_of,
     is_durable_later,
     noop,
+    outcome_of,
 )
 from ..errors import Damaged, DamagedRow, RunAgain, StartRefused, Unavailable
 from ..light import Lazy, dataclass
@@ -126,17 +129,11 @@ def _empty_log(database: sqlite3.Connection) -> None:
 
 async def run_in_thread(work: Callable[[], T]) -> T:
     """Run `work` on a daemon thread, which does not keep the process alive; return its result."""
-    answer: Future[T] = Future()
-    answer.set_running_or_notify_cancel()
-
-    def run() -> None:
-        try:
-            answer.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            answer.set_exception(error)
-
-    threading.Thread(target=run, name="opening", daemon=True).start()
-    return await asyncio.wrap_future(answer)
+    outcome: Future[Outcome] = Future()
+    outcome.set_running_or_notify_cancel()  # it runs on if its caller leaves
+    run = partial(outcome_of, work)
+    threading.Thread(target=lambda: outcome.set_result(run()), name="opening", daemon=True).start()
+    return cast("T", answer_of(await asyncio.wrap_future(outcome)))
 
 
 OnDamage = Callable[[Caller], object]
