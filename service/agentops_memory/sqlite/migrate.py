@@ -305,8 +305,8 @@ def is_original(database: sqlite3.Connection) -> bool:
 def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now: datetime) -> None:
     """Rewrite the original's rows in our schema, within the transaction that has begun.
 
-    The copy is made while this transaction holds the write lock. In a damaged file only the rows
-    of the old tables are read, and the tables' pages stay unused until `vacuum_remains`.
+    The copy is made while this transaction holds the write lock. Only the rows of the old tables
+    are read, as the file may be damaged, and their pages stay unused until `vacuum_remains`.
     """
     log.warning("upgrading a database of the original service", extra={"path": str(path)})
     size = path.stat().st_size + (log_size(path) or 0)
@@ -320,9 +320,6 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     copy = kept_copy(path, _contents)
     _add_functions(database, now)
     run(database, drop_statements(["observations_fts"]))
-    sound = False
-    with suppress(sqlite3.DatabaseError):
-        sound = database.execute("PRAGMA quick_check(1)").fetchall() == [("ok",)]
     run(database, [*_RENAME, *schema, *_CONVERT])
     ((displaced,),) = database.execute(
         """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
@@ -335,12 +332,8 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
               AND (name IN ('original_observations', 'original_sessions')
                    OR name GLOB 'observations_fts_*')"""
     )
-    remains = [name for (name,) in rows]
-    removing = [f'DROP TABLE "{it}"' for it in remains] if sound else drop_statements(remains)
-    # Last, because a statement that reuses freed pages keeps their old content in memory.
-    run(database, [*_TIDY, *removing])
-    fields = {"copy": str(copy), "file_was_sound": sound}
-    fields["memories_that_lost_a_shared_topic_key"] = displaced
+    run(database, [*_TIDY, *drop_statements(name for (name,) in rows.fetchall())])
+    fields = {"copy": str(copy), "memories_that_lost_a_shared_topic_key": displaced}
     log.warning("upgraded a database of the original service", extra=fields)
 
 
