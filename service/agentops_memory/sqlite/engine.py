@@ -64,7 +64,7 @@ from .connection import (
     taken_damage,
     token_of,
 )
-from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, is_damage, translated
+from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, translated
 from .index import STEMMED_AT_ONCE, Index
 from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
 from .open_files import (
@@ -145,12 +145,8 @@ def _is_intact(database: sqlite3.Connection) -> bool:
 
     Damage in free pages does not count.
     """
-    try:
-        return all(is_readable(database, name) for name in tables(database))
-    except sqlite3.DatabaseError as error:
-        if not is_damage(error):
-            raise
-        return False
+    is_listed = is_readable(database, "sqlite_schema")
+    return is_listed and all(is_readable(database, name) for name in tables(database))
 
 
 async def _inspect(path: Path, inspect: Callable[[sqlite3.Connection], T]) -> T:
