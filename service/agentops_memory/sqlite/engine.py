@@ -20,7 +20,7 @@ from contextlib import (
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar, cast
+from typing import ParamSpec, Self, TypeVar, cast
 
 from ..engine.engine import (
     Condition,
@@ -38,7 +38,7 @@ from ..engine.engine import (
     outcome_of,
 )
 from ..errors import Damaged, DamagedRow, RunAgain, StartRefused, Unavailable
-from ..light import Lazy, dataclass
+from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.damage import KnownDamage
 from ..memory.erasure import ReceiptTable
@@ -84,11 +84,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CHECKPOINT_TIMEOUT = timedelta(seconds=1)  # how long to wait for other processes' reads
-
-if TYPE_CHECKING:
-    from ..memory import projects
-else:  # only row counts need it
-    projects = Lazy(__package__, "..memory.projects")
 
 log = logging.getLogger(__name__)
 
@@ -275,8 +270,10 @@ class SqliteMaintenance(ABC):
         )
 
     async def count(self, caller: Caller) -> RowCounts:
+        from ..memory.projects import row_counts  # noqa: PLC0415 - a command seldom counts rows
+
         async with self.used(caller, only_open=True) as database:
-            return await database.read(caller, projects.row_counts)
+            return await database.read(caller, row_counts)
 
     def copies(self, caller: Caller) -> list[str]:
         path = Path(os.path.realpath(self.path_of(caller)))
