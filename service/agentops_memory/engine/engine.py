@@ -272,18 +272,10 @@ class Transaction(ABC):
     _sql: Dialect
 
     def __init__(  # noqa: PLR0913 - everything that a transaction depends on
-        self,
-        connection: Connection,
-        now: datetime,
-        caller: Caller,
-        *,
-        quota: int | None = None,
-        retention: Retentions = DEFAULT_RETENTIONS,
-        uids: Uids | None = None,
-        others: Callable[[], int] = lambda: 0,
-        sealer: Sealer | None = None,
-        is_alone: bool = True,
-    ) -> None:
+        self, connection: Connection, now: datetime, caller: Caller, *, quota: int | None = None,
+        retention: Retentions = DEFAULT_RETENTIONS, uids: Uids | None = None,
+        others: Callable[[], int] = lambda: 0, sealer: Sealer | None = None, is_alone: bool = True,
+    ) -> None:  # fmt: skip
         self._connection = connection
         self._quota = quota
         self._uids = uids or Uids()

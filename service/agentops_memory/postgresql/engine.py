@@ -264,23 +264,13 @@ class PostgresEngine:
     @classmethod
     @asynccontextmanager
     async def opened(  # noqa: PLR0913 - options, each by its name
-        cls,
-        url: str,
-        *,
-        clock: Callable[[], datetime],
-        features: Features = ALL,
-        quota: int | None = None,
-        retention: Retentions = DEFAULT_RETENTIONS,
-        sealer: Sealer | None = None,
-        index_cache: IndexCache | None = None,
-        has_key: HasKey = lambda _: True,
-        upgrading: Callable[[], object] = noop,
-        committed: OnCommit = noop,
-        size: int = POOL,
-        copies_kept: timedelta | None = None,
-        tenant: TenantId = DEFAULT_TENANT,
-        may_lead: bool = False,
-    ) -> AsyncIterator["PostgresEngine"]:
+        cls, url: str, *, clock: Callable[[], datetime], features: Features = ALL,
+        quota: int | None = None, retention: Retentions = DEFAULT_RETENTIONS,
+        sealer: Sealer | None = None, index_cache: IndexCache | None = None,
+        has_key: HasKey = lambda _: True, upgrading: Callable[[], object] = noop,
+        committed: OnCommit = noop, size: int = POOL, copies_kept: timedelta | None = None,
+        tenant: TenantId = DEFAULT_TENANT, may_lead: bool = False,
+    ) -> AsyncIterator["PostgresEngine"]:  # fmt: skip
         """Upgrade the schemas of all tenants, and yield an engine over the database.
 
         `tenant` is created if missing. With `may_lead` the process may become the leader, which

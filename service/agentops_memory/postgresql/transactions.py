@@ -287,11 +287,9 @@ class Transactions:
         return self._memories[schema]
 
     def _run(
-        self,
-        transaction: Callable[[psycopg.Connection[Any]], T],
-        tenant: TenantId,
+        self, transaction: Callable[[psycopg.Connection[Any]], T], tenant: TenantId,
         *collided: type[psycopg.Error],
-    ) -> T:
+    ) -> T:  # fmt: skip
         """Run a transaction, again after each collision, and return its answer.
 
         If an idle connection turns out to be broken, it runs again on another. It never does so

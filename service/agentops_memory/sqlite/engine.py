@@ -377,19 +377,11 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     @classmethod
     @asynccontextmanager
     async def opened(  # noqa: PLR0913 - keyword arguments
-        cls,
-        path: Path,
-        *,
-        clock: Callable[[], datetime],
-        features: Features = ALL,
-        quota: int | None = None,
-        retention: Retentions = DEFAULT_RETENTIONS,
-        committed: OnCommit = noop,
-        damaged: OnDamage = noop,
-        upgrading: OnUpgrade = noop,
-        index_cache: IndexCache | None = None,
-        sealer: Sealer | None = None,
-    ) -> AsyncIterator["SqliteEngine"]:
+        cls, path: Path, *, clock: Callable[[], datetime], features: Features = ALL,
+        quota: int | None = None, retention: Retentions = DEFAULT_RETENTIONS,
+        committed: OnCommit = noop, damaged: OnDamage = noop, upgrading: OnUpgrade = noop,
+        index_cache: IndexCache | None = None, sealer: Sealer | None = None,
+    ) -> AsyncIterator["SqliteEngine"]:  # fmt: skip
         """Create or migrate the file and yield an engine on it; checkpoint it at the end.
 
         `committed`, `damaged` and `upgrading` are called on any thread. Raises StartRefused if the

@@ -398,13 +398,11 @@ def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Find
     numbers, broken = partitions.all(), {number for number in parts if number is not None}
     findings = [
         failed(
-            "index",
-            f"Partition {number} of the full-text index is incomplete.",
-            REBUILDS,
+            "index", f"Partition {number} of the full-text index is incomplete.", REBUILDS,
             fix=subject.fix(repair.make_partition, number),
         )
         for number in sorted(broken)
-    ]
+    ]  # fmt: skip
     # The next writer rolls back an interrupted transaction; this check must not be that writer.
     journal = subject.path.with_name(f"{subject.path.name}-journal")
     is_exact = subject.is_thorough and not (journal.exists() and journal.stat().st_size > 0)
