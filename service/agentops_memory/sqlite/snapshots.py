@@ -89,6 +89,8 @@ def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
     """Return the receipts in the database, the oldest first, and whether none is missing."""
     try:
         with closing(connect(path, mode=CHANGING)) as database:
+            if not version_of(database):  # an empty file, or one of another program
+                return {}, True
             erasures, damaged = receipts(database)
             # Repair may have moved damaged receipts out of the database.
             file = path.with_name(f"{path.name}.{QUARANTINE}")
