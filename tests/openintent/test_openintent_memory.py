@@ -7,7 +7,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from agentops_memory.memory.rows import micros
+
 from ..support.callers import audit
+from ..support.engines import rows
 from ..support.erasing import remains
 from ..support.openintent_agents import (
     BATCH,
@@ -95,6 +98,51 @@ def test_episodic_memory_makes_room_by_priority_and_access(small: Service) -> No
     ada.make(key="d")
     assert ada.found() == ["d", "b", "a"]
     assert ada.told()[-2:] == [("evicted", "c"), ("created", "d")]
+
+
+@pytest.mark.slow
+@requirement("OI-46", "OI-45")
+def test_an_access_is_written_once_though_changes_beside_it_are_refused_or_run_again(
+    small: Service,
+) -> None:
+    ada, bob = Agent(small.http), Agent(small.http, "bob")
+    bob.make(key="taken")
+    made = {}
+    for key in "abc":
+        made[key] = ada.make(key=key)
+        small.clock.advance(seconds=1)
+    created, accessed = (accesses(small, "a"), small.clock())
+    ok(ada.get(made["a"]))  # is noted, and written with the next change
+    small.clock.advance(seconds=1)
+
+    def refuse(_: int) -> httpx.Response:
+        # It has written the access and its first entry by then, so changes beside it run again.
+        items = [bob.body(key="new"), bob.body(key="taken")]
+        return bob.ask("POST", BATCH, {"entries": items})
+
+    assert refused(refuse(0))[0] == 409
+    assert accesses(small, "a") == created
+    raced = racing(6, lambda it: refuse(it) if it else ada.post(key="d"))
+    assert [it.status_code for it in raced] == [201, *[409] * 5]
+    assert accesses(small, "a") == [(micros(accessed),)]
+    assert [key for key in "abcd" if accesses(small, key)] == ["a", "c", "d"]
+    small.clock.advance(seconds=1)
+    ok(ada.patch(made["a"], value={}))  # sets a later time, which no earlier one replaces
+    changed = accesses(small, "a")
+    bob.make(key="other")
+    assert changed == accesses(small, "a") != [(micros(accessed),)]
+
+
+def accesses(service: Service, key: str) -> list[tuple[int]]:
+    """When an entry of ada's at this key was last read or changed; none if it is gone."""
+    return rows(
+        service.path,
+        """SELECT a.accessed_at
+             FROM agent_memories a
+             JOIN memories m ON m.id = a.memory_id
+            WHERE m.key = :key AND a.agent = 'ada'""",
+        key=key,
+    )
 
 
 @requirement("OI-47", "OI-45")

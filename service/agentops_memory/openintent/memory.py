@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import wraps
+from functools import cache, wraps
 from threading import Lock
 from typing import Any, Literal, TypeVar
 
@@ -267,36 +267,45 @@ class AgentEntries(api.Serving):
         """
         if caller.request is None:  # without an idempotency key, `once` only calls the work
             work = getattr(work, "__wrapped__", work)
-        tenant, taken = caller.tenant, dict[MemoryId, datetime]()
-        if not self.accesses.noted.get(tenant):
-            return await self.engine.write(caller, work, *args)
-
-        @wraps(work)
-        def writing(tx: Transaction, /, *args: Any) -> T:
-            taken.update(self.accesses.taken(tenant))
-            try:
-                if taken:
-                    tx[Sql].run_all(
-                        """UPDATE agent_memories
-                              SET accessed_at = :at
-                            WHERE memory_id = :id AND accessed_at < :at""",
-                        [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
-                    )
-                return work(tx, *args)
-            except BaseException:
-                self.accesses.put(tenant, taken)
-                raise
-
+        taken: dict[MemoryId, datetime] = {}
         try:
-            return await self.engine.write(caller, writing, *args)
+            return await self.engine.write(caller, _writing(work), self.accesses, taken, *args)
         except BaseException:
-            self.accesses.put(tenant, taken)
+            self.accesses.put(caller.tenant, taken)
             raise
 
     def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
         """Have the plain bytes of values that are now sealed leave the files within seconds."""
         if any(each.sensitivity in SEALED for each in bodies):
             self.on_erased(caller)
+
+
+@cache
+def _writing(work: Callable[..., T]) -> Callable[..., T]:
+    """Return work that first writes accesses, of which it also fills the dictionary `taken`.
+
+    The next transaction may begin before the caller of one that failed has noted them again.
+    """
+
+    @wraps(work)
+    def writing(
+        tx: Transaction, /, accesses: Accesses, taken: dict[MemoryId, datetime], *args: Any
+    ) -> T:
+        taken.update(accesses.taken(tx.caller.tenant))
+        try:
+            if taken:
+                tx[Sql].run_all(
+                    """UPDATE agent_memories
+                          SET accessed_at = :at
+                        WHERE memory_id = :id AND accessed_at < :at""",
+                    [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
+                )
+            return work(tx, *args)
+        except BaseException:
+            accesses.put(tx.caller.tenant, taken)
+            raise
+
+    return writing
 
 
 def _count_evicted(caller: Caller, done: Outcome) -> None:
