@@ -364,3 +364,18 @@ def test_the_line_of_a_request_names_the_key_the_tenant_and_the_client(path: Pat
         *[(status, "127.0.0.1", "default", name) for status in (200, 200, 403)],
         *[(401, "127.0.0.1", None, None)] * 3,
     ]
+
+
+@pytest.mark.slow
+def test_a_path_that_ends_in_a_line_feed_is_logged_in_one_line(path: Path) -> None:
+    pages = ["/docs", "/openapi.json"]  # found by their paths, even with a line feed at the end
+    with served(path) as (process, http):
+        assert [http.get(f"{it}%0A").status_code for it in pages] == [200, 200]
+        measured = http.get("/metrics").text
+        process.send(signal.SIGINT)
+        process.wait()
+        lines = [json.loads(line) for line in process.lines]
+
+    told = [it["path"] for it in lines if it["message"] == "request"]
+    assert told == [f"{it}\n" for it in pages]
+    assert re.findall(r'memory_requests_total\{method="GET",route="(.*?)"', measured) == ["none"]
