@@ -274,7 +274,8 @@ class Transaction(ABC):
     def __init__(  # noqa: PLR0913 - everything that a transaction depends on
         self, connection: Connection, now: datetime, caller: Caller, *, quota: int | None = None,
         retention: Retentions = DEFAULT_RETENTIONS, uids: Uids | None = None,
-        others: Callable[[], int] = lambda: 0, sealer: Sealer | None = None, is_alone: bool = True,
+        others: Callable[[], int] = lambda: 0, sealer: Sealer | None = None,
+        known: Known | None = None, is_alone: bool = True,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._quota = quota
@@ -287,7 +288,7 @@ class Transaction(ABC):
         self._tables: dict[type, object] = {}
         self._tenant = caller.tenant
         self._moment = Moment(connection, now)
-        self._known = Known()
+        self._known = known or Known()
         self.now = self._now = now
         """The instant of the transaction, and of every row that it writes."""
         self.caller = caller

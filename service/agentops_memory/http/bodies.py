@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from enum import StrEnum
+from functools import partial
 from hashlib import sha256
 from json import dumps
 from pathlib import Path
@@ -228,15 +229,15 @@ def choice(name: str, of: type[StrEnum], help_: str, into: str = "") -> Param:
 async def _chunks(request: Request, limit: int) -> AsyncIterator[bytes]:
     declared = request.headers.get("content-length", "")
     digest = sha256() if any(name in request.headers for name in KEY_HEADERS) else None
-    too_large = TooLarge(f"The body is larger than {limit:,} bytes; nothing was stored.")
+    too_large = partial(TooLarge, f"The body is larger than {limit:,} bytes; nothing was stored.")
     if NUMBER.fullmatch(declared[:18]) and int(declared) > limit:
-        raise too_large
+        raise too_large()
     left, is_more = limit, True
     while is_more:
         chunk, is_more = await _received(request)
         left -= len(chunk)
         if left < 0:
-            raise too_large
+            raise too_large()
         if digest is not None:
             digest.update(chunk)
         yield chunk

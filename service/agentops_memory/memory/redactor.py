@@ -506,13 +506,29 @@ class JsonRedactor:
         return self.whole(name), clean
 
 
-def is_plain(text: str, value: object, are_clean: Callable[[Sequence[str]], bool]) -> bool:
+def is_plain(
+    text: str, value: object, are_clean: Callable[[Sequence[str]], bool], *,
+    is_written: bool = False,
+) -> bool:  # fmt: skip
     """Whether no string of a JSON value has a secret, by its text and all strings at once.
 
     The text shows names next to their values, if it has no escapes. Strings are checked on a line
-    each, as some secrets are recognized by the start or end of a line.
+    each, as some secrets are recognized by the start or end of a line. With escapes, a text that
+    `written` has made (`is_written`) is checked with all that `JsonRedactor` would check.
     """
-    return "\\" not in text and are_clean([text, "\n".join(texts(value))])
+    if "\\" not in text:
+        return are_clean([text, "\n".join(texts(value))])
+    return is_written and are_clean([text, *texts(value), *_pairs(value)])
+
+
+def _pairs(value: object) -> Iterator[str]:
+    """Yield the JSON of each member that is a string, with its name."""
+    if isinstance(value, dict):
+        yield from (written({name: it}) for name, it in value.items() if isinstance(it, str))
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            yield from _pairs(item)
 
 
 def texts(value: object) -> Iterator[str]:
@@ -520,6 +536,9 @@ def texts(value: object) -> Iterator[str]:
     return (it for it in leaves(value) if isinstance(it, str))
 
 
+_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
 def written(value: object) -> str:
     """Return compact JSON; ValueError for a number that JSON does not have."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _encoder.encode(value)  # `json.dumps` would make an encoder at each call

@@ -320,13 +320,12 @@ class RowMapper(Generic[T]):
 
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
         """Return the values of the columns under an alias; with `before`, only changed ones."""
-        return {
-            column.removeprefix(alias): None if it is None else write(it)
-            for column, get, write in self._reading.written
-            if column.startswith(alias)
-            for it in [get(record)]
-            if before is None or it != get(before)
-        }
+        values: dict[str, object] = {}
+        for column, get, write in self._reading.written_under(alias):
+            it = get(record)
+            if before is None or it != get(before):
+                values[column] = None if it is None else write(it)
+        return values
 
     # Built at first use, complete when assigned: since Python 3.12 two threads may do so at once.
     @cached_property
@@ -373,6 +372,7 @@ class _Reading:
         expression = f"lambda {names}, *_: ({', '.join([whole, *others])},)[0]"
         self._made: Conversion = eval(expression, self._globals)  # noqa: S307 - our own names only
         self._check = check
+        self.written_under = cache(self._written_under)
         self.selected = ", ".join(sql for _, sql in self.columns if sql)
 
     def read(self, row: Any) -> Any:
@@ -383,6 +383,13 @@ class _Reading:
         made = self._made(*row)
         self._check(made)
         return made
+
+    def _written_under(self, alias: str) -> Sequence[tuple[str, Conversion, Conversion]]:
+        return [
+            (column.removeprefix(alias), get, write)
+            for column, get, write in self.written
+            if column.startswith(alias)
+        ]
 
     def _call(self, function: Conversion, arguments: str) -> str:
         """Return the expression of a call."""

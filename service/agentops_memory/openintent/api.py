@@ -33,7 +33,7 @@ from ..memory.sight import IntentId, Viewer
 from ..memory.table import Attributes
 from ..recall.visible import has_controls
 from ..record import Record
-from ..telemetry import annotate
+from ..telemetry import annotate, hide_by
 
 T = TypeVar("T")
 JsonObject = dict[str, Any]
@@ -113,7 +113,7 @@ class Json(str):
 def screened(redactor: Redactor, value: str) -> str:
     """Return the JSON object without secrets; the name of a member helps to find them."""
     parsed = value.parsed if isinstance(value, Json) else json.loads(value)
-    if is_plain(value, parsed, redactor.are_clean):
+    if is_plain(value, parsed, redactor.are_clean, is_written=isinstance(value, Json)):
         return value
     return Json.of(JsonRedactor(redactor, redactor.whole).document(parsed))
 
@@ -124,7 +124,9 @@ def redactor_for(rules: RulesOf, caller: Caller, *names: str | None) -> Redactor
     Raises Invalid if an agent's name or an id contains a secret.
     """
     caller.require(Role.WRITER)
-    redactor = Redactor(rules(caller))
+    current = rules(caller)
+    hide_by(lambda: current)  # its logs and spans need not look at the rules again
+    redactor = Redactor(current)
     for name in names:
         if name is not None and redactor.rules.redacted(name).count:
             raise Invalid("The agent's id contains a secret; choose another one.")

@@ -297,7 +297,11 @@ def cleaned(redactor: Redactor, body: B) -> B:
     if isinstance(value := values.get("value"), api.Json):
         scope = [] if (it := values.get("scope")) is None else [it.task_id, it.intent_id]
         names = [*map(values.get, NAMES), *(values.get("tags") or ()), *scope]
-        if is_plain(value, value.parsed, lambda its: redactor.are_clean([*names, *its])):
+
+        def are_clean(its: Sequence[str]) -> bool:
+            return redactor.are_clean([*names, *its])
+
+        if is_plain(value, value.parsed, are_clean, is_written=True):
             return body
     changes = {name: CLEANERS[name](redactor, it) for name, it in values.items() if it is not None}
     return body.model_copy(update=changes)

@@ -107,20 +107,20 @@ class Rules:
             return Redacted(text=text)
         if hash(text) in self._clean:
             return Redacted(text=text)
-        kinds: Counter[str] = Counter()
-        clean = text
-        for _ in range(ROUNDS):
-            parts = _merged(self._parts(clean))
-            if not parts:
-                break
-            kinds.update(part.kind for part in parts)
-            clean = _without(clean, parts)
-        if not kinds:
+        parts = _merged(self._parts(text))
+        if not parts:
             if len(text) <= SHORT:
                 if len(self._clean) >= MOST_CLEAN:
                     self._clean.clear()
                 self._clean.add(hash(text))
             return Redacted(text=text)
+        kinds: Counter[str] = Counter()
+        clean = text
+        for _ in range(ROUNDS):
+            kinds.update(part.kind for part in parts)
+            clean = _without(clean, parts)
+            if not (parts := _merged(self._parts(clean))):
+                break
         return Redacted(text=clean, count=kinds.total(), kinds=dict(kinds))
 
     def _parts(self, text: str) -> Iterator["_Part"]:

@@ -210,11 +210,11 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None
         _free(database)
 
 
-def wait_at_most(database: sqlite3.Connection, seconds: float) -> None:
-    """Set how long statements wait for another process's transaction."""
-    if seconds != ours(database).timeout:
-        database.execute(f"PRAGMA busy_timeout = {seconds * 1000:.0f}")
-        ours(database).timeout = seconds
+def set_pragma(database: sqlite3.Connection, name: str, value: str | int) -> None:
+    """Set a value of the connection, unless this has set the same one before."""
+    if ours(database).pragmas.get(name) != value:
+        database.execute(f"PRAGMA {name} = {value}")
+        ours(database).pragmas[name] = value
 
 
 @contextmanager
@@ -229,9 +229,9 @@ def change(
     """
     try:
         with carried():
-            # Rounded to tenths: each distinct statement takes a slot of the statement cache.
-            wait_at_most(database, round(max(deadline - time.monotonic(), 0), 1))
-            database.execute(f"PRAGMA synchronous = {'FULL' if is_synced else 'NORMAL'}")
+            tenths = round(10 * max(deadline - time.monotonic(), 0))  # as statements are cached
+            set_pragma(database, "busy_timeout", 100 * tenths)
+            set_pragma(database, "synchronous", "FULL" if is_synced else "NORMAL")
             database.execute("BEGIN IMMEDIATE")
             yield
             check()
@@ -292,7 +292,7 @@ class Database(sqlite3.Connection):
         self.known = Known()
         self.change_log = ChangeLog(self.known)
         self.version = 0  # the data_version that `known` is valid for
-        self.timeout = -1.0  # the busy timeout in seconds, once set
+        self.pragmas: dict[str, str | int] = {}  # those that `set_pragma` has set
         self.damaged: list[DamagedRow] = []  # rows that reads skipped, until they are taken
 
     def close(self) -> None:

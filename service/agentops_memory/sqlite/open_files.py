@@ -33,7 +33,7 @@ from ..engine.engine import noop
 from ..engine.files import remove_leftovers, sync
 from ..errors import StartRefused, Unavailable, reason
 from ..light import dataclass, field
-from .connection import APPLICATION_ID, WriterThread, change, connect, wait_at_most
+from .connection import APPLICATION_ID, WriterThread, change, connect, set_pragma
 from .dialect import primary_code, refusing
 
 GONE = "The database file is gone, or another one is in its place."
@@ -203,7 +203,7 @@ def restarted(database: sqlite3.Connection) -> bool:
 
 def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) -> bool:
     """Copy the whole log into the file; return False if a read needs the log for longer."""
-    wait_at_most(database, timeout.total_seconds())
+    set_pragma(database, "busy_timeout", round(1000 * timeout.total_seconds()))
     (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return not is_blocked
 

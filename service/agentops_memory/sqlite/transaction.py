@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Itera
 from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import cached_property, partial
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from secrets import randbits
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
@@ -76,13 +76,12 @@ class SqliteTransaction(Transaction):
         batch: Index | None = None, index: DatabaseIndex | None = None, may_be_behind: bool = False,
         **bound: Any,
     ) -> None:  # fmt: skip
+        known = None if batch is None else batch.known
         is_alone = batch is None or batch.partitions.is_alone
-        super().__init__(connection, now, caller, is_alone=is_alone, **bound)
+        super().__init__(connection, now, caller, known=known, is_alone=is_alone, **bound)
         self._in_memory = index
         self._may_be_behind = may_be_behind
         self._batch = batch
-        if batch is not None:
-            self._known = batch.known
 
     def _stored(self) -> int:
         """Return the bytes of the pages in use."""
@@ -271,6 +270,7 @@ class Writer:
         self._on_commit = on_commit
         self._check = files.require_same
         self._queue: deque[_Queued] = deque()  # a change stays until its caller is answered
+        self._tokens = count(randbits(62))  # no other process has any of them
         self._ranked_at = -RANKING_WINDOW  # about when a reader last used the full-text index
         self._wake_up = asyncio.Event()
         self._has_unsynced = False  # whether changes wait for the next commit that syncs the log
@@ -464,7 +464,7 @@ class Writer:
 
         At the end, commit, and pass the changes on to the index in memory.
         """
-        token, before, version = randbits(63), database.total_changes, ours(database).version
+        token, before, version = next(self._tokens), database.total_changes, ours(database).version
         # After a recent ranked search nothing waits for the index: the next one would wait for it.
         is_ranked = time.monotonic() < self._ranked_at + RANKING_WINDOW
         ours(database).change_log.clear()
