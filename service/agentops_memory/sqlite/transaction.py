@@ -237,8 +237,9 @@ LONGEST = timedelta(milliseconds=50)  # time limit of a batch: all its callers w
 RANKING_WINDOW = 10.0  # seconds after a ranked search in which new memories are indexed at once
 INDEX_TIMEOUT = timedelta(milliseconds=250)  # to wait for the lock, while a read waits
 # Iterations of the event loop in which further changes may join a batch: requests that arrive
-# together are written together. After a batch of one change, the writer waits less.
-ITERATIONS, LONE_ITERATIONS = 3, 1
+# together are written together. After a batch of one change none is waited for: those of the same
+# iteration are in the queue before the writer wakes up.
+ITERATIONS = 3
 PAUSE = 0.01  # seconds without a change, after which new memories are indexed
 # The pause for entries of stores, agents and refs: the index in memory seldom has them, so a search
 # would wait until they are indexed, or miss them if the database is locked or full.
@@ -373,7 +374,7 @@ class Writer:
             await self._index_while_idle()
             await self._wake_up.wait()
         end = time.monotonic() + LONG
-        for _ in range(ITERATIONS if self._is_shared else LONE_ITERATIONS):
+        for _ in range(ITERATIONS if self._is_shared else 0):
             await asyncio.sleep(0)
             if time.monotonic() > end:
                 break
