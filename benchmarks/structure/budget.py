@@ -33,7 +33,7 @@ VAGUE = frozenset(
 _BESIDE = re.compile(r"_client/|/sqlite/migrate\.py|/docs_page/|/cli/")
 
 _PORTS = ("Protocol", "ABC")
-_DATA = ("BaseModel", "Record", "NamedTuple", "TypedDict", "Protocol")
+_DATA = ("BaseModel", "Body", "CamelBody", "Record", "NamedTuple", "TypedDict", "Protocol")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (59_710, 46_000),
+    "lines": (59_390, 46_000),
     "files": (168, 180),
     "types of a noun": (3, 4),
-    "places of an optional field": (9, 5),
+    "places of an optional field": (8, 5),
     "protocols with one implementation": (0, 0),
     "modules imported by one other": (21, 30),
-    "percent of lines that import": (6.1, 5.0),
-    "vague names": (188, 300),
+    "percent of lines that import": (5.9, 5.0),
+    "vague names": (186, 300),
 }
 
 

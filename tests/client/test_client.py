@@ -14,8 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agentops_memory.recall.text import clean
-from agentops_memory.recall.visible import invisible
+from agentops_memory.recall.text import clean, invisible
 from agentops_memory_client import (
     AsyncMemoryClient,
     Conflict,

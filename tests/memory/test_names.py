@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentops_memory.memory.space import project_name
-from agentops_memory.recall.visible import invisible, printable
+from agentops_memory.recall.text import invisible, printable
 
 from ..support.agents import agent
 from ..support.callers import calling, made_key

@@ -150,7 +150,7 @@ class AgentOps:
         methods = Counter(hit.method for hit in result.hits)
         for method, hits in methods.items():
             count(CONTEXT_METHOD, method.value, by=hits)
-        count(CONTEXT_ANSWERS, "degraded" if result.is_degraded else outcome(methods))
+        count(CONTEXT_ANSWERS, "degraded" if result.is_degraded else wire.outcome(methods))
         return await _context(context, budget, options)
 
     async def timeline(self, request: ReadContext) -> Rows[c.TimelineEntry]:
@@ -530,12 +530,6 @@ def budget_span(budget: Budget, context: Context) -> Attributes:
         "memory.context.used_chars": packed.chars,
         "memory.context.left_out_count": len(packed.left_out) + packed.summaries_left_out,
     }
-
-
-def outcome(methods: Iterable[Method]) -> str:
-    """Return the metric label of a context, by the methods of its memories."""
-    different = {*methods}
-    return "found" if different - {Method.RECENCY} else "recency" if different else "empty"
 
 
 def injected(hit: Hit) -> Attributes:

@@ -38,7 +38,7 @@ from ..telemetry import BEGAN, Cut, OwnText, Telemetry, hide_by, log_answered, s
 from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
 from . import wire
-from .operations import METHODS, AgentOps, context_span, injected, outcome, search_span
+from .operations import METHODS, AgentOps, context_span, injected, search_span
 from .wire import JSON, WARNING, SummaryLine, hit, json_bytes, line
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class FastReads:
         if path == CONTEXT:
             for method in set(methods):
                 metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
-            metrics.count(CONTEXT_ANSWERS, outcome(methods), span=span)
+            metrics.count(CONTEXT_ANSWERS, wire.outcome(methods), span=span)
         by = client, caller.tenant, caller.key_name
         log_answered(path.decode(), time.perf_counter() - began, metrics, span, by)
         return self._whole(body, date)

@@ -1,6 +1,6 @@
 """Pure conversions of nouns of the domain to nouns of the contract, and of these to JSON."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -12,6 +12,7 @@ from ..memory import memory as records
 from ..memory.memory import Memory, Revision, Session, Shown, Text
 from ..memory.rows import whole_seconds
 from ..memory.saves import Lookalike, Saved
+from ..memory.search import Method
 from ..recall.text import cut
 
 # A search in a file needs none of these; importing them takes longer than the search.
@@ -183,3 +184,9 @@ def build_serializers() -> None:
 @cache
 def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
     return pydantic.TypeAdapter(kind)
+
+
+def outcome(methods: Iterable[Method]) -> str:
+    """Return the metric label of a context, by the methods of its memories."""
+    different = {*methods}
+    return "found" if different - {Method.RECENCY} else "recency" if different else "empty"

@@ -23,7 +23,7 @@ from agentops_memory_client.contract.models import MemoryServiceError, Progress,
 
 from ..errors import Damaged, Refusal, SettingRefused
 from ..light import Lazy
-from ..recall.visible import printable
+from ..recall.text import printable
 
 if TYPE_CHECKING:
     import json

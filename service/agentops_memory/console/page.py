@@ -44,8 +44,7 @@ from ..memory.access import Caller, KeyId, KeyRing, Role
 from ..memory.space import Project
 from ..openintent.memory import AgentEntries
 from ..openwop.api import Serving as OpenWop
-from ..recall.text import clean
-from ..recall.visible import printable, runs
+from ..recall.text import clean, printable, runs
 from ..settings import Settings
 from ..telemetry import trace_headers
 from ..telemetry.metrics import Metrics

@@ -131,7 +131,7 @@ class Job:
         ]
 
     async def on_signal(
-        self, callers: Callers, signal: WorkSignal, every: timedelta, rest: timedelta | None = None
+        self, callers: Callers, signal: WorkSignal, every: timedelta, pause: timedelta | None = None
     ) -> None:
         """Run first for all tenants, then for signaled tenants, and for all after each interval.
 
@@ -143,7 +143,7 @@ class Job:
             begun = clock()
             retried = await self.run(due)
             if due:
-                await asyncio.sleep(rest.total_seconds() if rest else clock() - begun)
+                await asyncio.sleep(pause.total_seconds() if pause else clock() - begun)
             pause = min(2 * pause, LONGEST_PAUSE) if retried else SHORTEST_PAUSE
             signaled = await signal.wait(pause if retried else every or None)
             due = retried + [caller for caller in signaled if caller not in retried]

@@ -18,7 +18,7 @@ from typing import NewType, Protocol
 
 from ..errors import Conflict, Denied, Invalid, NotFound
 from ..light import dataclass, field, replace
-from ..recall.visible import invisible
+from ..recall.text import invisible
 from .space import Project, Space, project_name
 
 TenantId = NewType("TenantId", str)

@@ -243,12 +243,12 @@ class TableCheck:
             return [name for name, check in self._row_checks.items() if not _passes(check, row)]
         return wrong
 
-    def selecting(self, place: str) -> str:
+    def selecting(self, position: str) -> str:
         """Return the statement that reads the table: the key or place of a row, then its columns.
 
-        `place` is the column with the position of a row.
+        `position` is the column with the position of a row.
         """
-        key = place if self.table in BY_PLACE else f'"{self.names[0]}"'
+        key = position if self.table in BY_PLACE else f'"{self.names[0]}"'
         return f'SELECT {key}, {self._selected} FROM "{self.table}"'
 
     def found(self, rows: Iterable[Sequence[Any]]) -> Iterator[RowDamage]:

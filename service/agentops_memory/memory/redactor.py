@@ -19,8 +19,7 @@ from ..errors import Invalid, InvalidFields, NotFound, OverQuota, Refusal, TooMa
 from ..light import dataclass, field, replace
 from ..recall.summary import SHOWN as LONGEST_MESSAGE
 from ..recall.summary import Transcript, parsed_summary, summary
-from ..recall.text import cut, leaves
-from ..recall.visible import invisible
+from ..recall.text import cut, invisible, leaves
 from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
 from .access import ANY, Caller, TenantId, tenant_id
 from .memory import Change, Draft, Memory, Session, SessionId, Text

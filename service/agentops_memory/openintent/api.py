@@ -31,7 +31,7 @@ from ..memory.rows import portion as fitting
 from ..memory.saves import Written
 from ..memory.sight import IntentId, Viewer
 from ..memory.table import Attributes
-from ..recall.visible import has_controls
+from ..recall.text import has_controls
 from ..record import Record
 from ..telemetry import annotate, hide_by
 

@@ -35,8 +35,7 @@ from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..recall.features import ALL, Features
 from ..recall.query import TIMEOUT
-from ..recall.text import REPLACEMENT, clean
-from ..recall.visible import has_controls
+from ..recall.text import REPLACEMENT, clean, has_controls
 from ..record import Record, shape
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE

@@ -27,8 +27,7 @@ from ..openwop.entries import measure
 from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
 from ..openwop.runs import RunEvent, RunTable
 from ..recall.summary import Transcript
-from ..recall.text import content_hash, sha256_of
-from ..recall.visible import printable
+from ..recall.text import content_hash, printable, sha256_of
 from ..secrets.redaction import Rules
 from ..secrets.redaction import redacted as without_secrets
 from ..stores import store as stores

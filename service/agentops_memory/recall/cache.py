@@ -14,9 +14,8 @@ from ..light import dataclass, field
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
-from .area import Area, Row
+from .area import Area, Row, StemCounts
 from .group import Group
-from .segments import StemCounts
 from .stems import Entry, Vocabulary
 from .text import Columns
 
@@ -249,7 +248,7 @@ class LoadPlan(NamedTuple):
     number: int
     areas: frozenset[int] | None
     globals_too: bool
-    asked: frozenset[int] | None = None  # areas that a request needs; statistics do for others
+    requested: frozenset[int] | None = None  # areas that a request needs; statistics do for others
 
 
 class DatabaseIndex(InMemory[Group]):
@@ -470,11 +469,11 @@ class DatabaseIndex(InMemory[Group]):
                 self._catch_up()
             self.grew(rows * ROW_BYTES)
 
-    def plan(self, number: int, asked: Iterable[int] | None = None) -> LoadPlan:
+    def plan(self, number: int, requested: Iterable[int] | None = None) -> LoadPlan:
         """Return the plan for loading what a request lacks of a group, or all that is missing."""
         with self.lock:
             group, areas = self.parts.get(number), None
-            its = None if asked is None else frozenset(asked)
+            its = None if requested is None else frozenset(requested)
             if group is not None:
                 unread = group.others.keys()
                 areas = frozenset(group.missing) | (unread if its is None else its & unread)

@@ -3,10 +3,9 @@
 A read is left to a transaction, which answers the same, if the index is missing or outdated.
 """
 
-from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
-from itertools import chain, islice, product, repeat
+from itertools import chain, islice, product
 from time import time_ns
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
@@ -20,21 +19,14 @@ from ..secrets.redaction import Rules
 from .cache import READ_BYTES, DatabaseIndex, Token
 from .group import Group, Stem, StemPiece, StemSpans, Weights
 from .query import (
-    MAX_PROMPT,
-    MAX_TERMS,
     MOST_TERMS,
     MOST_WORDS,
-    PREFIX,
     Corrections,
     Query,
-    TextCache,
-    chunk_of,
     parse_query,
-    sentences,
-    weight,
 )
 from .recall import SUMMARIES
-from .stems import UNKNOWN, Stems, Vocabulary
+from .stems import UNKNOWN, ParsedPrompt, PromptWords, Stems, Vocabulary
 
 Hidden = Sequence[Collection[int]]
 """The positions of hidden memories, by area."""
@@ -150,130 +142,6 @@ class Ranking:
         if not gains:
             return list(best)
         return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])
-
-
-MAX_CACHED, CHUNK_OVERHEAD = 3_000_000, 100  # characters of all chunks, counting 100 extra each
-NO_WORD, NOT_PLAIN = -1, -2  # in place of a word; lower numbers stand for several words
-UNSEEN = -(1 << 62)  # a chunk that no prompt had
-
-Word = int
-"""Twice the number of a word, plus one if it may be misspelt."""
-
-
-class ParsedPrompt(NamedTuple):
-    """The words by which a prompt is ranked."""
-
-    sentences: list[tuple[list[int], float]]  # the words and the weight of each
-    doubtful: list[int]  # words that may be misspelt, in order
-    is_plain: bool  # whether each word is one piece
-
-
-class PromptWords(dict[str, Word]):
-    """The word of each whitespace-separated chunk of text, as a number.
-
-    Numbers, because under load most time is spent on cache misses. NO_WORD is a stop word,
-    NOT_PLAIN needs the full parser. Used under the lock of the index.
-    """
-
-    def __init__(self, vocabulary: Vocabulary, stem_of: TextCache[str]) -> None:
-        super().__init__()
-        self.texts: list[str] = []  # by word
-        self.stems = array("i")  # stem numbers, by word
-        self._words: dict[str, int] = {}
-        self._multi_word: list[Sequence[Word]] = [()] * 3  # words of chunks such as identifiers
-        self._size = 0  # approximate characters
-        self._vocabulary = vocabulary
-        self._stem_of = stem_of
-        self._generation = vocabulary.generation
-
-    def _add(self, texts: Iterable[str]) -> None:
-        chunks = {it: chunk_of(it) for it in texts}
-        # All at once: one use of the tokenizer costs as much as twenty words.
-        stem_of = self._stem_of.get_all(chain.from_iterable(it.terms for it in chunks.values()))
-        for text, chunk in chunks.items():
-            self._size += CHUNK_OVERHEAD + len(text)
-            if any(it.endswith(PREFIX) or not stem_of[it] for it in chunk.terms):
-                word = NOT_PLAIN
-            elif not chunk.terms:
-                word = NO_WORD
-            else:
-                words = [2 * self._word(it) + (it in chunk.doubtful) for it in chunk.terms]
-                word = words[0]
-                if len(words) > 1 or not chunk.pieces[0].parts:
-                    self._multi_word.append(words)
-                    word = 1 - len(self._multi_word)
-            self[text] = word
-
-    def parsed(self, prompt: str) -> ParsedPrompt | None:
-        """Parse a prompt; None if it has a prefix, or a word that the tokenizer splits."""
-        self.catch_up()
-        return self._of_chunks(prompt[:MAX_PROMPT]) or self._of_terms(prompt)
-
-    def _of_chunks(self, prompt: str) -> ParsedPrompt | None:
-        """Parse plain text of few terms, as most prompts are; None for others."""
-        parsed, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
-        is_plain, several = True, self._multi_word
-        for sentence in sentences(prompt):
-            chunks = dict.fromkeys(sentence.split())
-            if not chunks:
-                continue
-            words = [*map(self.get, chunks, repeat(UNSEEN))]
-            if min(words) == UNSEEN:
-                self._add(it for it in chunks if it not in self)
-                words = [*map(self.__getitem__, chunks)]
-            marked = [it for it in words if it != NO_WORD]
-            if not marked or not sentence.isascii():  # stop words only, or not plain
-                return None
-            if min(marked) < 0:
-                if NOT_PLAIN in marked:
-                    return None
-                is_plain = False
-                marked = [
-                    *chain.from_iterable([several[-it] if it < 0 else (it,) for it in marked])
-                ]
-            room -= len(marked)
-            if room < 0:
-                return None
-            words = [*dict.fromkeys([it >> 1 for it in marked])]
-            room += len(marked) - len(words)
-            parsed.append((words, sentence))
-            doubtful += [it >> 1 for it in marked if it & 1]
-        if len(parsed) == 1:
-            return ParsedPrompt([(parsed[0][0], 1.0)], doubtful, is_plain)
-        weighed = [(words, weight(sentence, len(words))) for words, sentence in parsed]
-        return ParsedPrompt(weighed, doubtful, is_plain)
-
-    def _of_terms(self, prompt: str) -> ParsedPrompt | None:
-        query = parse_query(prompt)
-        if any(it.starts or not self._stem_of[it.text] for it in query.terms):
-            return None
-        parsed = [([self._word(it.text) for it in its], weight) for its, weight in query.sentences]
-        return ParsedPrompt(parsed, [*map(self._word, query.doubtful)], is_plain=False)
-
-    def _word(self, text: str) -> int:
-        word = self._words.get(text)
-        if word is None:
-            word = self._words[text] = len(self.texts)
-            self.texts.append(text)
-            stem = self._stem_of[text]
-            number = self._vocabulary.number(stem)
-            self.stems.append(number)
-            if number == UNKNOWN:
-                self._vocabulary.unnumbered.setdefault(stem, []).append(word)
-        return word
-
-    def catch_up(self) -> None:
-        """Follow stems that the vocabulary has added or forgotten."""
-        vocabulary = self._vocabulary
-        if self._size > MAX_CACHED or self._generation != vocabulary.generation:
-            self.clear()
-            self.texts, self.stems, self._words = [], array("i"), {}
-            self._multi_word, self._size = [()] * 3, 0
-            vocabulary.unnumbered, vocabulary.numbered = {}, []
-            self._generation = vocabulary.generation
-        for word, number in vocabulary.numbered:
-            self.stems[word] = number
-        vocabulary.numbered.clear()
 
 
 P = ParamSpec("P")

@@ -10,13 +10,11 @@ from operator import itemgetter
 
 from ..errors import Damaged, Unreadable
 from ..memory.memory import MemoryId, expiry_of, indexed, undeleted
-from ..memory.search import Totals, weights_of
+from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
-from ..recall.area import Area, Row, drafted
-from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
-from ..recall.features import ALL, Features
-from ..recall.segments import Segment, Statistics, StemCounts
-from ..recall.stems import Entry, Stems, Vocabulary
+from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
+from ..recall.cache import ROW_BYTES, DatabaseIndex, LoadPlan
+from ..recall.stems import Entry
 from .connection import in_snapshot, known_stems, token_of
 from .dialect import SqliteTable
 from .partitions import Documents, Partitions, entries_of, numbers, table
@@ -41,16 +39,6 @@ _BEHIND = f"""SELECT 1
                WHERE s.area = a.area AND {indexed("m")}"""
 
 
-def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
-    """Return an empty in-memory index of a database, disabled unless all features are on."""
-    stems = Stems()  # used under the lock of the index
-    return DatabaseIndex(
-        cache if features == ALL else IndexCache(0),
-        Vocabulary(weights_of(features), stems.forms_of),
-        lambda texts: Entry.of_fields(stems.of_texts(texts)),
-    )
-
-
 def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
     """Load the next requested part of the index into memory, while no request waits for it."""
     with index.queue.next() as number:
@@ -71,7 +59,7 @@ def load_at_once(
     database: sqlite3.Connection,
     index: DatabaseIndex,
     number: int,
-    asked: Collection[int],
+    requested: Collection[int],
     *,
     timeout: float = LOCK_TIMEOUT,
 ) -> bool:
@@ -82,9 +70,9 @@ def load_at_once(
     Another thread that loads is waited for until the timeout, in seconds.
     """
     with index.queue.loading(number, timeout) as may_load:
-        if not may_load or index.has(number, asked):
+        if not may_load or index.has(number, requested):
             return may_load
-        plan = index.plan(number, asked)
+        plan = index.plan(number, requested)
         stored = StoredAreas(database)
         try:
             if not stored.are_quick(stored.of_plan(plan), index.cache.max_bytes // ROW_BYTES):
@@ -110,7 +98,7 @@ class StoredAreas(SqliteTable):
         group = index.parts.get(plan.number)
         known = group.others if group else {}
         for it in self.of_plan(plan):
-            is_asked = plan.asked is None or it in plan.asked or it == GLOBAL_AREA
+            is_asked = plan.requested is None or it in plan.requested or it == GLOBAL_AREA
             counts = known.get(it)
             with suppress(ValueError):  # damaged statistics
                 if not is_asked and (counts := self._counts(it, if_complete=True)):

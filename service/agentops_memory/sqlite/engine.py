@@ -49,7 +49,7 @@ from ..recall.area import Area
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
-from .areas import index_in_memory, load_requested
+from .areas import load_requested
 from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,
@@ -78,6 +78,7 @@ from .open_files import (
     size_at,
 )
 from .partitions import Purge
+from .search import index_in_memory
 from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
 
 P = ParamSpec("P")

@@ -10,12 +10,14 @@ from datetime import timedelta
 from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
-from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals
-from ..recall.cache import READ_BYTES, DatabaseIndex
+from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals, weights_of
+from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
 from ..recall.cached_reads import Ranking
+from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
 from ..recall.query import Corrections, Piece, Term
 from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
+from ..recall.stems import Entry, Stems, Vocabulary
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -30,6 +32,17 @@ from .areas import TOTALS, load_at_once
 from .connection import READ_LIMIT, interrupt_at, known_stems, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
 from .partitions import OWN_COLUMNS, Partitions, Vocabularies, numbers, table
+
+
+def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
+    """Return an empty in-memory index of a database, disabled unless all features are on."""
+    stems = Stems()  # used under the lock of the index
+    return DatabaseIndex(
+        cache if features == ALL else IndexCache(0),
+        Vocabulary(weights_of(features), stems.forms_of),
+        lambda texts: Entry.of_fields(stems.of_texts(texts)),
+    )
+
 
 # Counting stops once it shows that a term is frequent.
 _COUNTS = """

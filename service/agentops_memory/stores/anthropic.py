@@ -22,8 +22,7 @@ from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Role
 from ..memory.memory import ANY_STATE, ChangeKind, Expected
 from ..memory.saves import Written
-from ..recall.text import clean
-from ..recall.visible import has_controls
+from ..recall.text import clean, has_controls
 from ..record import Microseconds, Record, shape
 from ..telemetry import annotate
 from . import entry as entries

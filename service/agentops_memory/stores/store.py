@@ -35,7 +35,7 @@ from ..memory.rows import Column, RowMapper, optional_micros, reads
 from ..memory.saves import RevisionTable, Written
 from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId
 from ..memory.table import Sql
-from ..recall.visible import has_controls
+from ..recall.text import has_controls
 from ..record import Microseconds, Record
 from ..telemetry import annotate
 

@@ -23,7 +23,7 @@ from ..memory.access import Caller
 from ..memory.table import TRACING, Tracing
 from ..memory.table import Attributes as StepAttributes
 from ..recall import recall
-from ..recall.visible import printable
+from ..recall.text import printable
 from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Redacted, Rules
 from .metrics import (
     CURRENT,

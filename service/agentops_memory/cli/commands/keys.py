@@ -16,8 +16,7 @@ from ...memory import access
 from ...memory.access import DEFAULT_TENANT, Caller, Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
 from ...operations.files.seal import SealFile
-from ...recall.text import clean
-from ...recall.visible import printable
+from ...recall.text import clean, printable
 from ...settings import duration
 from .. import output as out
 from .. import target as o

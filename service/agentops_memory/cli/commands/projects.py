@@ -17,8 +17,7 @@ from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
 from ...memory.projects import Extent, Projects
 from ...memory.rows import rendered
 from ...memory.space import Project, project_name
-from ...recall.text import clean
-from ...recall.visible import printable
+from ...recall.text import clean, printable
 from .. import output as out
 from .. import target as o
 from ..place import Backend, backend_of, finish_scrub, now, on_tenant, output_file, refuse_own, user
