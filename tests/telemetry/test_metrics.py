@@ -146,7 +146,7 @@ def test_a_context_that_took_too_long_is_counted_as_degraded(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow_words(path, monkeypatch)
-    with serving(path, MEMORY_RECALL_LIMIT="0") as service:
+    with serving(path, MEMORY_RECALL_LIMIT="0", MEMORY_INDEX_CACHE="0") as service:
         service.save("a pangolin sleeps")
         service.http.get("/context", params={"project": "demo", "query": "pangolin"})
 
