@@ -16,6 +16,7 @@ from agentops_memory.recall.area import Area
 from agentops_memory.recall.cache import DatabaseIndex, NewMemory
 from agentops_memory.recall.cached_reads import CachedReads
 from agentops_memory.recall.stems import Vocabulary
+from agentops_memory.sqlite import areas
 from agentops_memory.telemetry import Telemetry
 
 from ..support.another import another
@@ -141,6 +142,7 @@ def test_a_project_is_loaded_at_once_and_later_the_fuller_memory_is(
 ) -> None:
     monkeypatch.setattr(cache, "MEMORIES_PER_PROMPT", 1)
     monkeypatch.setattr(cache, "MAX_PROMPTS", 60)
+    monkeypatch.setattr(areas, "MOST_BEHIND", 10)  # so that no request loads it itself
     with serving(tmp_path / "memory.db", MEMORY_INDEX_CACHE="1MiB") as service:
         projects = [f"heron {it}" for it in range(9)]  # the last is in another part of the index
         contents = [(f"rollback worker {it}", project) for it in range(100) for project in projects]

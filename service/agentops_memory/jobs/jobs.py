@@ -138,14 +138,14 @@ class Job:
         Failures are retried after a pause. An interval of 0 means never. It rests after each run,
         by default for as long as the run took.
         """
-        due, pause, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
+        due, retry, clock = list(callers()), SHORTEST_PAUSE, asyncio.get_running_loop().time
         while True:
             begun = clock()
             retried = await self.run(due)
             if due:
                 await asyncio.sleep(pause.total_seconds() if pause else clock() - begun)
-            pause = min(2 * pause, LONGEST_PAUSE) if retried else SHORTEST_PAUSE
-            signaled = await signal.wait(pause if retried else every or None)
+            retry = min(2 * retry, LONGEST_PAUSE) if retried else SHORTEST_PAUSE
+            signaled = await signal.wait(retry if retried else every or None)
             due = retried + [caller for caller in signaled if caller not in retried]
             due = due or list(callers())
 

@@ -54,6 +54,8 @@ class StemLines:
 
     def __init__(self, stored: bytes) -> None:
         """Read them; raises ValueError if they are malformed."""
+        if len(stored) < _SIZES.size:
+            raise ValueError("An area has no stems.")
         lines, self.count = _SIZES.unpack_from(stored)
         self._text = stored[_SIZES.size + lines * _LINE :]
         self._prefixes, at = array("Q"), _SIZES.size + 8 * lines

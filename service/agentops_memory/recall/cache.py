@@ -508,12 +508,15 @@ class DatabaseIndex(InMemory[Group]):
     def prepare_some(self) -> bool:
         """Number the stems of an area, or prepare some of them for typos; False if all are done."""
         with self.lock:
-            for group in self.parts.values():
-                for area in filter(None, (*group.areas.values(), group.globals)):
-                    if not area.is_numbered:
-                        area.number_all(self.vocabulary)
-                        return True
-            return self.vocabulary.add_some_forms()
+            areas = chain.from_iterable(
+                (*it.areas.values(), it.globals) for it in self.parts.values()
+            )
+            area = next((it for it in areas if it and not it.is_numbered), None)
+            if area is None:
+                return self.vocabulary.add_some_forms()
+            area.number_all(self.vocabulary)
+        self.cache.make_room()
+        return True
 
     def _changes_since(
         self, token: Token, plan: LoadPlan, areas: Sequence[Area | StemCounts]
@@ -522,8 +525,8 @@ class DatabaseIndex(InMemory[Group]):
         since, log = self._commits_since(token), list(self._log)
         if self._is_closed or (plan.number in self.parts) is (plan.areas is None):
             return None
-        if self._token is None and since is None and not log:
-            self._token, since = token, []
+        if self._token is None and since is None:
+            self._token, since = token, []  # only readers of this state use it
         if since is None or len(since) > MAX_REPLAYED:
             return None
         own = {it.number for it in areas}

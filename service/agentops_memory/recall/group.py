@@ -244,8 +244,7 @@ class Weights:
         self.area = area
         self.norms = array("d", statistics.totals.norms(area.lengths))
         self._statistics = statistics
-        self._impacts = array("d", (0.0,)) * len(area.positions)
-        self._is_known = bytearray(len(area.positions))  # by the beginning of a stem's postings
+        self._impacts = array("d", (0.0,)) * len(area.positions)  # 0 until they are computed
         self._bounds: dict[Stem, array[int]] = {}  # of the impacts, in a large area
         self._lanes: dict[Stem, Lanes] = {}  # of frequent stems
 
@@ -265,13 +264,11 @@ class Weights:
         """Return each memory's score by position, summed in the order of the stems."""
         area = self.area
         sums = [0.0] * len(area.ids)
-        positions, impacts, known, added = (
-            area.positions, self._impacts, self._is_known, area.added,
-        )  # fmt: skip
+        positions, impacts, added = area.positions, self._impacts, area.added
         for stem in stems:
             if stem in spans:
                 first, last = spans[stem]
-                if not known[first]:
+                if not impacts[first]:
                     self._weigh(stem, first, last)
                 for position, it in zip(positions[first:last], impacts[first:last]):  # noqa: B905
                     sums[position] += it
@@ -316,7 +313,7 @@ class Weights:
         for stem in stems:
             if stem in spans:
                 first, last = spans[stem]
-                if not self._is_known[first]:
+                if not self._impacts[first]:
                     self._weigh(stem, first, last)
                 all_positions.append(positions[first:last])
                 all_impacts.append(impacts[first:last])
@@ -348,7 +345,7 @@ class Weights:
             if stem not in spans:
                 continue
             first, last = spans[stem]
-            if not self._is_known[first]:
+            if not self._impacts[first]:
                 self._weigh(stem, first, last)
             if stem not in self._lanes:
                 if stem not in self._bounds:
@@ -443,7 +440,6 @@ class Weights:
         self._impacts[first:last] = array(
             "d", [idf * (((it := tf[code]) * MOST) / (it + norms[to])) for to, code in postings]
         )
-        self._is_known[first] = True
 
     def _added(self, stem: Stem) -> Iterator[tuple[int, float]]:
         if not (added := self.area.added.get(stem)):

@@ -13,7 +13,7 @@ from ..memory.memory import MemoryId, expiry_of, indexed, undeleted
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
 from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
-from ..recall.cache import ROW_BYTES, DatabaseIndex, LoadPlan
+from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
 from ..recall.stems import Entry
 from .connection import in_snapshot, known_stems, token_of
 from .dialect import SqliteTable
@@ -24,6 +24,7 @@ LOCK_TIMEOUT = 0.05  # seconds that a reader waits for another that loads, befor
 NEVER = 1 << 62  # an expiry in microseconds
 TOTALS = 1  # the row of FTS5's data with the number of rows, and of words by column
 MOST_BEHIND = 128  # memories beside segments that a request reads itself, 0.1 ms each
+FEW_BEHIND = 8  # the same while memory is full, so that they are not read again and again
 MOST_AT_ONCE = 20_000  # memories of segments that a request reads itself, 1 us each
 BEHIND_SHARE = 16  # a segment is replaced when a sixteenth of its memories has been added
 
@@ -46,6 +47,7 @@ def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
             return
         try:
             with in_snapshot(database, LOAD_TIMEOUT):
+                index.refresh(token_of(database))
                 StoredAreas(database).load(index, index.plan(number))
         except UNREADABLE as error:
             log.debug("A part of the index was not loaded into memory: %s", error)
@@ -65,17 +67,17 @@ def load_at_once(
 ) -> bool:
     """Load areas of a group in the snapshot of a request, if that is quick.
 
-    Return whether they may be there now, with the statistics of the group's other areas.
-
-    Another thread that loads is waited for until the timeout, in seconds.
+    Return whether they may be there now, with the statistics of the group's other areas. Another
+    thread that loads is waited for until the timeout, in seconds.
     """
     with index.queue.loading(number, timeout) as may_load:
         if not may_load or index.has(number, requested):
             return may_load
-        plan = index.plan(number, requested)
         stored = StoredAreas(database)
         try:
-            if not stored.are_quick(stored.of_plan(plan), index.cache.max_bytes // ROW_BYTES):
+            index.refresh(token_of(database))
+            plan = index.plan(number, requested)
+            if not stored.are_quick(stored.of_plan(plan), index.cache):
                 return False
             stored.load(index, plan)
         except UNREADABLE as error:
@@ -225,8 +227,8 @@ class StoredAreas(SqliteTable):
             checksum=segment.checksum, counts_checksum=statistics.checksum,
         )  # fmt: skip
 
-    def are_quick(self, areas: Collection[int], most: int) -> bool:
-        """Whether a request can read these areas itself: at most `most` memories."""
+    def are_quick(self, areas: Collection[int], cache: IndexCache) -> bool:
+        """Whether a request can read these areas itself, although others may have to leave."""
         listed, joined = json.dumps(list(areas)), "spaces s LEFT JOIN area_stems a USING (area)"
         of_segments = self._number(
             """SELECT coalesce(sum(memories), 0)
@@ -234,8 +236,9 @@ class StoredAreas(SqliteTable):
                 WHERE area IN (SELECT value FROM json_each(:areas))""",
             areas=listed,
         )
-        if of_segments > min(most, MOST_AT_ONCE):
+        if of_segments > min(cache.max_bytes // ROW_BYTES, MOST_AT_ONCE):
             return False
+        most = MOST_BEHIND if of_segments + MOST_BEHIND < cache.free // ROW_BYTES else FEW_BEHIND
         behind = self._number(
             f"""SELECT count(*)
                   FROM (SELECT 1
@@ -243,10 +246,11 @@ class StoredAreas(SqliteTable):
                          CROSS JOIN memories m INDEXED BY memories_in_space
                                ON m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
                          WHERE s.area IN (SELECT value FROM json_each(:areas)) AND {indexed("m")}
-                         LIMIT {MOST_BEHIND + 1})""",
+                         LIMIT :most + 1)""",
             areas=listed,
+            most=most,
         )
-        return behind <= MOST_BEHIND
+        return behind <= most
 
     def _add_lifecycles(self, areas: Mapping[int, Area]) -> None:
         """Add expiries, pins and supersessions; Damaged if an expiry is unreadable."""
