@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from agentops_memory.memory.search import weights_of
+from agentops_memory.recall import stems
 from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
@@ -77,10 +78,11 @@ def test_a_damaged_segment_is_not_believed_and_the_doctor_finds_it(path: Path, c
         assert not all(is_exact(path, ALL, it) for it in Partitions(database, is_alone=True).all())
 
 
-@pytest.mark.parametrize("tail", [0, 3])
+@pytest.mark.parametrize(("tail", "known_chars"), [(0, 3_000_000), (3, 3_000_000), (0, 200)])
 def test_a_cold_project_is_answered_from_its_segment_and_what_was_saved_since(
-    path: Path, tail: int
+    path: Path, tail: int, known_chars: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stems, "MAX_CHUNK_CHARS", known_chars)
     gather_stems(path)
     with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
         for number in range(tail):
@@ -137,3 +139,16 @@ def test_a_segment_that_was_read_before_a_change_is_not_stored(path: Path) -> No
         for it, area in read.items():
             index.areas.store(area, states[it])
         assert database.execute("SELECT * FROM area_stems WHERE last_id > 0").fetchall() == []
+
+
+def test_memories_without_words_have_a_segment_too(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        service.save("?!", project="heron", title="...")
+        service.save("rollback", project="egret", title="t")
+    gather_stems(path)
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        for project, found in (("heron", 0), ("egret", 1)):
+            answer = service.http.get(f"/search?project={project}&q=rollback")
+            assert (answer.status_code, len(answer.json())) == (200, found)
+    assert_index_is_whole(path)

@@ -526,7 +526,8 @@ class Area:
         by_code, self._closed_sessions, numbers = json.loads(segment.head)
         self._codes = {it: code for code, it in enumerate(by_code)}
         known = counted(self._weights)
-        sums, weighted, own = zip(*[known[it] for it in by_code], strict=True)
+        of_codes = [known[it] for it in by_code]  # none if the memories have no words
+        sums, weighted, own = zip(*of_codes, strict=True) if of_codes else ((), (), ())
         self.words_by_code = array("I", sums)
         self.frequencies, self.own_frequencies = array("d", weighted), array("d", own)
         columns, stored, at = list["array[int]"](), memoryview(segment.arrays), 0

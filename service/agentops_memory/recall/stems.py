@@ -501,6 +501,8 @@ class PromptWords(dict[str, Word]):
 
     def parsed(self, prompt: str) -> ParsedPrompt | None:
         """Parse a prompt; None if it has a prefix, or a word that the tokenizer splits."""
+        if self._size > MAX_CHUNK_CHARS:  # not within a request: it holds words as numbers
+            self._clear()
         self.catch_up()
         return self._of_chunks(prompt[:MAX_PROMPT]) or self._of_terms(prompt)
 
@@ -560,12 +562,16 @@ class PromptWords(dict[str, Word]):
     def catch_up(self) -> None:
         """Follow stems that the vocabulary has added or forgotten."""
         vocabulary = self._vocabulary
-        if self._size > MAX_CHUNK_CHARS or self._generation != vocabulary.generation:
-            self.clear()
-            self.texts, self.stems, self._words = [], array("i"), {}
-            self._multi_word, self._size = [()] * 3, 0
-            vocabulary.unnumbered, vocabulary.numbered = {}, []
-            self._generation = vocabulary.generation
+        if self._generation != vocabulary.generation:
+            self._clear()
         for word, number in vocabulary.numbered:
             self.stems[word] = number
         vocabulary.numbered.clear()
+
+    def _clear(self) -> None:
+        vocabulary = self._vocabulary
+        self.clear()
+        self.texts, self.stems, self._words = [], array("i"), {}
+        self._multi_word, self._size = [()] * 3, 0
+        vocabulary.unnumbered, vocabulary.numbered = {}, []
+        self._generation = vocabulary.generation
