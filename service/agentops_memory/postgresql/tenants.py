@@ -1,6 +1,6 @@
 """The schemas of tenants: listed, created, measured, checked and dropped; and all keys.
 
-Keys are changed and audited in one transaction, and each process looks for changes.
+Keys are changed and audited in one transaction, and each process watches for changes.
 """
 
 import json
@@ -87,8 +87,10 @@ def record(
     )
 
 
-POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys
+CHANNEL = "agentops_keys"
+POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys, if none is notified
 NO_SCHEMA = -1  # the number of key changes while there is no schema
+STOP_INTERVAL = timedelta(milliseconds=100)  # between two checks whether to stop watching
 MAX_AGE = timedelta(seconds=5)  # after which keys that were read are not used any more
 LOST = (
     "Keys were created, but the database has none. Put them back, or create a key with "
@@ -173,15 +175,23 @@ class WatchedPostgresKeys:
         while not self._is_stopping.is_set():
             try:
                 with opened(self._url) as connection:
-                    while not self._is_stopping.is_set():
-                        self._refresh(connection)
-                        self._is_stopping.wait(POLL_INTERVAL.total_seconds())
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._follow(connection)
             except (Refusal, psycopg.Error) as error:
                 reason = str(error) if isinstance(error, Refusal) else type(error).__name__
                 if reason != self._reported:
                     self._reported = reason
                     log.error("the keys cannot be read", extra={"reason": reason})
-                self._is_stopping.wait(POLL_INTERVAL.total_seconds())
+                self._is_stopping.wait(STOP_INTERVAL.total_seconds())
+
+    def _follow(self, connection: psycopg.Connection[Any]) -> None:
+        refreshed_at = 0.0
+        while not self._is_stopping.is_set():
+            if time.monotonic() - refreshed_at >= POLL_INTERVAL.total_seconds():
+                refreshed_at = time.monotonic()
+                self._refresh(connection)
+            if [*connection.notifies(timeout=STOP_INTERVAL.total_seconds(), stop_after=1)]:
+                refreshed_at = 0.0
 
     def _refresh(self, connection: psycopg.Connection[Any]) -> None:
         began = time.monotonic()
@@ -232,6 +242,7 @@ def _put(
         "UPDATE agentops.control SET has_keys = %(used)s, key_changes = key_changes + 1",
         {"used": ring.was_ever_used},
     )
+    connection.execute(f"NOTIFY {CHANNEL}")
 
 
 VISIBILITY_INTERVAL = 0.05  # seconds between two checks whether erased rows are still visible
