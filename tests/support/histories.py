@@ -87,7 +87,7 @@ class History:
         self._ask("DELETE", f"/observations/{self._id()}?hard=true")
 
     def restore(self) -> None:
-        self._ask("POST", f"/observations/{self._id()}/restore")
+        self._ask("POST", f"/observations/{self._id()}/restore", {"revision": 1})
 
     def expire(self) -> None:
         self.save(ttl=60)

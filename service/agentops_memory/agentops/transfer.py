@@ -313,9 +313,7 @@ class Transfer:
         caller.require(Role.ADMIN)
         piece = f'{{"exported_at":"{rendered(now)}","sessions":['.encode()
         comma, number = b"", 0
-        while sessions := await self.engine.read(
-            caller, lambda tx, after: tx[SessionTable].page(project, after, PAGE), number
-        ):
+        while sessions := await self.engine.read(caller, session_page, project, number):
             number, _ = sessions[-1]
             yield piece + comma + json_bytes([session(it) for _, it in sessions])[1:-1]
             piece, comma = b"", b","
@@ -415,6 +413,10 @@ class Transfer:
         finally:
             taken.cancel()
         return tally
+
+
+def session_page(tx: Transaction, project: Project | None, after: int) -> list[tuple[int, Session]]:
+    return tx[SessionTable].page(project, after, PAGE)
 
 
 def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> list[Memory]:

@@ -81,9 +81,9 @@ class Framing:
             at = self._end(data, start)
             if start == at:
                 break
-            part = data[start:at]
+            part = self._escaped(data[start:at]) if self._in_line else data[start:at]
             self.size += len(part)
-            yield self._escaped(part) if self._in_line else part
+            yield part
         self._pending = data[at:]
 
     def head_ended(self, headers: Headers) -> None:

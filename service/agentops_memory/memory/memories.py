@@ -14,7 +14,17 @@ from . import memory as records
 from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Shown, live, undeleted
 from .rows import EARLIEST, MAX_LIST, Uids, columns, micros, portion, whole_seconds
 from .search import Filter
-from .space import OF_A_PROJECT, Project, Space, SpaceKind, StoreId, in_a_session, require_place
+from .space import (
+    OF_A_PROJECT,
+    Project,
+    Space,
+    SpaceKind,
+    StoreId,
+    condition_of,
+    in_a_session,
+    names_of,
+    require_place,
+)
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
 AT_ONCE = 20  # memories per statement, which sorts their texts: those of 1,000 can take 200 MB
@@ -215,9 +225,9 @@ class SpaceTable(Table):
         if known is not None:
             return known
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
-        condition = of_store if space.traits.has_entries else _named(space)
+        condition = of_store if space.traits.has_entries else condition_of(space)
         row: tuple[int, int, int] | None = self._execute(
-            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **_names_of(space)
+            f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
         ).fetchone()
         if row is None:
             return None
@@ -276,17 +286,8 @@ class SpaceTable(Table):
         area, partition = shared.fetchone() or self._index.place(space)
         if other is not None:
             require_place(other, area, partition, space.project)
-        row = {"kind": space.kind, "area": area, "partition": partition, **_names_of(space)}
+        row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
         return self._inserted("spaces", **row), area
-
-
-def _named(space: Space) -> str:
-    project = "s.project = :project" if space.traits.has_project else "s.project IS NULL"
-    return f"{project} AND s.scope = :scope"
-
-
-def _names_of(space: Space) -> dict[str, object]:
-    return {"project": space.project or None, "scope": space.scope}
 
 
 def _equal(names: Iterable[str]) -> str:
@@ -322,8 +323,8 @@ class MemoryTable(MemoryLists):
     @step(f"store.dedup.{records.TOPIC_KEY}", _match)
     def at_key(self, space: Space, key: str) -> Memory | None:
         """Return the undeleted memory at the key; a space has at most one."""
-        which = f"{_named(space)} AND m.key = :key AND {undeleted('m')}"
-        return self._fetch(MEMORY, which, key=key, **_names_of(space))
+        which = f"{condition_of(space)} AND m.key = :key AND {undeleted('m')}"
+        return self._fetch(MEMORY, which, key=key, **names_of(space))
 
     @step("store.dedup.hash", _match)
     def recent_duplicate(self, memory: Memory, since: datetime) -> Memory | None:

@@ -201,6 +201,16 @@ def require_place(
         raise DamagedRow("spaces", space, "partition", what)
 
 
+def condition_of(space: Space) -> str:
+    """Return the condition that a row `s` of the table of spaces is this one, by `names_of`."""
+    project = "s.project = :project" if space.traits.has_project else "s.project IS NULL"
+    return f"{project} AND s.scope = :scope"
+
+
+def names_of(space: Space) -> dict[str, object]:
+    return {"project": space.project or None, "scope": space.scope}
+
+
 def place_of(connection: Any, project: str) -> tuple[int, int] | None:
     """Return the area and partition of a project's own memories, or None if it has no space."""
     row = connection.execute(

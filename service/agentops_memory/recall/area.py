@@ -31,7 +31,8 @@ class Statistics(NamedTuple):
 
     @property
     def checksum(self) -> int:
-        return zlib.crc32(self.counts, zlib.crc32(self.stems))
+        numbers = repr((self.last, self.memories, self.words)).encode()
+        return zlib.crc32(self.counts, zlib.crc32(self.stems, zlib.crc32(numbers)))
 
 
 class Segment(NamedTuple):

@@ -243,7 +243,11 @@ class CachedReads:
         if location is None:
             return None
         group, areas = location.group, (location.area, GLOBAL_AREA)
-        if self.index.has(group, areas) or not self.stored.load(group, areas):
+        if self.index.has(group, areas):
+            return None
+        is_loaded = self.stored.load(group, areas)
+        self._token.renewed()  # loading takes long: requests have arrived meanwhile
+        if not is_loaded:
             return None
         return self._with_lock(read, request, render)
 
