@@ -48,7 +48,7 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (59_430, 46_000),
+    "lines": (59_421, 46_000),
     "files": (168, 180),
     "types of a noun": (3, 4),
     "places of an optional field": (8, 5),

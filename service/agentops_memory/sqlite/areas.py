@@ -100,17 +100,16 @@ class StoredAreas(SqliteTable):
         group = index.parts.get(plan.number)
         known = group.others if group else {}
         for it in self.of_plan(plan):
-            is_asked = plan.requested is None or it in plan.requested or it == GLOBAL_AREA
+            is_requested = plan.requested is None or it in plan.requested or it == GLOBAL_AREA
             counts = known.get(it)
             with suppress(ValueError):  # damaged statistics
-                if not is_asked and (counts := self._counts(it, if_complete=True)):
+                if not is_requested and (counts := self._counts(it, if_complete=True)):
                     others.append(counts)
                     continue
             areas[it] = self.area(it, weights, counts)
         self._add_lifecycles(areas)
         totals = self._totals(plan.number)
-        is_same = index.install(token, plan, [*areas.values()], others, totals)
-        if not is_same:
+        if not index.install(token, plan, [*areas.values()], others, totals):
             raise Damaged("The index differs from the memories.")
 
     def of_plan(self, plan: LoadPlan) -> list[int]:
@@ -119,12 +118,7 @@ class StoredAreas(SqliteTable):
             areas = self._scalars("SELECT area FROM spaces WHERE partition = :it", it=plan.number)
         return sorted({*areas, *([GLOBAL_AREA] if plan.globals_too else ())})
 
-    def area(
-        self,
-        number: int,
-        weights: Sequence[float],
-        counts: StemCounts | None = None,
-    ) -> Area:
+    def area(self, number: int, weights: Sequence[float], counts: StemCounts | None = None) -> Area:
         """Return an area without lifecycles.
 
         Its statistics are not read again if `counts` are those of its stored state.
@@ -229,7 +223,7 @@ class StoredAreas(SqliteTable):
 
     def are_quick(self, areas: Collection[int], cache: IndexCache) -> bool:
         """Whether a request can read these areas itself, although others may have to leave."""
-        listed, joined = json.dumps(list(areas)), "spaces s LEFT JOIN area_stems a USING (area)"
+        listed = json.dumps(list(areas))
         of_segments = self._number(
             """SELECT coalesce(sum(memories), 0)
                  FROM area_stems
@@ -242,7 +236,8 @@ class StoredAreas(SqliteTable):
         behind = self._number(
             f"""SELECT count(*)
                   FROM (SELECT 1
-                          FROM {joined}
+                          FROM spaces s
+                          LEFT JOIN area_stems a USING (area)
                          CROSS JOIN memories m INDEXED BY memories_in_space
                                ON m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
                          WHERE s.area IN (SELECT value FROM json_each(:areas)) AND {indexed("m")}
