@@ -28,7 +28,7 @@ FEW_BEHIND = 8  # the same while memory is full, so that they are not read again
 MOST_AT_ONCE = 20_000  # memories of segments that a request reads itself, 1 us each
 BEHIND_SHARE = 16  # a segment is replaced when a sixteenth of its memories has been added
 
-UNREADABLE = (Damaged, Unreadable, ValueError, OverflowError, sqlite3.Error)
+UNREADABLE = (Damaged, Unreadable, TypeError, ValueError, OverflowError, sqlite3.Error)
 log = logging.getLogger(__name__)
 
 
