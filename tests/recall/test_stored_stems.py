@@ -1,5 +1,6 @@
 """Stems that the file has gathered: exact whatever changes, and gone with their memories."""
 
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 from agentops_memory.memory.search import weights_of
 from agentops_memory.recall import stems
+from agentops_memory.recall.cache import DatabaseIndex
 from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
@@ -174,3 +176,24 @@ def test_the_statistics_of_other_projects_follow_every_save(path: Path) -> None:
                 with serving(copy, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as stored:
                     assert answers == [stored.http.get(it).content for it in questions]
                 service.save(f"friday again {number} {step}", project="egret", title="again")
+
+
+def test_what_a_request_has_loaded_is_prepared_without_another_read(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(path) as service:
+        service.save("rollback queue", project="egret")
+    gather_stems(path)
+    done, prepare = threading.Event(), DatabaseIndex.prepare_some
+
+    def prepared(index: DatabaseIndex) -> bool:
+        has_more = prepare(index)
+        if not has_more and sum(len(it.areas) for it in index.parts.values()) == 2:
+            done.set()
+        return has_more
+
+    monkeypatch.setattr(DatabaseIndex, "prepare_some", prepared)
+    with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+        for project in ("egret", "heron"):
+            assert service.http.get(f"/search?project={project}&q=rollback").json()
+        assert done.wait(10)

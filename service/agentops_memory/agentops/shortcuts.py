@@ -11,7 +11,7 @@ from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
 from struct import pack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 from pydantic_core import to_json
@@ -123,18 +123,19 @@ class FastReads:
         params = _parameters(query, b"query" if path == CONTEXT else b"q")
         if params is None:
             return None
-        context = copy_context()  # the caller's redaction applies in it
+        # The caller's redaction applies in the context, which only spans need.
+        run: Callable[..., Any] = copy_context().run if self.telemetry.past else _called
         try:
-            answer = context.run(self._answer, path, params, headers)
+            answer = run(self._answer, path, params, headers)
         except Refusal:
             return None
         if answer is None:
             return None
         read, body, caller = answer
-        methods = tuple([it[2] for it in read.hits])
-        span = context.run(self._record_spans, path, params, headers, read, methods, began_at)
+        span = run(self._record_spans, path, params, headers, read, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
+            methods = [it[2] for it in read.hits]
             for method in set(methods):
                 metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
             metrics.count(CONTEXT_ANSWERS, wire.outcome(methods), span=span)
@@ -164,15 +165,20 @@ class FastReads:
         read = reads.context(plain, render) if path == CONTEXT else reads.search(plain, render)
         if read is None:
             return None
-        lines = [it.partition(EVENT)[0] for it in read.lines]
+        lines = read.lines
+        if self.telemetry.past:
+            lines = [it.partition(EVENT)[0] for it in lines]
         if path == CONTEXT:
             summaries = json_bytes(list(map(SummaryLine, read.summaries)))
             body = b'{"recent_sessions":%b,"recent_observations":[%b]}' % (
                 summaries, b",".join(lines),
             )  # fmt: skip
         else:
-            ranks = [b'"rank":' + to_json(rank) for _, rank, _ in read.hits]
-            ranked = [it.replace(MARK, rank, 1) for it, rank in zip(lines, ranks, strict=True)]
+            ranks = to_json([rank for _, rank, _ in read.hits])[1:-1].split(b",")
+            ranked = [
+                it.replace(MARK, b'"rank":' + rank, 1)
+                for it, rank in zip(lines, ranks, strict=bool(lines))
+            ]
             body = b"[%b]" % b",".join(ranked)
         if len(body) > PIECE:
             return None
@@ -180,13 +186,13 @@ class FastReads:
         return read, body, caller
 
     def _record_spans(
-        self, path: bytes, params: Params, headers: Headers, read: CachedRead,
-        methods: tuple[Method, ...], began: int,
-    ) -> "Span | None":  # fmt: skip
+        self, path: bytes, params: Params, headers: Headers, read: CachedRead, began: int
+    ) -> "Span | None":
         """Record the spans that the slow path would record, if spans are sent."""
         if (past := self.telemetry.past) is None:
             return None
         project, text, _ = params
+        methods = tuple([it[2] for it in read.hits])
         name, event, base, cuts = _span_template(past.encoded, path, methods, len(read.corrections))
         own = {"memory.project": project, **{it: Cut(text, most) for it, most in cuts.items()}}
         events = [
@@ -203,6 +209,10 @@ class FastReads:
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self.tail, body)
+
+
+def _called(function: Callable[..., Any], *args: object) -> Any:
+    return function(*args)
 
 
 def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:

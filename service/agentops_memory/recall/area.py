@@ -74,6 +74,17 @@ class StemLines:
     def all(self) -> list[str]:
         return self._text.decode().split()
 
+    def some(self, line: int, most: int) -> tuple[int, list[str], int]:
+        """Return the index of a line's first stem, the stems from there on, and the line after.
+
+        There are about `most` stems; none after the last line.
+        """
+        if line == len(self._prefixes):
+            return self.count, [], line
+        first = self._firsts[line]
+        end = max(bisect_left(self._firsts, first + most), line + 1)
+        return first, self._text[self._begins[line] : self._begins[end]].decode().split(), end
+
     def index_of(self, stem: str) -> int | None:
         prefix, spaced = _searched(stem)
         line = bisect_left(self._prefixes, prefix)
@@ -135,6 +146,10 @@ class StemCounts:
     def size(self) -> int:
         return self.stems.size + sum(len(it) * it.itemsize for it in self._counts)
 
+    def is_of(self, area: "Area") -> bool:
+        """Whether an area loaded later has the same memories; changes would have removed this."""
+        return bool(area.ids) and (self.last, self.memories) == (area.ids[-1], len(area.ids))
+
     def count(self, _: int, text: str, *, own: bool) -> int:
         """Count the memories with a stem, which is `text`, in all words or in own words."""
         at = self.stems.index_of(text)
@@ -172,6 +187,7 @@ _CODE = (1 << CODE_BITS) - 1
 _LITTLE = byteorder == "little"
 SLOT_BITS = 32  # lower bits of a slot, the index within a session; the upper ones are its number
 NO_SLOT = (1 << 64) - 1
+FEW_SPANS = 16  # one in so many is inserted by itself, more are sorted
 POSTINGS_PER_BATCH = 65_536  # limits how many are Python integers at once
 
 # Approximate bytes of a memory, a stem, an added posting and a rendered memory, with overhead.
@@ -247,6 +263,7 @@ class Area:
         self.words_by_code = array("I")
         self.frequencies, self.own_frequencies = array("d"), array("d")
         self._unnumbered: StemLines | None = None
+        self._next_line = 0  # of `_unnumbered`: the first without numbers for all of its stems
         self._bounds = array("I")
         self._closed_sessions: list[Session] = []  # of a segment, until they are needed
         self.ids: list[MemoryId] = []  # by position, ascending
@@ -442,30 +459,36 @@ class Area:
     # `_unnumbered` has the stems, and `_bounds` where the postings of each begin.
 
     def number_all(self, vocabulary: Vocabulary) -> None:
-        """Number all stems. This and `number_stems` need the vocabulary's lock."""
+        """Number all stems. This and the following need the vocabulary's lock."""
+        while self._unnumbered is not None:
+            self.number_some(vocabulary, self._unnumbered.count)
+
+    def number_some(self, vocabulary: Vocabulary, most: int) -> None:
+        """Number about `most` further stems, by their order."""
         if self._unnumbered is None:
             return
-        every = zip(self._unnumbered.all(), self._bounds, self._bounds[1:], strict=False)
-        known = {*self.starts}
-        fresh = [it for it in every if it[1] not in known]
-        numbers = vocabulary.add([text for text, _, _ in fresh])
-        spans = [(at, start, end) for at, (_, start, end) in zip(numbers, fresh, strict=True)]
-        spans += zip(self.stems, self.starts, self.ends, strict=True)
-        self._set_spans(sorted(spans))
-        self._unnumbered, self._bounds = None, array("I")
+        at, stems, self._next_line = self._unnumbered.some(self._next_line, most)
+        bounds = self._bounds[at : at + len(stems) + 1]
+        self._number(zip(stems, pairwise(bounds), strict=False), vocabulary)
+        if at + len(stems) == self._unnumbered.count:
+            self._unnumbered, self._bounds, self._next_line = None, array("I"), 0
 
     def number_stems(self, stems: Iterable[str], vocabulary: Vocabulary) -> None:
         """Number those of the stems that the area has, as the words of a prompt need it."""
-        if self._unnumbered is None:
+        if self._unnumbered is not None:
+            spans = ((stem, span) for stem in stems if (span := self._span_of(stem)))
+            self._number(spans, vocabulary)
+
+    def _number(self, spans: Iterable[tuple[str, Span]], vocabulary: Vocabulary) -> None:
+        number_of, span_of = vocabulary.number, self.span
+        fresh = {stem: span for stem, span in spans if span_of(number_of(stem)) is None}
+        numbers = vocabulary.add(fresh)
+        new = [(number, *span) for number, span in zip(numbers, fresh.values(), strict=True)]
+        if len(new) * FEW_SPANS > len(self.stems):
+            known = zip(self.stems, self.starts, self.ends, strict=True)
+            self._set_spans(sorted(chain(known, new)))
             return
-        fresh = {
-            stem: span
-            for stem in stems
-            if (span := self._span_of(stem))
-            and (number := vocabulary.number(stem)) not in self.added
-            and self.span(number) is None
-        }
-        for number, (start, end) in zip(vocabulary.add(fresh), fresh.values(), strict=True):
+        for number, start, end in new:
             at = bisect_left(self.stems, number)
             self.stems.insert(at, number)
             self.starts.insert(at, start)

@@ -14,7 +14,7 @@ from ..light import dataclass, field
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
-from .area import Area, Row, StemCounts
+from .area import STEM_BYTES, Area, Row, StemCounts
 from .group import Group
 from .stems import Entry, Vocabulary
 from .text import Columns
@@ -28,6 +28,7 @@ ROW_BYTES, READ_BYTES = 1_500, 500  # approximate growth by a new memory, and by
 MAX_DEFERRALS = 20  # prompts that wait for free memory; then unused parts are evicted
 MEMORIES_PER_PROMPT = 64  # loading 64 memories takes 3 ms, which each later prompt saves
 MAX_PROMPTS = 16  # prompts after which any part is loaded, as SQL is slow with many memories
+STEMS_AT_ONCE = 256  # are numbered in 0.3 ms, while no request is answered
 RETRY_AFTER = 60.0  # seconds until a part that failed to load is tried again
 
 Token = int
@@ -84,6 +85,7 @@ class IndexCache:
         self.max_bytes = max_bytes
         self.fullness = 0.0  # from 0 to 1, as of the last load
         self.databases: list[InMemory[Any]] = []  # each adds and removes itself
+        self._summed = self._grown = 0  # bytes: the last sum with loads since; other growth
 
     @property
     def size(self) -> int:
@@ -92,6 +94,22 @@ class IndexCache:
     @property
     def free(self) -> int:
         return self.max_bytes - self.size
+
+    def has_room(self, size: int) -> bool:
+        """Whether as many bytes are free."""
+        return self._summed + self._grown + size <= self.max_bytes or size <= self.free
+
+    def grew(self, size: int) -> None:
+        """Count approximate growth in bytes, and evict at times."""
+        self._grown += size
+        if self._grown > self.max_bytes >> 6:
+            self.make_room()
+
+    def loaded(self, size: int) -> None:
+        """Count what was loaded, and evict what does not fit."""
+        self._summed += size
+        if self._summed + self._grown > self.max_bytes:
+            self.make_room()
 
     def unused(self, since: float) -> int:
         """Return the bytes of parts that were last used before `since`."""
@@ -104,7 +122,8 @@ class IndexCache:
 
     def make_room(self) -> None:
         """Evict least recently used data until the rest fits: rendered text, then whole parts."""
-        size = self.size
+        size = self._summed = self.size
+        self._grown = 0
         self.fullness = min(size / self.max_bytes, 1.0) if self.max_bytes else 1.0
         if size <= self.max_bytes:
             return
@@ -118,6 +137,7 @@ class IndexCache:
             for _, number, database in every:
                 evict = database.forget_rendered if is_rendered_only else database.drop
                 size -= evict(number)
+                self._summed = size
                 if size <= self.max_bytes:
                     return
 
@@ -132,7 +152,6 @@ class InMemory(ABC, Generic[P]):
         self.parts: dict[int, P] = {}
         self.queue = LoadQueue(self)
         self._is_closed = False
-        self._grown = 0
         cache.databases.append(self)
 
     @property
@@ -159,13 +178,6 @@ class InMemory(ABC, Generic[P]):
         """Drop a part; return the bytes freed."""
         with self.lock:
             return self._drop(number)
-
-    def grew(self, size: int) -> None:
-        """Count approximate growth in bytes, and evict at times. Call it without the lock."""
-        self._grown += size
-        if self._grown > self.cache.max_bytes >> 6:  # summing all sizes is slow
-            self._grown = 0
-            self.cache.make_room()
 
     def close(self) -> None:
         self._is_closed = True
@@ -267,6 +279,8 @@ class DatabaseIndex(InMemory[Group]):
         super().__init__(cache, vocabulary)
         self.summaries: dict[str, list[str]] = {}  # the newest ones by project
         self.locations: dict[str, Any] = {}  # by project
+        self.loaded_at = 0.0  # when an area was last loaded
+        self.on_unprepared: Callable[[], object] = lambda: None  # on any thread; see `prepare_some`
         self._rules: Callable[[], Rules | None] = lambda: None  # redaction of rendered text
         self._globals: Area | None = None
         self._pending: dict[int, list[NewMemory]] = {}  # by group
@@ -418,6 +432,7 @@ class DatabaseIndex(InMemory[Group]):
                 self._invalidate(group.number, area)  # its postings are not known
             elif group.is_behind(area, row.id):
                 group.add(area, row, self._entry_of(texts))
+                self.on_unprepared()
 
     def _drop(self, number: int) -> int:
         group = self.parts.pop(number, None)
@@ -467,7 +482,7 @@ class DatabaseIndex(InMemory[Group]):
             rows = sum(len(it.changes.new) for it in self._committed)
             with self.lock:
                 self._catch_up()
-            self.grew(rows * ROW_BYTES)
+            self.cache.grew(rows * ROW_BYTES)
 
     def plan(self, number: int, requested: Iterable[int] | None = None) -> LoadPlan:
         """Return the plan for loading what a request lacks of a group, or all that is missing."""
@@ -500,13 +515,15 @@ class DatabaseIndex(InMemory[Group]):
             pending = self._pending.setdefault(plan.number, [])
             new = (it for changes in since for it in changes.new)
             pending += [it for it in new if it.key[0] == plan.number]
-        self.cache.make_room()
+        self.cache.loaded(sum(it.size for it in areas) + sum(it.size for it in others))
         if plan.number not in self.parts:  # it exceeds the cache by itself
             self.queue.defer(plan.number)
+        self.loaded_at = time.monotonic()
+        self.on_unprepared()
         return True
 
     def prepare_some(self) -> bool:
-        """Number the stems of an area, or prepare some of them for typos; False if all are done."""
+        """Number some stems of an area, or prepare them for typos; return False if all are done."""
         with self.lock:
             areas = chain.from_iterable(
                 (*it.areas.values(), it.globals) for it in self.parts.values()
@@ -514,8 +531,10 @@ class DatabaseIndex(InMemory[Group]):
             area = next((it for it in areas if it and not it.is_numbered), None)
             if area is None:
                 return self.vocabulary.add_some_forms()
-            area.number_all(self.vocabulary)
-        self.cache.make_room()
+            before = self.vocabulary.size
+            area.number_some(self.vocabulary, STEMS_AT_ONCE)
+            size = self.vocabulary.size - before + STEMS_AT_ONCE * STEM_BYTES
+        self.cache.grew(size)
         return True
 
     def _changes_since(
@@ -544,7 +563,8 @@ class DatabaseIndex(InMemory[Group]):
         if group is None:
             group = self.parts[plan.number] = Group(plan.number, self.vocabulary)
         for it in areas:
-            self._remove_area(group, it.number)
+            if it.number in group.areas:
+                self._remove_area(group, it.number)
         group.put([it for it in areas if it.number != GLOBAL_AREA], others)
         group.missing -= plan.areas or set()
         self._globals = next((it for it in areas if it.number == GLOBAL_AREA), self._globals)

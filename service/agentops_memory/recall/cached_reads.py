@@ -187,7 +187,7 @@ class PlainRead(NamedTuple):
     text: str
     limit: int
     now: int  # microseconds since 1970
-    rules: Rules | None = None  # of redaction, if rendering depends on them
+    rules: Rules | None = None  # of redaction, if spans are sent: these show what is rendered
 
 
 Render = Callable[[Shown], bytes]
@@ -261,7 +261,7 @@ class CachedReads:
             answer = read(request, render)
         finally:
             self.index.lock.release()
-        self.index.grew(READ_BYTES)
+        self.index.cache.grew(READ_BYTES)
         return answer
 
     def _context(self, request: PlainRead, render: Render) -> CachedRead | None:
@@ -315,24 +315,26 @@ class CachedReads:
         group = index.group(location.group, (location.area,))
         if group is None or group.memories_of(location.area) > MAX_ON_LOOP:
             return None
-        return Reading(group, location, self._words, self.stems, request.now)
+        return Reading(group, location, self._words, self.stems, request)
 
 
 class Reading:
     """A read of one project's areas."""
 
     def __init__(
-        self, group: Group, location: ProjectLocation, words: PromptWords, stems: Stems, now: int
-    ) -> None:
+        self, group: Group, location: ProjectLocation, words: PromptWords, stems: Stems,
+        request: PlainRead,
+    ) -> None:  # fmt: skip
         self._vocabulary = group.vocabulary
         self._words = words
         self._location = location
         self._stems = stems
         self._parts = group.weights_of((location.area, GLOBAL_AREA))
         self._unnumbered = [it.area for it in self._parts if not it.area.is_numbered]
-        self._hidden = [it.area.hidden(now) for it in self._parts]
+        self._hidden = [it.area.hidden(request.now) for it in self._parts]
         self._ranking = Ranking(self._parts, group.vocabulary, self._hidden)
         self.steps: list[PastStep] = []
+        self._is_traced = request.rules is not None
         self.corrections: Corrections = {}
 
     def best(self, prompt: str, limit: int) -> list[Scored] | None:
@@ -479,7 +481,9 @@ class Reading:
         self, name: str, match: str | None, find: Callable[P, Answer],
         *args: P.args, **kwargs: P.kwargs,
     ) -> Answer:  # fmt: skip
-        """Return what `find` does, and record its duration for a span."""
+        """Return what `find` does, and record its duration for a span if spans are sent."""
+        if not self._is_traced:
+            return find(*args, **kwargs)
         began = time_ns()
         result = find(*args, **kwargs)
         attributes = {"memory.fts.match": match, "memory.search.result_count": len(result)}

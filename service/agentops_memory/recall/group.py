@@ -138,12 +138,15 @@ class Group(CorpusStatistics):
         self.used_at = time.monotonic()
         self._recount()
 
-    def put(self, areas: Iterable[Area], others: Iterable[StemCounts] = ()) -> None:
+    def put(self, areas: Iterable[Area], others: Collection[StemCounts] = ()) -> None:
         self.others.update({it.number: it for it in others})
+        is_counted = not others
         for it in areas:
             self.areas[it.number] = it
-            self.others.pop(it.number, None)
-        self._recount()
+            counts = self.others.pop(it.number, None)
+            is_counted &= counts is not None and counts.is_of(it)
+        if not is_counted:
+            self._recount()
 
     def is_behind(self, number: int, memory: MemoryId) -> bool:
         """Whether an area still lacks `memory`, the newest one."""

@@ -223,29 +223,25 @@ class StoredAreas(SqliteTable):
 
     def are_quick(self, areas: Collection[int], cache: IndexCache) -> bool:
         """Whether a request can read these areas itself, although others may have to leave."""
-        listed = json.dumps(list(areas))
-        of_segments = self._number(
-            """SELECT coalesce(sum(memories), 0)
-                 FROM area_stems
-                WHERE area IN (SELECT value FROM json_each(:areas))""",
-            areas=listed,
+        ((of_segments, behind),) = self._execute(
+            f"""SELECT (SELECT coalesce(sum(memories), 0)
+                         FROM area_stems
+                        WHERE area IN (SELECT value FROM json_each(:areas))),
+                      (SELECT count(*)
+                         FROM (SELECT 1
+                                 FROM spaces s
+                                 LEFT JOIN area_stems a USING (area)
+                                CROSS JOIN memories m INDEXED BY memories_in_space
+                                      ON m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
+                                WHERE s.area IN (SELECT value FROM json_each(:areas))
+                                      AND {indexed("m")}
+                                LIMIT {MOST_BEHIND} + 1))""",
+            areas=json.dumps(list(areas)),
         )
         if of_segments > min(cache.max_bytes // ROW_BYTES, MOST_AT_ONCE):
             return False
-        most = MOST_BEHIND if of_segments + MOST_BEHIND < cache.free // ROW_BYTES else FEW_BEHIND
-        behind = self._number(
-            f"""SELECT count(*)
-                  FROM (SELECT 1
-                          FROM spaces s
-                          LEFT JOIN area_stems a USING (area)
-                         CROSS JOIN memories m INDEXED BY memories_in_space
-                               ON m.space_id = s.id AND m.id > coalesce(a.last_id, 0)
-                         WHERE s.area IN (SELECT value FROM json_each(:areas)) AND {indexed("m")}
-                         LIMIT :most + 1)""",
-            areas=listed,
-            most=most,
-        )
-        return behind <= most
+        has_room = cache.has_room((of_segments + MOST_BEHIND) * ROW_BYTES)
+        return bool(behind <= (MOST_BEHIND if has_room else FEW_BEHIND))
 
     def _add_lifecycles(self, areas: Mapping[int, Area]) -> None:
         """Add expiries, pins and supersessions; Damaged if an expiry is unreadable."""

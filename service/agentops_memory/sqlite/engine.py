@@ -6,6 +6,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
@@ -353,7 +354,10 @@ def _is_exact(tx: SqliteTransaction, number: int) -> bool:
     return tx.partitions.is_exact(number)
 
 
-PREPARE_EVERY = 0.02  # seconds between two parts of the index in memory that are prepared
+# Seconds between two parts of the index in memory that are prepared: long while projects are being
+# loaded, as the requests that load them would wait for these parts.
+PREPARE_EVERY, WHILE_LOADING = 0.002, 0.25
+LOADING = 0.05  # seconds after a load in which the next is expected
 QUEUE = 512  # writes that may be queued; further requests wait for a slot
 QUEUE_TIMEOUT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
 
@@ -407,9 +411,12 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                     path, KnownDamage(str(path)), writer, reading,
                     partial(scrubbed, database, files), damaged, clock, transactions, index, reads,
                 )  # fmt: skip
+                loop = asyncio.get_running_loop()
+                index.on_unprepared = partial(loop.call_soon_threadsafe, engine._prepare_soon)
                 try:
                     yield engine
                 finally:
+                    index.on_unprepared = noop
                     if engine._preparing is not None:
                         engine._preparing.cancel()
 
@@ -436,8 +443,6 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 self._report(caller)
             return answer
 
-        if self._preparing is None or self._preparing.done():
-            self._preparing = asyncio.create_task(self._prepare())
         try:
             # The index in memory also has memories that are not in the full-text index yet.
             load = partial(self._readers.run, partial(load_requested, index=self._index))
@@ -476,11 +481,16 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
             is_synced = not is_durable_later(work)
             return await self._writer.write(transaction, BUSY_TIMEOUT, is_synced=is_synced)
 
+    def _prepare_soon(self) -> None:
+        if self._preparing is None or self._preparing.done():
+            self._preparing = asyncio.create_task(self._prepare())
+
     async def _prepare(self) -> None:
         """Prepare what was loaded, a part at a time, so that hardly any request waits for it."""
         has_more = True
         while has_more:
-            await asyncio.sleep(PREPARE_EVERY)
+            is_loading = time.monotonic() - self._index.loaded_at < LOADING
+            await asyncio.sleep(WHILE_LOADING if is_loading else PREPARE_EVERY)
             has_more = await self._readers.run(lambda _: self._index.prepare_some())
 
     @property

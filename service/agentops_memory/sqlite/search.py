@@ -180,7 +180,7 @@ class SqliteSearch(SqliteTable, Search):
                 if group is not None:
                     yield group, group.weights_of(areas)
             if group is not None:
-                index.grew(READ_BYTES)
+                index.cache.grew(READ_BYTES)
                 return
             if try_ or not load_at_once(self._connection, index, number, areas):
                 break
