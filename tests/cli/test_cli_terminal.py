@@ -12,8 +12,9 @@ from pathlib import Path
 
 import httpx
 import pytest
+from rich.cells import cell_len
 
-from agentops_memory.cli.output import cut, one_line, padded, size, width
+from agentops_memory.cli.output import cut, one_line, size
 
 from ..support.engines import command
 from ..support.forks import forking_command
@@ -77,8 +78,8 @@ def test_a_terminal_gets_tables_and_lines_that_fit(forked: list[str], at: Termin
     )
     assert listed[0].split() == ["ID", "CHANGED", "TYPE", "TITLE"]
     assert re.match(r"#1  .* discovery  .*\N{HORIZONTAL ELLIPSIS}$", listed[1])
-    assert max(map(width, listed)) <= 40
-    assert [width(line) for line in found] == [39, 40]
+    assert max(map(cell_len, listed)) <= 40
+    assert [cell_len(line) for line in found] == [39, 40]
     assert "\N{HORIZONTAL ELLIPSIS}" in "".join(found)
     assert "\x1b[1m" in watched(forked, at, "list")
 
@@ -218,7 +219,6 @@ def test_a_text_is_cut_by_the_columns_that_it_takes(
 
 def test_texts_are_one_line_and_harmless() -> None:
     assert one_line(" a\n\tb\x1b[31m\u202e ") == r"a b\u001b[31m\u202e"
-    assert padded("漢", 4) == "漢  "
     assert [size(n) for n in (0, 1023, 1024, 5 << 30)] == [
         "0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB"
     ]  # fmt: skip

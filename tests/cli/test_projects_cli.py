@@ -121,14 +121,14 @@ def test_a_tenant_is_made_listed_exported_and_erased_while_a_service_has_it_open
     token = made_key(path, tenant="acme")
     with calling(shop, token) as client:
         client.post("/observations", json=observation("apple")).raise_for_status()
-        terminal.say("tenants", "export", "acme", "--to", file)
+        terminal.say("export", file, "--tenant", "acme")
         exported = client.get("/export").json()["observations"]
         assert json.loads(file.read_text())["observations"] == exported
         assert file.stat().st_mode & 0o777 == 0o600
         os.mkfifo(pipe)
         with ThreadPoolExecutor() as pool:
             read = pool.submit(pipe.read_text)
-            terminal.say("tenants", "export", "acme", "--to", pipe)
+            terminal.say("export", pipe, "--tenant", "acme")
             assert json.loads(read.result())["observations"] == exported
         assert pipe.is_fifo()
         listed = {it["tenant"]: it for it in cli(shop, "tenants", "list")}
@@ -215,13 +215,9 @@ def test_an_export_is_not_written_over_what_the_service_lives_on(shop: Service) 
     before = shop.path.read_bytes()
     (folder / "link").symlink_to(shop.path)
     for name in ("memory.db", "memory.db-wal", "memory.db.keys", "link", "memory.db.tenants/x"):
-        for words in (
-            f"tenants export default --to {folder / name}",
-            f"export {folder / name} --force",
-        ):
-            done = at(shop.path).run(*words.split())
-            assert done.exit_code == 1
-            assert "one of the service's own files" in done.stderr, name
+        done = at(shop.path).run("export", folder / name, "--force")
+        assert done.exit_code == 1
+        assert "one of the service's own files" in done.stderr, name
     assert shop.path.read_bytes() == before
     assert not (folder / "memory.db.keys").exists()
 

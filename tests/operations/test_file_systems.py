@@ -82,7 +82,7 @@ def test_a_file_is_looked_for_where_links_lead_and_one_that_is_missing_in_its_ne
 COMMANDS = (
     "serve --listen 127.0.0.1:0", "mcp --project p", "index --check", "scan",
     "save --project p title content", "search word", "context --project p", "stats", "export",
-    "projects list", "tenants create acme", "tenants list", "tenants export default --to file",
+    "projects list", "tenants create acme", "tenants list", "export --tenant default",
     "tenants erase acme --yes", "backup --to .", "restore memory.zip --force",
 )  # fmt: skip
 

@@ -13,7 +13,6 @@ from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
-from unicodedata import combining, east_asian_width
 
 import click
 from click.core import ParameterSource
@@ -28,10 +27,13 @@ from ..recall.text import printable
 if TYPE_CHECKING:
     import json
 
+    from rich import cells as rich_cells
+
     from ..memory import rows as instants
     from ..memory.access import Key
 else:  # --help does not need them
-    json, instants = Lazy(None, "json"), Lazy(__package__, "..memory.rows")
+    json, rich_cells = Lazy(None, "json"), Lazy(None, "rich.cells")
+    instants = Lazy(__package__, "..memory.rows")
 
 
 NAME = "agentops-memory"
@@ -207,12 +209,12 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
     rich's tables shorten every column, even ids, and take 50 ms to import.
     """
-    cells = [[one_line(str(cell)) for cell in row] for row in [headings, *rows]]
-    widths = [max(map(width, column)) for column in zip(*cells, strict=True)]
-    for number, row in enumerate(cells):
-        *first, last = (padded(cell, wide) for cell, wide in zip(row, widths, strict=True))
+    table = [[one_line(str(cell)) for cell in row] for row in [headings, *rows]]
+    widths = [max(map(rich_cells.cell_len, column)) for column in zip(*table, strict=True)]
+    for number, row in enumerate(table):
+        *first, last = map(rich_cells.set_cell_size, row, widths)
         start = "".join(f"{cell}  " for cell in first)
-        text = start + cut(last.rstrip(), _columns_left(width(start)))
+        text = start + cut(last.rstrip(), _columns_left(rich_cells.cell_len(start)))
         click.secho(text.rstrip(), bold=number == 0)
 
 
@@ -259,26 +261,11 @@ def lines(text: str) -> Iterator[str]:
         yield printable(line.rstrip("\r").expandtabs(TAB))
 
 
-def width(text: str) -> int:
-    """Return the number of terminal columns that the text takes."""
-    return sum(0 if combining(it) else 2 if east_asian_width(it) in "WF" else 1 for it in text)
-
-
 def cut(text: str, columns: int | None) -> str:
     """Cut the text to a number of columns; an ellipsis replaces the rest."""
-    if columns is None or width(text) <= columns:
+    if columns is None or rich_cells.cell_len(text) <= columns:
         return text
-    kept, left = "", max(columns, 2) - 1
-    for letter in text:
-        left -= width(letter)
-        if left < 0:
-            break
-        kept += letter
-    return kept.rstrip() + ELLIPSIS
-
-
-def padded(text: str, columns: int) -> str:
-    return text + " " * (columns - width(text))
+    return rich_cells.set_cell_size(text, max(columns, 2) - 1).rstrip() + ELLIPSIS
 
 
 def size(count: int) -> str:

@@ -79,7 +79,7 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "keys": Entry("keys", "Create, list, rotate and revoke API keys.",
                       "create --name ci --role writer"),
         "projects": Entry("projects", "List, rename, merge and erase projects.", "list"),
-        "tenants": Entry("keys", "Create, list, export and erase tenants.", "create acme"),
+        "tenants": Entry("keys", "Create, list and erase tenants.", "create acme"),
         "agents": Entry("projects", "List, limit, export and erase agents and their memory.",
                         "list"),
         "seal": Entry("keys", "Rotate the keys that encrypt confidential values.", "rotate"),
@@ -91,25 +91,6 @@ COMMANDS: Mapping[str, Entry] = {
 }
 OF_MEMORIES = (*GROUPS["Memories"], "export", "import")
 
-# Other names of commands; difflib finds misspellings.
-SYNONYMS = {
-    "save": "add create new remember store write note", "search": "find query recall grep ask",
-    "list": "ls recent all memories", "show": "get cat view read", "edit": "update change modify",
-    "delete": "rm remove del forget erase", "restore": "undelete undo recover",
-    "serve": "start run up server daemon", "status": "info ps version",
-    "doctor": "check fix repair verify", "open": "docs browse ui web",
-    "keys": "key token tokens auth login",
-}  # fmt: skip
-COMMAND_OF_SYNONYM = {word: name for name, words in SYNONYMS.items() for word in words.split()}
-# Other names of options and arguments.
-OPTION_SYNONYMS = {
-    "--to": "out output file target dest destination", "--listen": "port host address bind",
-    "--db": "database path file", "--topic-key": "topic key", "--tag": "label labels",
-    "--limit": "max count number", "--project": "repo repository", "--dry-run": "plan simulate",
-    "--json": "format output", "--yes": "force confirm", "--type": "kind", "--ttl": "expires",
-    "CONTENT": "content body text message note", "ID": "id memory", "NEW": "new by with",
-    "WORDS": "query words text", "PROMPT": "query prompt text",
-}  # fmt: skip
 SIMILAR = 0.75  # difflib ratio of a misspelling; `--content` is not `--tenant`
 BASIC_SETTINGS = ("listen", "db_path")  # shown by --help, as a first start may need them
 TARGET_OPTIONS = ("url", "key_file", "db_path", "tenant")
@@ -132,25 +113,14 @@ class Documented(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            raise click.UsageError(self._no_such_option(ctx, error.option_name), ctx) from None
-
-    def _no_such_option(self, ctx: click.Context, written: str) -> str:
-        sentence, word = f"No such option '{written}'.", written.lstrip("-")
-        options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
-                   for name in it.opts if not it.hidden]  # fmt: skip
-        if word in ("url", "key-file") and "--db" in options:
-            end = f"omit {written}, and run it on the machine that has the service's data."
-            return f"The service has no route for `{ctx.command_path}`: {end}"
-        usage = " ".join(self.collect_usage_pieces(ctx)[1:])  # without [OPTIONS]
-        arguments = usage.translate(str.maketrans("[].", "   ")).split()
-        for meant, words in OPTION_SYNONYMS.items():
-            if word in words.split() and meant in options:
-                return sentence + did_you_mean(meant)
-            if word in words.split() and meant in arguments:
-                return f"{sentence} {meant} is an argument: {ctx.command_path} {usage}"
-        if word == "project" and "ID" in arguments:
-            return f"{sentence} An id is unique: it needs no project."
-        return sentence + did_you_mean(nearest(written, options))
+            written = error.option_name
+            options = [name for it in self.get_params(ctx) if isinstance(it, click.Option)
+                       for name in it.opts if not it.hidden]  # fmt: skip
+            sentence = f"No such option '{written}'.{did_you_mean(written, options)}"
+            if written in ("--url", "--key-file") and "--db" in options:
+                end = f"omit {written}, and run it on the machine that has the service's data."
+                sentence = f"The service has no route for `{ctx.command_path}`: {end}"
+            raise click.UsageError(sentence, ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         is_below_program = ctx.parent is not None and ctx.parent.parent is None
@@ -173,13 +143,11 @@ class Documented(click.Command):
 
 
 class DocumentedGroup(Documented, click.Group):
-    """A group with a documented help, which suggests a command for an unknown name."""
-
-    synonyms: Mapping[str, str] = {}  # from other names to commands
+    """A group with a documented help, which suggests a command for a misspelled name."""
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         if args[0] not in self.commands and not ctx.resilient_parsing:
-            hint = did_you_mean(self.synonyms.get(args[0]) or nearest(args[0], self.commands))
+            hint = did_you_mean(args[0], self.commands)
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -223,15 +191,12 @@ def is_id(text: str) -> bool:
     return text.removeprefix("#").isascii() and text.removeprefix("#").isdigit()
 
 
-def did_you_mean(name: str | None) -> str:
-    return f" Did you mean {name!r}?" if name else ""
-
-
-def nearest(word: str, names: Iterable[str]) -> str | None:
-    """Return the most similar name with the same first letter, or None."""
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """Suggest the most similar name with the same first letter, if there is one."""
     letter = word.lstrip("-")[:1]
     candidates = [name for name in names if name.lstrip("-").startswith(letter)]
-    return next(iter(get_close_matches(word, candidates, n=1, cutoff=SIMILAR)), None)
+    [name] = get_close_matches(word, candidates, n=1, cutoff=SIMILAR) or [""]
+    return f" Did you mean {name!r}?" if name else ""
 
 
 def _section(param: click.Parameter) -> str:
@@ -334,8 +299,6 @@ WITH_HINTS = (*OF_MEMORIES, "backup", "mcp", "open", "status")
 
 
 class _Program(DocumentedGroup):
-    synonyms = COMMAND_OF_SYNONYM
-
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         log_uncaught()
         return super().__call__(*args, **kwargs)

@@ -1,26 +1,23 @@
 """`keys`, `seal` and `tenants`: access to a service, and the separate data of its tenants."""
 
-import asyncio
 import sys
 from collections.abc import Mapping
 from datetime import timedelta
-from functools import partial
-from typing import Any, BinaryIO
+from typing import Any
 
 import click
 
-from ...engine.engine import Engine
 from ...engine.files import make_folder
 from ...errors import NotFound, Refusal, Unavailable
 from ...memory import access
-from ...memory.access import DEFAULT_TENANT, Caller, Key, Role, TenantId, issued, tenant_id
+from ...memory.access import DEFAULT_TENANT, Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
 from ...operations.files.seal import SealFile
 from ...recall.text import clean, printable
 from ...settings import duration
 from .. import output as out
 from .. import target as o
-from ..place import Backend, backend_of, now, on_tenant, output_file, refuse_own, user
+from ..place import Backend, backend_of, now, user
 from ..program import command, group
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
@@ -59,7 +56,7 @@ def keys() -> None:
            help="Let the key create intents and assign their coordinators. An admin key always "
            "may."),
     o.json_option(help="Print the key with its record, as JSON."),
-    of=keys, short_help="Create a key and print it once.",
+    of=keys,
 )  # fmt: skip
 def create(name: str, role: str, tenant: str, **params: Any) -> None:
     """Create a key, and print it once: only a digest is stored.
@@ -93,10 +90,8 @@ def create(name: str, role: str, tenant: str, **params: Any) -> None:
 
 
 @command(
-    *_FILES,
-    o.flag("--all", "with_revoked", help="Include revoked keys."),
-    o.json_option(help="Print a JSON array."),
-    of=keys, short_help="List the keys, without their secrets.",
+    *_FILES, o.flag("--all", "with_revoked", help="Include revoked keys."),
+    o.json_option(help="Print a JSON array."), of=keys,
 )  # fmt: skip
 def list_(with_revoked: bool, **files: str | None) -> None:
     """List the keys, without their secrets."""
@@ -110,7 +105,7 @@ def list_(with_revoked: bool, **files: str | None) -> None:
     out.print_records(rows, HEADINGS, _row)
 
 
-@command(*_FILES, o.argument("id"), of=keys, short_help="Revoke a key.")
+@command(*_FILES, o.argument("id"), of=keys)
 def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the help
     """Revoke the key with this ID, from the next request on."""
     key = backend_of(files).keys.revoke(access.KeyId(id), at=now(), by=user())
@@ -121,10 +116,10 @@ def revoke(id: str, **files: str | None) -> None:  # noqa: A002 - named in the h
     *_FILES, o.argument("id"),
     o.option("--keep-old", metavar="DURATION", default="0", callback=o.parsed_by(duration),
              help="How long the old secret keeps working, such as 1h. [default: 0, not at all]"),
-    of=keys, short_help="Give a key a new secret and print it once.",
+    of=keys,
 )  # fmt: skip
 def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: A002 - as above
-    """Give the key with this ID a new secret, and print the new key once."""
+    """Give the key with this ID a new secret, and print it once."""
     at = now()
     key, token = backend_of(files).keys.rotate(access.KeyId(id), keep_old, at=at, by=user())
     end = f"works until {rendered(at + keep_old)}" if keep_old else "no longer works"
@@ -135,13 +130,13 @@ def rotate(id: str, keep_old: timedelta, **files: str | None) -> None:  # noqa: 
 @command(
     *_FILES,
     o.flag("--open", "is_confirmed", help="Confirm that the service is to be open to everyone."),
-    of=keys, short_help="Delete all keys, and open the service to everyone again.",
+    of=keys,
 )  # fmt: skip
 def reset(is_confirmed: bool, **files: str | None) -> None:
-    """Delete all keys, including revoked and lost ones, as if none had ever been created.
+    """Delete all keys, and open the service to everyone again.
 
-    The service is then open to everyone where that is allowed: on a loopback address, or
-    with MEMORY_AUTH=none.
+    Revoked and lost keys go, too, as if none had ever been created. The service is then open
+    where that is allowed: on a loopback address, or with MEMORY_AUTH=none.
     """
     if not is_confirmed:
         raise click.UsageError(
@@ -181,12 +176,9 @@ def seal() -> None:
     """
 
 
-@command(
-    *o.setting_options("db_path", "seal_file"), o.json_option(),
-    of=seal, short_help="Encrypt new values with a new key.",
-)  # fmt: skip
+@command(*o.setting_options("db_path", "seal_file"), o.json_option(), of=seal)
 def rotate_seal(**files: str | None) -> None:
-    """Add a key that encrypts new values from now on, even in a running service.
+    """Encrypt new values with a new key, even in a running service.
 
     Older keys stay in the file, to decrypt what they have encrypted. An entry gets the new
     key with its next change.
@@ -209,13 +201,14 @@ _NAME = o.argument("name")
 
 @group()
 def tenants() -> None:
-    """Create, list, export and erase tenants, each with its own database.
+    """Create, list and erase tenants, each with its own database.
 
     A service may be running. Creating and erasing a tenant adds a line to the audit file.
+    `export --tenant NAME` exports one.
     """
 
 
-@command(*_FILES, _NAME, of=tenants, short_help="Create a tenant's database.")
+@command(*_FILES, _NAME, of=tenants)
 def create_tenant(name: str, **files: str | None) -> None:
     """Create the database of the tenant NAME."""
     tenant, backend = tenant_id(name), backend_of(files)
@@ -223,9 +216,9 @@ def create_tenant(name: str, **files: str | None) -> None:
     click.echo(f"The tenant {tenant} has its database: {backend.name_of(tenant)}.")
 
 
-@command(*_FILES, o.json_option(), of=tenants, short_help="List the tenants.")
+@command(*_FILES, o.json_option(), of=tenants)
 def list_tenants(**files: str | None) -> None:
-    """List the tenants, what each stores, and the keys that give access to it.
+    """List the tenants, what each stores, and its keys.
 
     Exits with 1 if a database cannot be read.
     """
@@ -240,27 +233,12 @@ def list_tenants(**files: str | None) -> None:
     sys.exit(1 if unread else 0)
 
 
-@command(
-    *_FILES, _NAME, o.to_option(metavar="FILE", help="The file to write; - is standard output."),
-    of=tenants, short_help="Export all data of a tenant as JSON.",
-)  # fmt: skip
-def export(name: str, to: str, **files: str | None) -> None:
-    """Write the sessions and live observations of the tenant NAME, as GET /export does.
-
-    The file appears only when it is complete, and only its owner can read it.
-    """
-    backend = backend_of(files)
-    refuse_own(to, backend.settings)
-    with output_file(to) as file:
-        on_tenant(backend, tenant_id(name), partial(_export, file))
-
-
-@command(*_FILES, _NAME, *o.CAREFUL, of=tenants, short_help="Erase a tenant permanently.")
+@command(*_FILES, _NAME, *o.CAREFUL, of=tenants)
 def erase(name: str, dry_run: bool, **files: str | None) -> None:
-    """Revoke every key of the tenant NAME, then remove its database permanently.
+    """Erase the tenant NAME permanently.
 
-    The files are removed, not overwritten: backups, and what the disk still holds of the
-    files, are beyond the reach of this program.
+    Its keys are revoked, then its database is removed. Files are removed, not overwritten:
+    backups, and what the disk still holds of the files, are beyond the reach of this program.
     """
     tenant, backend = tenant_id(name), backend_of(files)
     paths = backend.parts_of(tenant)
@@ -274,15 +252,13 @@ def erase(name: str, dry_run: bool, **files: str | None) -> None:
     out.print_result({**plan, "dry_run": dry_run}, sentence)
 
 
-@command(
-    *_FILES, _NAME, of=tenants,
-    short_help="Rewrite a tenant's tables, so that erased bytes leave the storage.",
-)  # fmt: skip
+@command(*_FILES, _NAME, of=tenants)
 def rewrite(name: str, **files: str | None) -> None:
-    """Rewrite the tables of the tenant NAME without erased data (VACUUM FULL).
+    """Rewrite the tables of the tenant NAME without erased data.
 
-    For PostgreSQL only. The tenant's requests wait meanwhile, and the disk needs room for a second
-    copy of its largest table. Refused while an old transaction may still see erased data.
+    For PostgreSQL only (VACUUM FULL). The tenant's requests wait meanwhile, and the disk needs
+    room for a second copy of its largest table. Refused while an old transaction may still see
+    erased data.
     """
     backend, tenant = backend_of(files), tenant_id(name)
     backend.require_usable(tenant)
@@ -319,11 +295,3 @@ def _erased(tenant: TenantId, backend: Backend, plan: Mapping[str, Any]) -> dict
 def _counts(plan: Mapping[str, Any]) -> str:
     counts = [f"{'?' if plan[name] is None else plan[name]} {name}" for name in COUNTS]
     return ", ".join([*counts, f"{len(plan['keys'])} keys", f"{len(plan['files'])} files"])
-
-
-async def _export(file: BinaryIO, engine: Engine, caller: Caller) -> None:
-    # Imported here: the other commands do not need the API.
-    from ...agentops.transfer import Transfer  # noqa: PLC0415
-
-    async for piece in Transfer(engine=engine).export(caller, None, now()):
-        await asyncio.to_thread(file.write, piece)

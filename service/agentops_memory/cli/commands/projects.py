@@ -46,28 +46,19 @@ def projects() -> None:
     """List, rename, merge and erase the projects of a database file.
 
     A service may be running on the file; it sees changes from the next request on. Each
-    change adds a line to the audit file. With --url the service itself lists and erases.
+    change adds a line to the audit file. With --url the service itself erases.
     """
 
 
-@command(*o.SERVICE, *_TARGET, o.json_option(), of=projects, short_help="List the projects.")
+@command(*_TARGET, o.json_option(), of=projects)
 def list_(**where: str | None) -> None:
-    """List the projects with their live observations and their newest change.
-
-    Over --url the time of that change is not known.
-    """
-    if service := Target.of_operator(where):
-        rows = o.ask(service_at(service), _projects_of)
-    else:
-        listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
-        rows = [out.parts(it, "project observations=memories sessions changed_at") for it in listed]
-    out.print_records(rows, HEADINGS)
+    """List the projects: their live observations and newest change."""
+    listed = _on(Projects, where, lambda projects, caller: projects.list(caller))
+    names = "project observations=memories sessions changed_at"
+    out.print_records([out.parts(it, names) for it in listed], HEADINGS)
 
 
-@command(
-    *_TARGET, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(),
-    of=projects, short_help="Rename a project.",
-)  # fmt: skip
+@command(*_TARGET, _PROJECT, o.argument("new"), o.DRY_RUN, o.json_option(), of=projects)
 def rename(project: str, new: str, dry_run: bool, **where: str | None) -> None:
     """Rename PROJECT to NEW, which must be an unused name. Ids and sessions stay."""
     old, name = _name(project), _name(new)
@@ -77,12 +68,9 @@ def rename(project: str, new: str, dry_run: bool, **where: str | None) -> None:
     _print_done(fields, f"rename {old} to {name}", dry_run=dry_run)
 
 
-@command(
-    *_TARGET, _PROJECT, o.argument("into"), *o.CAREFUL,
-    of=projects, short_help="Merge a project into another.",
-)  # fmt: skip
+@command(*_TARGET, _PROJECT, o.argument("into"), *o.CAREFUL, of=projects)
 def merge(project: str, into: str, dry_run: bool, **where: str | None) -> None:
-    """Move the observations and sessions of PROJECT into the project INTO.
+    """Move all observations and sessions of PROJECT into INTO.
 
     If both have an observation with the same topic key, the text updated later stays, and
     the other becomes a revision. It is one transaction: saves wait for it, about two seconds
@@ -98,15 +86,13 @@ def merge(project: str, into: str, dry_run: bool, **where: str | None) -> None:
     _print_done(fields, f"merge {source} into {target}", dry_run=dry_run)
 
 
-@command(
-    *o.SERVICE, *_TARGET, _PROJECT, *o.CAREFUL,
-    of=projects, short_help="Erase a project permanently.",
-)  # fmt: skip
+@command(*o.SERVICE, *_TARGET, _PROJECT, *o.CAREFUL, of=projects)
 def erase(project: str, dry_run: bool, **where: str | None) -> None:
-    """Erase PROJECT: its observations with their history, its sessions, its global memories.
+    """Erase PROJECT permanently.
 
-    Others can save meanwhile. At the end nothing of it is left in the file, and the receipt
-    says what was erased. Repeat the command if it was interrupted.
+    It erases its observations with their history, its sessions and its global memories. Others
+    can save meanwhile. At the end nothing of it is left in the file, and the receipt says what
+    was erased. Repeat the command if it was interrupted.
     """
     name, service = _name(project), Target.of_operator(where)
     if dry_run or not out.has_flag("yes"):
@@ -157,16 +143,6 @@ def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], 
     return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
 
 
-async def _projects_of(service: MemoryService) -> list[dict[str, object]]:
-    """Return the rows of `projects list` from a service, without the times of changes."""
-    counts = {it: await service.stats(it) for it in (await service.stats()).projects}
-    totals = "observations=total_observations sessions=total_sessions"
-    return [
-        {"project": name, **out.parts(count, totals), "changed_at": None}
-        for name, count in counts.items()
-    ]
-
-
 async def _erase_on_service(
     service: MemoryService, project: str, *, dry_run: bool = False
 ) -> dict[str, Any]:
@@ -214,9 +190,9 @@ def agents() -> None:
     """
 
 
-@command(*_AGENT_TARGET, o.json_option(), of=agents, short_help="List the agents.")
+@command(*_AGENT_TARGET, o.json_option(), of=agents)
 def list_agents(**where: str | None) -> None:
-    """List the agents with their working and episodic entries, and any capacity of their own."""
+    """List the agents with their entries, and any capacity of their own."""
     listed = _on_agents(where, lambda agents, caller: agents.list(caller))
     names = "agent working episodic bytes=size episodic_capacity=capacity changed_at"
     out.print_records([out.parts(it, names) for it in listed], AGENT_HEADINGS)
@@ -235,12 +211,12 @@ def _read_capacity(context: click.Context, option: click.Parameter, text: str) -
     o.option("--episodic-capacity", "capacity", metavar="NUMBER|default", required=True,
              callback=_read_capacity,
              help="Maximum number of episodic entries; `default` follows the service's setting."),
-    of=agents, short_help="Set the capacity of one agent.",
+    of=agents,
 )  # fmt: skip
 def set_(agent: str, capacity: int | None, **where: str | None) -> None:
-    """Set how many episodic entries AGENT may have, even before it has any.
+    """Set how many episodic entries AGENT may have.
 
-    If it has more, each new entry evicts up to a hundred others.
+    It needs none yet. If it has more, each new entry evicts up to a hundred others.
     """
     name = agent_id(agent)
     _on_agents(where, lambda agents, caller: agents.set_capacity(caller, name, capacity))
@@ -251,13 +227,13 @@ def set_(agent: str, capacity: int | None, **where: str | None) -> None:
 @command(
     *_AGENT_TARGET, _AGENT,
     o.to_option(metavar="FILE", help="The file to write; - is standard output."),
-    of=agents, short_help="Export an agent's own memory as JSON.",
+    of=agents,
 )  # fmt: skip
 def export(agent: str, to: str, **where: str | None) -> None:
-    """Write the working and episodic entries of AGENT, one per line, newest last.
+    """Write the working and episodic entries of AGENT as JSON.
 
-    Each is as GET /api/v1/memory/ID shows it, with confidential values. The file appears
-    only when it is complete, and only its owner can read it.
+    Each line is an entry as GET /api/v1/memory/ID shows it, with confidential values, newest
+    last. The file appears only when it is complete, and only its owner can read it.
     """
     name = agent_id(agent)
     refuse_own(to, backend_of(where).settings)
@@ -265,16 +241,14 @@ def export(agent: str, to: str, **where: str | None) -> None:
         _on_agents(where, partial(_export, name, file))
 
 
-@command(
-    *_AGENT_TARGET, _AGENT, *o.CAREFUL,
-    of=agents, short_help="Erase an agent's own memory permanently.",
-)  # fmt: skip
+@command(*_AGENT_TARGET, _AGENT, *o.CAREFUL, of=agents)
 def erase_agent(agent: str, dry_run: bool, **where: str | None) -> None:
-    """Erase the working and episodic entries of AGENT, its events, and its own capacity.
+    """Erase AGENT's own memory permanently.
 
-    Keys that speak for AGENT alone are revoked first. Semantic entries stay, because they
-    belong to their namespaces. At the end nothing erased is left in the file. Repeat the
-    command if it was interrupted.
+    It erases its working and episodic entries, its events, and its own capacity. Keys that
+    speak for AGENT alone are revoked first. Semantic entries stay, because they belong to their
+    namespaces. At the end nothing erased is left in the file. Repeat the command if it was
+    interrupted.
     """
     backend, name, tenant = backend_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
     keys = backend.keys.ring().working(tenant, name)

@@ -4,14 +4,13 @@ import asyncio
 import codecs
 import json
 import os
-import select
 import stat
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager, suppress
-from io import BufferedReader, UnsupportedOperation
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, aclosing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from uuid import UUID, uuid5
@@ -133,7 +132,6 @@ def _hashable(id_: object) -> object:
 # Shells complete it as a path. click does not check it: a bad file is no usage error.
 FILE = click.Path(allow_dash=True, readable=False)
 PIECE = 64 * 1024  # bytes, the capacity of a pipe
-SIGNAL_DELAY = 1.0  # seconds until a signal is handled, at most
 # Messages by the reason of a conflict and the observation that is kept.
 CONFLICTS = {
     ("changed", "stored"): "{other} has different content, and is kept",
@@ -163,15 +161,21 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
         out.say(f"Only the project {out.one_line(project)} is exported.")
 
     async def work(memories: MemoryService) -> None:
+        has_begun, decoder = False, codecs.getincrementaldecoder("utf-8")("replace")
         bar = out.progress_bar("Exporting", is_output_shown=file == "-")
         with output_file(file) as output, bar as progress:
-            pieces = memories.export(project, progress=progress)
-            async with aclosing(_checked(pieces)) as checked:
-                if out.is_terminal(output):
-                    await _show(checked)
-                else:
-                    async for piece in checked:
-                        await asyncio.to_thread(output.write, piece)
+            is_shown = out.is_terminal(output)
+            try:
+                async with aclosing(memories.export(project, progress=progress)) as pieces:
+                    async for piece in pieces:
+                        has_begun = True
+                        written = _escaped(decoder.decode(piece)) if is_shown else piece
+                        await asyncio.to_thread(output.write, written)
+            except MemoryServiceError as error:
+                if not has_begun:
+                    raise
+                sentence = f"The export is incomplete: {error}"
+                raise out.CommandRefused(sentence, "NotWhole") from error
             progress(1, 1)  # the total is unknown before the end
 
     run_on_target(where, work)
@@ -199,28 +203,9 @@ def import_(file: str, dry_run: bool, **where: str | None) -> None:
         _print_done(done)
 
 
-async def _checked(pieces: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    """Yield the pieces; a failure after the first one is reported as an incomplete export."""
-    has_begun = False
-    try:
-        async with aclosing(pieces):
-            async for piece in pieces:
-                has_begun = True
-                yield piece
-    except MemoryServiceError as error:
-        if not has_begun:
-            raise
-        raise out.CommandRefused(f"The export is incomplete: {error}", "NotWhole") from error
-
-
-async def _show(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Print JSON; escape control characters, which only strings can contain."""
-    decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    async for piece in pieces:
-        text = decoder.decode(piece)
-        printable = (it if it.isprintable() else json.dumps(it)[1:-1] for it in text)
-        click.echo("".join(printable), nl=False)
-    click.echo()
+def _escaped(text: str) -> bytes:
+    """Escape the control characters of JSON, which only strings can contain."""
+    return "".join(it if it.isprintable() else json.dumps(it)[1:-1] for it in text).encode()
 
 
 @contextmanager
@@ -238,7 +223,7 @@ def _document(file: str, target: Target) -> Iterator[Path]:
         else:
             source = sys.stdin.buffer
         if file == "-" or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            source = stack.enter_context(_temporary(target, _arriving(source)))
+            source = stack.enter_context(_temporary(target, iter(partial(source.read, PIECE), b"")))
         try:
             is_of_engram = is_engram(source)
         except Invalid as error:
@@ -250,21 +235,6 @@ def _document(file: str, target: Target) -> Iterator[Path]:
             parts = [out.counted(left_out[it], LEFT_OUT[it]) for it in LEFT_OUT if left_out[it]]
             out.say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
         yield Path(source.name)
-
-
-def _arriving(source: BinaryIO) -> Iterator[bytes]:
-    """Yield the pieces of a pipe, which may stay open for a long time.
-
-    Python handles a signal that arrives just before a read only after it, so no read blocks long.
-    """
-    read1 = cast(BufferedReader, source).read1
-    while True:
-        with suppress(UnsupportedOperation):  # a stream in memory cannot be selected
-            while not select.select([source], [], [], SIGNAL_DELAY)[0]:
-                pass
-        if not (piece := read1(PIECE)):
-            return
-        yield piece
 
 
 @contextmanager
