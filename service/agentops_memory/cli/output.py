@@ -9,7 +9,6 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -291,8 +290,6 @@ def _columns_left(taken: int) -> int | None:
     return shutil.get_terminal_size().columns - taken if is_terminal(sys.stdout) else None
 
 
-OMITTED_IF_EMPTY = {"tags", "supersedes", "superseded_by"}
-HEADERS = {"redacted", "omitted", "warning"}  # fields that the API sends as headers
 TIMES = ("_at", "_until")  # suffixes of fields that are times
 INDENT = 4
 MOST_LINES = 400  # of a content to compare line by line; more lines would take too long
@@ -352,34 +349,11 @@ def has_flag(name: str) -> bool:
     return source is ParameterSource.COMMANDLINE
 
 
-def print_json(noun: object) -> None:
-    click.echo(json.dumps(json_of(noun)))
+def print_json(result: object) -> None:
+    """Print a result, or a list of them, as the JSON that the REST API returns."""
+    from ..agentops.wire import json_bytes  # noqa: PLC0415 - it needs pydantic, for 0.1 s
 
-
-def json_of(noun: object) -> Any:
-    """Return a result, or a list of them, as the API's JSON, without unset fields."""
-    if isinstance(noun, m.Found):
-        hits = json_of(noun.hits)
-        return {"results": hits, "explain": noun.explanation} if noun.explanation else hits
-    if isinstance(noun, m.Context):
-        return {
-            "recent_sessions": [{"summary": summary} for summary in noun.summaries],
-            "recent_observations": json_of(noun.observations),
-            **({"explain": noun.explanation} if noun.explanation else {}),
-        }
-    if isinstance(noun, datetime):
-        return noun.isoformat().replace("+00:00", "Z")
-    if isinstance(noun, list | tuple):
-        return [json_of(each) for each in noun]
-    if is_dataclass(noun):
-        values = {field.name: getattr(noun, field.name) for field in fields(noun)}
-        return {
-            name: json_of(value)
-            for name, value in values.items()
-            if name not in HEADERS and value is not None and value is not False
-            and not (value == () and name in OMITTED_IF_EMPTY)
-        }  # fmt: skip
-    return noun
+    click.echo(json.dumps(json.loads(json_bytes(result))))
 
 
 def print_hits(hits: m.Found) -> None:

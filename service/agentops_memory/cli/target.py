@@ -51,7 +51,7 @@ class Target:
     @classmethod
     def of(cls, params: Mapping[str, str | None]) -> "Target":
         """Read the options; a file that they name takes precedence over MEMORY_URL."""
-        url, db, tenant, key_file = (params[name] or None for name in OPTIONS)
+        url, db, tenant, key_file = (params.get(name) or None for name in OPTIONS)
         if url and (db or tenant):
             raise click.UsageError("--url selects a service; --db and --tenant work on files.")
         if not (db or tenant):

@@ -228,7 +228,7 @@ UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes
 
 
 def print_storage(params: dict[str, Any]) -> None:
-    target = o.Target.of({name: params[name] for name in o.OPTIONS})
+    target = o.Target.of(params)
     if target.url is not None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
@@ -373,10 +373,11 @@ def scan(tenant: str, redact: bool, **flags: str | None) -> None:
     """
     backend = backends.backend_of(flags)
     findings = backends.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
-    for finding in findings if out.has_flag("json") else ():
-        counts = {"kinds": dict(finding.kinds), "in_names": dict(finding.in_names)}
-        click.echo(json.dumps({**finding.where, **counts}))
-    for line in () if out.has_flag("json") else _secrets(findings, redact=redact):
+    lines = _secrets(findings, redact=redact)
+    if out.has_flag("json"):
+        names = "kinds in_names"
+        lines = (json.dumps({**it.where, **out.parts(it, names)}) for it in findings)
+    for line in lines:
         click.echo(line)
     sys.exit(1 if any(finding.in_names or not redact for finding in findings) else 0)
 

@@ -120,7 +120,7 @@ def status(project: str, listen: str | None, **params: str | None) -> None:
         except out.NoDatabase:
             facts["database_is_missing"] = True
     if out.has_flag("json"):
-        click.echo(json.dumps({name: out.json_of(fact) for name, fact in facts.items()}))
+        out.print_json(facts)
     else:
         for name, sentence in _sentences(facts):
             out.show(f"{name:<10}{out.one_line(sentence)}")
@@ -133,8 +133,7 @@ def status(project: str, listen: str | None, **params: str | None) -> None:
 )  # fmt: skip
 def open_(url: str | None, key_file: str | None, listen: str | None, is_printed: bool) -> None:
     """Open the API documentation of the running service in a browser."""
-    where = {"url": url, "key_file": key_file, "db_path": None, "tenant": None}
-    base = _url(Target.of(where), listen)
+    base = _url(Target.of({"url": url, "key_file": key_file}), listen)
     if _readiness(base) is None:
         raise out.CommandRefused(f"Nothing answers at {base}.", "NoService")
     click.echo(base + PAGE)
