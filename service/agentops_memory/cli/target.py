@@ -369,7 +369,7 @@ SERVICE = (
     option("--url", metavar="URL", help="A running service to use instead of local files."),
     KEY_FILE,
 )
-tenant_option = partial(option, "--tenant", default="default", show_default=True)
+OWN_TENANT = option("--tenant", default="default", show_default=True, help="The tenant to use.")
 TENANTS = option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this tenant; may be repeated."
 )

@@ -61,7 +61,7 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
 
 @command(
-    *o.setting_options(), o.tenant_option(help="The tenant of the index."),
+    *o.setting_options(), o.OWN_TENANT,
     o.flag("--check", help="Compare every word, not only the number of rows."),
     o.flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong."),
 )  # fmt: skip
@@ -362,7 +362,7 @@ def _document(findings: Sequence[Finding], fixes: Sequence[Finding]) -> dict[str
 
 @command(
     *o.setting_options(),
-    o.tenant_option(help="The tenant to scan."),
+    o.OWN_TENANT,
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
     o.json_option(help="Print a line of JSON for each place."),
 )

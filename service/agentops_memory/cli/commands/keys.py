@@ -45,7 +45,7 @@ def keys() -> None:
     *_FILES,
     o.option("--name", required=True, help="A name that says what the key is for."),
     o.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do."),
-    o.tenant_option(help="The tenant that the key gives access to."),
+    o.OWN_TENANT,
     o.option("--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
              help="A project that the key may use, such as billing or billing-*; may be repeated. "
              "[default: *]"),

@@ -37,7 +37,7 @@ RECEIPT = (
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 LONGEST = timedelta(hours=1)  # for the response to an erasure; a repeated one continues
 
-_TARGET = (*o.setting_options("db_path"), o.tenant_option(help="The tenant of the projects."))
+_TARGET = (*o.setting_options("db_path"), o.OWN_TENANT)
 _PROJECT = o.argument("project")
 
 
@@ -174,10 +174,7 @@ def _print_done(fields: Mapping[str, object], action: str, *, dry_run: bool) -> 
 AGENT_HEADINGS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
 SHARED = "default"  # the capacity in the service's setting
 
-_AGENT_TARGET = (
-    *o.setting_options("db_path", "keys_file", "seal_file"),
-    o.tenant_option(help="The tenant of the agents."),
-)  # fmt: skip
+_AGENT_TARGET = (*o.setting_options("db_path", "keys_file", "seal_file"), o.OWN_TENANT)
 _AGENT = o.argument("agent")
 
 
@@ -198,18 +195,18 @@ def list_agents(**where: str | None) -> None:
     out.print_records([out.parts(it, names) for it in listed], AGENT_HEADINGS)
 
 
-def _read_capacity(context: click.Context, option: click.Parameter, text: str) -> int | None:
+def _capacity(text: str) -> int | None:
     if text == SHARED:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < len(str(sys.maxsize))):
-        raise click.BadParameter(f"{text!r} is not a number, and not {SHARED}.", context, option)
+        raise ValueError(f"is not a number, and not {SHARED}")
     return int(text)
 
 
 @command(
     *_AGENT_TARGET, _AGENT,
     o.option("--episodic-capacity", "capacity", metavar="NUMBER|default", required=True,
-             callback=_read_capacity,
+             callback=o.parsed_by(_capacity),
              help="Maximum number of episodic entries; `default` follows the service's setting."),
     of=agents,
 )  # fmt: skip

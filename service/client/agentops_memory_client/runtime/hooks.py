@@ -342,44 +342,40 @@ def _places(text: str, faults: list[str]) -> list[tuple[str, dict[str, object]]]
 
 def _hooks(loader: Any, root: Any, faults: list[str]) -> Iterator[tuple[str, Nodes]]:
     """Yield the places of hooks in a document, with their fields; note faults."""
-    fields = _fields(loader, root, "the document", faults)
-    spec = _fields(loader, fields.get("spec"), "spec", faults)
-    faults += _lookalikes(fields, "", HOOKS, SAVE, INJECT)
-    faults += _lookalikes(spec, "spec.", HOOKS)
+    fields = _fields(loader, root, "", faults, HOOKS, SAVE, INJECT)
+    spec = _fields(loader, fields.get("spec"), "spec", faults, HOOKS)
     faults += [f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec]
     places = [it for it in (("spec.", spec), ("", fields)) if HOOKS in it[1]]
     for parent, siblings in places:
-        hooks = _fields(loader, siblings[HOOKS], f"{parent}{HOOKS}", faults)
-        faults += _lookalikes(hooks, f"{parent}{HOOKS}.", SAVE, INJECT)
-        yield f"{parent}{HOOKS}.", hooks
+        path = f"{parent}{HOOKS}"
+        yield f"{path}.", _fields(loader, siblings[HOOKS], path, faults, SAVE, INJECT)
     is_bare = "kind" in fields and fields["kind"].value == "Agent" and not places
     if is_bare or not {SAVE, INJECT}.isdisjoint(fields):
         yield "", fields
 
 
-def _fields(loader: Any, node: Any, path: str, faults: list[str]) -> Nodes:
+def _fields(loader: Any, node: Any, path: str, faults: list[str], *known: str) -> Nodes:
     """Return the fields of a mapping that are not null, as null is the same as absent.
 
-    Their values are nodes: those of the platform's fields may be nothing that YAML can read.
+    Their values are nodes: those of the platform's fields may be nothing that YAML can read. Other
+    nodes, and names that misspell a known one, are noted as faults.
     """
-    if node is None or node.tag == NULL:
-        return {}
-    if node.tag == MAPPING:
+    fields: Nodes = {}
+    if node is not None and node.tag == MAPPING:
         loader.flatten_mapping(node)
-        return {key.value: it for key, it in node.value if key.tag == TEXT and it.tag != NULL}
-    loader.construct_document(node)  # says so if it is not YAML
-    faults.append(f"{path}: It must be a mapping of fields.")
-    return {}
+        fields = {key.value: it for key, it in node.value if key.tag == TEXT and it.tag != NULL}
+    elif node is not None and node.tag != NULL:
+        loader.construct_document(node)  # says so if it is not YAML
+        faults.append(f"{path or 'the document'}: It must be a mapping of fields.")
+    for name in fields:
+        if name not in known and (meant := close_to(name, known)):
+            place = f"{path}.{printable(name)}".removeprefix(".")
+            faults.append(f"{place}: There is no such field. Did you mean {meant}?")
+    return fields
 
 
 def _name(key: Any) -> object:
     return (key.tag, key.value) if isinstance(key.value, str) else id(key)
-
-
-def _lookalikes(fields: Nodes, path: str, *known: str) -> Iterator[str]:
-    for name in fields:
-        if name not in known and (meant := close_to(name, known)):
-            yield f"{path}{printable(name)}: There is no such field. Did you mean {meant}?"
 
 
 def _fault(fault: Any) -> str:
