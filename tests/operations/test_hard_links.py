@@ -20,7 +20,7 @@ LONG = 120.0  # seconds
 COMMANDS: list[Sequence[str]] = [
     ("serve", "--listen", "127.0.0.1:0"), ("save", "Title", "Content", "--project", "shop"),
     ("stats", "--storage"), ("index",), ("scan",), ("migrate",),
-    ("projects", "erase", "shop", "--yes"), ("tenants", "export", "default", "--to", "-"),
+    ("projects", "erase", "shop", "--yes"), ("export", "--tenant", "default"),
     ("backup", "--to", "memory.zip"),
 ]  # fmt: skip
 

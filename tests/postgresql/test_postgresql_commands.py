@@ -51,7 +51,7 @@ def test_an_export_goes_into_a_file_and_back_into_another_tenant(
     terminal.say("export", export)
     terminal.say("tenants", "create", "acme")
     imported = terminal.say("import", export, "--tenant", "acme")
-    terminal.say("tenants", "export", "acme", "--to", tmp_path / "acme.json")
+    terminal.say("export", tmp_path / "acme.json", "--tenant", "acme")
 
     assert imported == "Imported 1 observation and 1 session.\n"
     (ours, theirs) = (json.loads(it.read_text())["observations"][0] for it in (

@@ -134,14 +134,13 @@ def file_errors() -> Iterator[None]:
 def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
     """Print an error and exit; only with a hint can the exit code be LATER."""
     kinds = [getattr(error, "kind", ""), *(it.__name__ for it in type(error).__mro__)]
-    text, code = str(error), REFUSED
+    text, code, hints = str(error), REFUSED, START_HINTS if is_start else HINTS
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Damaged):
         cause = cause.__cause__
     if cause is not None:
         kinds = [Damaged.__name__]
-    hints = START_HINTS if is_start else HINTS
-    hint = next(hints[kind] for kind in kinds if kind in hints)
+    hint = next((hints[kind] for kind in kinds if kind in hints), hints["Exception"])
     if is_start:
         if re.match("MEMORY_LISTEN: .* cannot be used: ", text):
             hint = f"`{NAME} status` shows what answers there; --listen selects another address."
@@ -149,11 +148,10 @@ def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> 
         text = one_line(text[:LONGEST])
         hint = MAY_BE_DONE if getattr(error, "may_be_done", False) else hint
         code = REFUSED if TEMPORARY.isdisjoint(kinds) else LATER
-    if has_hint or is_start:
-        click.secho(f"{NAME}: {text}", err=True, fg="red")
+    is_hinted = has_hint or is_start
+    click.secho(f"{NAME}: {text}", err=True, fg="red" if is_hinted else None)
+    if is_hinted:
         click.echo(f"Hint: {hint}", err=True)
-    else:
-        click.echo(f"{NAME}: {text}", err=True)
     sys.exit(code)
 
 

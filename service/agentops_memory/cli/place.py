@@ -6,11 +6,11 @@ import pwd
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
 from ..engine.engine import AuditLog, Engine, noop
@@ -23,8 +23,6 @@ from ..settings import OF_FILES, Flags, Settings, settings
 from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 
 if TYPE_CHECKING:
-    import psycopg
-
     from ..memory.access import KeyRegistry
     from ..postgresql import connection as pg_connection
     from ..postgresql import migrate as pg_migrate
@@ -233,42 +231,40 @@ class DatabaseBackend(_Backend):
 
     keys_name = "the database"
 
-    def _control(self, *, makes: bool = False) -> "AbstractContextManager[psycopg.Connection[Any]]":
+    def _in_database(
+        self, work: Callable[..., T], *args: object, makes: bool = False, **more: object
+    ) -> T:
+        """Run `work` on a connection; `makes` creates the tables of keys and audit if missing."""
         assert self.settings.database_url  # else the backend is a FileBackend
-        return pg_connection.control(self.settings.database_url, makes=makes)
+        with pg_connection.control(self.settings.database_url, makes=makes) as connection:
+            return work(connection, *args, **more)
 
     def name_of(self, tenant: TenantId) -> str:
         return f"the schema {pg_migrate.schema_of(tenant)}"
 
     def tenants(self) -> Sequence[TenantId]:
-        with self._control() as connection:
-            return pg_migrate.tenants(connection)
+        return self._in_database(pg_migrate.tenants)
 
     def has(self, tenant: TenantId) -> bool:
         return tenant in self.tenants()
 
     def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
-        with self._control() as connection:
-            if tenant in pg_migrate.tenants(connection):
-                pg_tenants.require_current(connection, tenant)
-            elif tenant != DEFAULT_TENANT:
-                sentence = f"There is no tenant {tenant}; it would be stored in "
-                raise CommandRefused(f"{sentence}{self.name_of(tenant)}.", "NoTenant")
-            elif not may_make:
-                raise NoDatabase("The database holds no data of the service yet.")
+        if self.has(tenant):
+            self._in_database(pg_tenants.require_current, tenant)
+        elif tenant != DEFAULT_TENANT:
+            sentence = f"There is no tenant {tenant}; it would be stored in "
+            raise CommandRefused(f"{sentence}{self.name_of(tenant)}.", "NoTenant")
+        elif not may_make:
+            raise NoDatabase("The database holds no data of the service yet.")
 
     def counted(self, tenant: TenantId) -> Counted | None:
-        with self._control() as connection:
-            is_new = tenant not in pg_migrate.tenants(connection)
-            return None if is_new else pg_tenants.counted(connection, tenant)
+        return self._in_database(pg_tenants.counted, tenant) if self.has(tenant) else None
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
-        with self._control() as connection:
-            return pg_tenants.storage_stats(connection, tenant, self.settings.retention, at)
+        return self._in_database(pg_tenants.storage_stats, tenant, self.settings.retention, at)
 
     def create(self, tenant: TenantId) -> None:
-        with self._control(makes=True) as connection:
-            pg_tenants.make(connection, tenant, now(), user())
+        self._in_database(pg_tenants.make, tenant, now(), user(), makes=True)
 
     def parts_of(self, tenant: TenantId) -> list[str]:
         if tenant == DEFAULT_TENANT:
@@ -278,13 +274,11 @@ class DatabaseBackend(_Backend):
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
         parts = self.parts_of(tenant)
         time.sleep(REVOCATION_DELAY.total_seconds())  # or a request creates the schema again
-        with self._control(makes=True) as connection:
-            pg_tenants.drop(connection, tenant, now(), user(), **counts)
+        self._in_database(pg_tenants.drop, tenant, now(), user(), makes=True, **counts)
         return parts
 
     def rewrite(self, tenant: TenantId) -> None:
-        with self._control() as connection:
-            pg_tenants.rewrite(connection, tenant, now())
+        self._in_database(pg_tenants.rewrite, tenant, now())
 
     def remaining_bytes(self, tenant: TenantId) -> str:
         kept = self.settings.database_retention

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 import click
 
 from agentops_memory_client.contract.models import json_object
-from agentops_memory_client.contract.service import Call, MemoryService, params
+from agentops_memory_client.contract.service import Call, params
 
 from ...memory.access import AgentId, Caller, Key, agent_id, tenant_id
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
@@ -97,7 +97,7 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
     name, service = _name(project), Target.of_operator(where)
     if dry_run or not out.has_flag("yes"):
         if service:
-            plan = o.ask(service_at(service), lambda it: _erase_on_service(it, name, dry_run=True))
+            plan = _erase_on_service(service, name, dry_run=True)
         else:
             extent = _on(Projects, where, lambda it, caller: it.plan_erasure(caller, name))
             erased = extent.sessions - extent.shared_sessions
@@ -108,7 +108,7 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
             return
         _confirm(f"erase {name} permanently", plan)
     if service:
-        response = o.ask(service_at(service), lambda it: _erase_on_service(it, name))
+        response = _erase_on_service(service, name)
         receipt: dict[str, Any] = {field: response.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
         remaining = None if receipt["bytes_gone_at"] else later
@@ -143,13 +143,13 @@ def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], 
     return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
 
 
-async def _erase_on_service(
-    service: MemoryService, project: str, *, dry_run: bool = False
-) -> dict[str, Any]:
-    return await service._send(Call(  # noqa: SLF001 - no method of the client erases a project
+def _erase_on_service(service: Target, project: str, *, dry_run: bool = False) -> dict[str, Any]:
+    call = Call(
         operation="delete_project", method="DELETE", path=("projects", project), timeout=LONGEST,
         query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
-    ))  # fmt: skip
+    )  # fmt: skip
+    # No method of the client erases a project.
+    return o.ask(service_at(service), lambda it: it._send(call))  # noqa: SLF001
 
 
 def _name(text: str) -> Project:

@@ -149,7 +149,8 @@ def age_words(seconds: float) -> str:
     """Return an age in its largest unit, rounded down; `just now` below a minute."""
     for length, unit in UNITS:
         if seconds >= length:
-            return counted(int(seconds // length), unit)
+            count = int(seconds // length)
+            return f"{count} {unit}" if count == 1 else f"{count} {unit}s"
     return JUST_NOW
 
 
