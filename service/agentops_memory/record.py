@@ -31,7 +31,7 @@ class Record(BaseModel):
         For 21 fields this takes 4 µs, and `model_construct` 9 µs.
         """
         made, put = cls.__new__(cls), object.__setattr__
-        put(made, "__dict__", {**_defaults(cls), **fields})
+        put(made, "__dict__", {**defaults_of(cls), **fields})
         put(made, "__pydantic_fields_set__", set(fields))
         put(made, "__pydantic_extra__", None)
         put(made, "__pydantic_private__", None)
@@ -43,7 +43,7 @@ class Record(BaseModel):
 
 
 @cache
-def _defaults(record: type[Record]) -> dict[str, Any]:
+def defaults_of(record: type[Record]) -> dict[str, Any]:
     """Return the default of each field, in the order in which fields are sent."""
     return {name: it.default for name, it in record.__pydantic_fields__.items()}
 

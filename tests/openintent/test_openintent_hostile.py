@@ -116,7 +116,9 @@ async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(path: Path)
         long = "x" * 60_000
         for number in range(30):
             await entries.create(OPERATOR, ADA, draft(str(number), text=long))
-            body = tasks.TaskBody(intent_id=intent, name="long", input={"text": long})
+            body = tasks.TaskBody.model_validate(
+                {"intent_id": intent, "name": "long", "input": {"text": long}}
+            )
             await tasks.create(entries, OPERATOR, lead, body)
             event = events.EventBody(event_type="comment", payload={"text": long})
             await events.log(entries, OPERATOR, lead, intent, event)

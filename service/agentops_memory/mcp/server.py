@@ -19,6 +19,7 @@ from agentops_memory_client.contract.service import MemoryService
 from .. import __version__
 from ..errors import Invalid
 from ..http.query import parsed, written
+from ..memory.memory import TOPIC_KEY
 from ..settings import Profile
 from .tools import Connection, SessionNames, context, offered
 
@@ -70,7 +71,7 @@ WAYS = {
     "mem_search": "mem_search with the words that matter",
 }
 
-SAVE = """Save as you go, right after each of these, without being asked:
+SAVE = f"""Save as you go, right after each of these, without being asked:
 - a decision and its reason (type decision), or a design you settled on (architecture)
 - a bug, its cause and its fix (bugfix)
 - a fact that took effort to find out (discovery), or a setting and why it has its value (config)
@@ -82,7 +83,7 @@ content says what, why, where (files, commands, names) and what follows, so that
 someone who was not there. One fact per memory; two or three tags. Never save secrets, or what the \
 code or its history already says.
 
-Give a topic_key to what changes over time (architecture/auth): a later save with the same key \
+Give a {TOPIC_KEY} to what changes over time (architecture/auth): a later save with the same key \
 replaces the text and keeps the old one as history. A duplicate is stored only once, so when in \
 doubt, save."""
 

@@ -22,7 +22,7 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ..light import dataclass, replace
 from ..memory import redactor
-from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
+from ..memory.memory import MAX_SUPERSEDED, MAX_TTL, TOPIC_KEY
 from ..recall.query import MAX_PROMPT
 from ..settings import Profile
 
@@ -154,7 +154,7 @@ Ended = Annotated[SessionId | None, Field(description="Default: the current sess
 
 OUTCOMES = {
     "created": "New: memory {0.id}, in session {1}.",
-    "updated": "Updated: memory {0.id} has this topic_key and is now at revision "
+    "updated": f"Updated: memory {{0.id}} has this {TOPIC_KEY} and is now at revision "
     "{0.revision_count}; the text before is in its history.",
     "deduplicated": "Duplicate: memory {0.id} says the same; it has been saved "
     "{0.duplicate_count} times, and nothing was added.",

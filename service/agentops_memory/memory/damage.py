@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 from ..errors import DamagedRow
 from ..light import KW_ONLY, dataclass, field
+from ..recall.text import object_of
+from ..record import defaults_of
 from . import sight, space
 from .access import Caller, TenantId
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
@@ -92,10 +94,6 @@ def _one_of(names: str) -> Check:
     return frozenset(names.split()).__contains__
 
 
-def _json(text: str) -> None:
-    sight.details_of(text, {})
-
-
 def _whole(first: int, last: int) -> Check:
     return lambda number: first <= number <= last
 
@@ -113,7 +111,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "stores.metadata": pairs_of,
     "tasks.status": sight.TaskStatus,
     "tasks.policy": sight.policy_of,
-    "tasks.details": lambda text: sight.details_of(text, sight.DETAILS_OF_TASK),
+    "tasks.details": lambda text: sight.details_of(text, defaults_of(sight.TaskDetails)),
     "agents.episodic_capacity": _whole(1, space.LARGEST_CAPACITY),
     "agent_spaces.tier": sight.Tier,
     "agent_memories.tier": sight.Tier,
@@ -124,8 +122,8 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "namespaces.default_access": sight.Access,
     "namespace_access.access": sight.Access,
     "events.type": (sight.LOGGED | {*sight.EventType}).__contains__,
-    "events.payload": _json,
-    "intents.details": lambda text: sight.details_of(text, sight.DETAILS_OF_INTENT),
+    "events.payload": object_of,
+    "intents.details": lambda text: sight.details_of(text, defaults_of(sight.IntentDetails)),
     "coordinators.details": sight.guardrails_of,
     "grants.permission": sight.Permission,
     "done.status": _whole(200, 299),
@@ -133,9 +131,9 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "runs.refs": texts_of,
     "runs.wrote": texts_of,
     "runs.secrets": counts_of,
-    "run_events.payload": _json,
+    "run_events.payload": object_of,
     "proposals.source_runs": texts_of,
-    "proposals.artifact": _json,
+    "proposals.artifact": object_of,
     # OpenWOP's values are repeated here, as engines depend on no protocol; a test compares them.
     "runs.kind": _one_of("host pass replay branch"),
     "runs.status": _one_of("running completed failed cancelled"),

@@ -5,12 +5,15 @@ events (RFC-0015, RFC-0001); SQL for the entries that exist and that an agent ma
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Any, NamedTuple, NewType
+from typing import Any, Literal, NamedTuple, NewType
+
+from pydantic import Field
 
 from ..engine.engine import Transaction
 from ..errors import Unreadable
 from ..light import dataclass, field
 from ..recall.text import object_of
+from ..record import Record, defaults_of
 from .access import AgentId
 from .memory import ENDED, IN_FORCE, live
 from .rows import columns
@@ -381,22 +384,50 @@ def sum_of(size: str) -> str:
     return f"coalesce(sum(CASE WHEN {size} BETWEEN 0 AND {LARGEST} THEN {size} ELSE 0 END), 0)"
 
 
-# The members in the JSON of an intent's, a task's and a coordinator's row, with their defaults,
-# which are the same as in the clients of the OpenIntent package.
-DETAILS_OF_INTENT: Mapping[str, Any] = {
-    "title": "", "description": "", "state": {}, "constraints": {}, "parent_intent_id": None,
-    "depends_on": [], "governance_policy": None,
-}  # fmt: skip
-DETAILS_OF_TASK: Mapping[str, Any] = {
-    "name": "", "plan_id": None, "description": None, "priority": "normal", "input": {},
-    "output": None, "artifacts": [], "capabilities_required": [], "depends_on": [], "blocks": [],
-    "requires_tools": [], "retry_policy": None, "timeout_seconds": None, "permissions": "inherit",
-    "metadata": {}, "error": None, "blocked_reason": None, "max_attempts": 3,
-}  # fmt: skip
-DETAILS_OF_COORDINATOR: Mapping[str, Any] = {
-    "role": "coordinator", "supervisor_id": None, "coordinator_type": "llm", "scope": "intent",
-    "guardrails": None, "heartbeat_interval_seconds": 60, "metadata": {},
-}  # fmt: skip
+# The members in the JSON of an intent's, a task's and a coordinator's row. Their defaults are the
+# same as in the clients of the OpenIntent package.
+JsonObject = dict[str, Any]
+
+
+class IntentDetails(Record):
+    title: str = ""
+    description: str = ""
+    state: JsonObject = Field(default={})
+    constraints: JsonObject = Field(default={})
+    parent_intent_id: str | None = None
+    depends_on: list[str] = Field(default=[])
+    governance_policy: JsonObject | None = None
+
+
+class TaskDetails(Record):
+    name: str = ""
+    plan_id: str | None = None
+    description: str | None = None
+    priority: str = "normal"
+    input: JsonObject = Field(default={})
+    output: JsonObject | None = None
+    artifacts: list[str] = Field(default=[])
+    capabilities_required: list[str] = Field(default=[])
+    depends_on: list[str] = Field(default=[])
+    blocks: list[str] = Field(default=[])
+    requires_tools: list[JsonObject] = Field(default=[])
+    retry_policy: str | None = None
+    timeout_seconds: int | None = None
+    permissions: str = "inherit"
+    metadata: JsonObject = Field(default={})
+    error: str | None = None
+    blocked_reason: str | None = None
+    max_attempts: int = 3
+
+
+class CoordinatorDetails(Record):
+    role: str = "coordinator"
+    supervisor_id: str | None = None
+    coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
+    scope: Literal["intent", "portfolio"] = "intent"
+    guardrails: JsonObject | None = None
+    heartbeat_interval_seconds: int = 60
+    metadata: JsonObject = Field(default={})
 
 
 def details_of(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
@@ -447,7 +478,7 @@ class Policy(NamedTuple):
 
 def guardrails_of(details: str) -> Guardrails:
     """Parse the guardrails in a coordinator's details; Unreadable if they are damaged."""
-    stated = details_of(details, DETAILS_OF_COORDINATOR)["guardrails"]
+    stated = details_of(details, defaults_of(CoordinatorDetails))["guardrails"]
     if not isinstance(stated, dict | None):
         raise Unreadable
     known = {name: it for name, it in (stated or {}).items() if name in Guardrails._fields}

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import pydantic
-from pydantic import AfterValidator, BaseModel, Field, PlainSerializer, TypeAdapter
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PlainSerializer, TypeAdapter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -165,6 +165,8 @@ class Detailed(FullRecord):
 
     Reading it raises Unreadable if one of these has a wrong type.
     """
+
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     members: ClassVar[Mapping[str, Any]]  # each with its default, which gives its type, too
     details: str = Field(default="{}", exclude=True)

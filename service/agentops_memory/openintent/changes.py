@@ -110,12 +110,20 @@ EXAMPLE = {
 
 
 class EntryFields(Body):
-    """The base of bodies with fields of an entry, which are parsed to their types in it."""
+    """The optional fields of an entry, which are parsed to their types in it."""
+
+    tags: Tags | None = None
+    ttl: Ttl | None = None
+    pinned: bool | None = None
+    priority: PriorityName | None = None
+    sensitivity: SensitivityName | None = None
+    expires_at: Expiry | None = None
+    curated_by: Curator | None = None
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fields that were sent, except those of the key, the value and the expiry."""
-        named = self.model_fields_set & CHANGEABLE
+        """Those of these fields that were sent, except the expiry."""
+        named = self.model_fields_set & EntryFields.model_fields.keys() - {"expires_at"}
         return {name: getattr(self, name) for name in named}
 
 
@@ -135,22 +143,17 @@ class ScopeBody(Body):
         return self.model_copy(update=texts) if texts else self
 
 
-class AgentEntryBody(EntryFields):
-    """POST /api/v1/memory."""
-
+class _AtKey(Body):
     agent_id: Agent | None = None
     namespace: api.NamespaceName
     key: Key
     value: Value
     memory_type: TierName
     scope: ScopeBody = ScopeBody()
-    tags: Tags = Field(default=[])
-    ttl: Ttl | None = None
-    pinned: bool = False
-    priority: PriorityName = "normal"
-    sensitivity: SensitivityName | None = None
-    expires_at: Expiry | None = None
-    curated_by: Curator | None = None
+
+
+class AgentEntryBody(EntryFields, _AtKey):
+    """POST /api/v1/memory."""
 
     @model_validator(mode="after")
     def _belongs(self) -> "AgentEntryBody":
@@ -178,13 +181,6 @@ class AgentChangeBody(EntryFields, extra="allow"):
     """
 
     value: Value | None = None
-    tags: Tags | None = None
-    pinned: bool | None = None
-    priority: PriorityName | None = None
-    sensitivity: SensitivityName | None = None
-    ttl: Ttl | None = None
-    expires_at: Expiry | None = None
-    curated_by: Curator | None = None
 
     def require_version(self, version: int) -> None:
         claimed = version if self.model_extra is None else self.model_extra.get("version")
@@ -224,9 +220,6 @@ class AgentChangeBody(EntryFields, extra="allow"):
         elif "ttl" in named and not before.is_own_expiry:
             after["expires_at"] = expiry_of(ttl, None, now)
         return after
-
-
-CHANGEABLE = AgentChangeBody.model_fields.keys() - {"value", "expires_at"}
 
 
 class AgentBatchItem(api.Nested, AgentEntryBody):

@@ -7,12 +7,12 @@ grantees take part next to the creator (RFC-0013, RFC-0011).
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field
+from pydantic import AfterValidator, BaseModel, Field, create_model
 from starlette.responses import Response
 
 from ..engine.engine import Transaction
@@ -28,11 +28,13 @@ from ..memory.rows import UNSTORED, Column, RowMapper
 from ..memory.saves import Written
 from ..memory.sight import ACTIVE, CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.table import Sql
+from ..record import Record, defaults_of
 from ..telemetry import annotate
 from . import api
 from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op, redactor_for
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Body)
 
 INTENTS = f"{api.PREFIX}/intents"
 INTENT = f"{INTENTS}/{{intent_id}}"
@@ -61,30 +63,45 @@ Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
 Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
+# The types of details in bodies, which limit them, by their types in records.
+_LIMITED: dict[Any, Any] = {
+    of: limited
+    for it, limited in {str: Word, int: Small, list[str]: Words, JsonObject: Object}.items()
+    for of in (it, it | None)
+}
+
+
+def with_details(details: type[Record], **limited: Any) -> Callable[[type[B]], type[B]]:
+    """Add to a body the details of a record, each optional and limited as its type is."""
+
+    def whole(body: type[B]) -> type[B]:
+        fields: dict[str, Any] = {}
+        for name, it in details.model_fields.items():
+            if name in body.model_fields:
+                continue
+            hint: Any = limited.get(name) or _LIMITED.get(it.annotation, it.annotation)
+            fields[name] = (hint | None if it.default is None else hint, it.default)
+        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, **fields)
+
+    return whole
+
+
+@with_details(sight.IntentDetails, parent_intent_id=api.Label)
 class IntentBody(Body):
     """POST /api/v1/intents; the calling agent is the creator, whatever the body says."""
 
     id: Chosen | None = None
     title: Title
     description: Description = ""
-    state: Object | None = None
-    constraints: Object | None = None
-    parent_intent_id: api.Label | None = None
-    depends_on: Words | None = None
-    governance_policy: Object | None = None
 
 
-class Intent(api.Detailed):
+class _IntentKey(api.Detailed):
+    id: IntentId
+
+
+class Intent(sight.IntentDetails, _IntentKey):
     """A goal that agents work on."""
 
-    id: IntentId
-    title: str
-    description: str
-    state: JsonObject
-    constraints: JsonObject
-    parent_intent_id: str | None
-    depends_on: list[str]
-    governance_policy: JsonObject | None
     status: Literal["active"] = "active"
     version: Annotated[int, UNSTORED] = 1
     created_by: AgentId
@@ -92,7 +109,7 @@ class Intent(api.Detailed):
     created_at: Time
     updated_at: Annotated[Time, Column("created_at")]
 
-    members: ClassVar = sight.DETAILS_OF_INTENT
+    members: ClassVar = defaults_of(sight.IntentDetails)
 
 
 _INTENT = RowMapper(Intent, "intents")
@@ -204,41 +221,33 @@ def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
     return guardrails
 
 
+@with_details(
+    sight.CoordinatorDetails, guardrails=Annotated[GuardrailsBody, AfterValidator(_readable)]
+)
 class CoordinatorBody(Body):
     """POST /api/v1/coordinators."""
 
     intent_id: Chosen
     agent_id: Agent
-    role: Word = "coordinator"
-    supervisor_id: Word | None = None
-    coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
-    scope: Literal["intent", "portfolio"] = "intent"
-    guardrails: Annotated[GuardrailsBody, AfterValidator(_readable)] | None = None
-    heartbeat_interval_seconds: Small | None = None
-    metadata: Object | None = None
     expires_at: api.Expiry | None = None
 
 
-class Coordinator(api.Detailed):
-    """An agent's coordination of an intent; missing heartbeats do not end it."""
-
+class _CoordinatorKey(api.Detailed):
     id: CoordinatorId
     intent_id: Annotated[IntentId, Column("intent")]
     agent_id: Annotated[AgentId, Column("agent")]
-    role: str
-    supervisor_id: str | None
-    coordinator_type: Literal["llm", "human", "composite", "system"]
-    scope: Literal["intent", "portfolio"]
-    guardrails: api.JsonObject | None
-    heartbeat_interval_seconds: int
-    metadata: api.JsonObject
+
+
+class Coordinator(sight.CoordinatorDetails, _CoordinatorKey):
+    """An agent's coordination of an intent; missing heartbeats do not end it."""
+
     status: Literal["active", "completed"] = "active"  # set when it is read
     granted_at: Time
     expires_at: Time | None = None
     version: int = 1
     is_ended: bool = Field(default=False, exclude=True)
 
-    members: ClassVar = sight.DETAILS_OF_COORDINATOR
+    members: ClassVar = defaults_of(sight.CoordinatorDetails)
 
     def at(self, now: datetime) -> "Coordinator":
         ends = Lifecycle(expires_at=self.expires_at)

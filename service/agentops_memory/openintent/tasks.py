@@ -25,13 +25,23 @@ from ..memory.saves import Written
 from ..memory.sight import Binding, EventType, IntentId, Labels, Policy, TaskId, TaskStatus, Viewer
 from ..memory.table import Sql
 from ..recall.text import object_of
+from ..record import defaults_of
 from ..telemetry import annotate
 from ..telemetry.metrics import AGENT_ARCHIVED
 from ..telemetry.metrics import count as counted
 from . import api, events, intents
-from .api import Agent, Ids, JsonObject, Serving, Time, identify, op, redactor_for
+from .api import Agent, Ids, Serving, Time, identify, op, redactor_for
 from .entries import add_event
-from .intents import Chosen, Description, Object, Word, Words, guardrails, require_sight
+from .intents import (
+    Chosen,
+    Description,
+    Object,
+    Word,
+    Words,
+    guardrails,
+    require_sight,
+    with_details,
+)
 
 TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = api.UNKNOWN["task_id"]
@@ -75,6 +85,10 @@ class ToolRequirement(api.Nested):
 Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
 
 
+@with_details(
+    sight.TaskDetails, description=Description, error=Description, blocked_reason=Description,
+    requires_tools=Tools,
+)  # fmt: skip
 class TaskBody(Body):
     """POST /api/v1/tasks."""
 
@@ -85,23 +99,6 @@ class TaskBody(Body):
     assigned_agent: Agent | None = None
     parent_task_id: Chosen | None = None
     memory_policy: MemoryPolicy | None = None
-    plan_id: Word | None = None
-    description: Description | None = None
-    priority: Word | None = None
-    input: Object | None = None
-    output: Object | None = None
-    artifacts: Words | None = None
-    capabilities_required: Words | None = None
-    depends_on: Words | None = None
-    blocks: Words | None = None
-    requires_tools: Tools | None = None
-    retry_policy: Word | None = None
-    timeout_seconds: intents.Small | None = None
-    max_attempts: intents.Small | None = None
-    permissions: Word | None = None
-    metadata: Object | None = None
-    error: Description | None = None
-    blocked_reason: Description | None = None
 
 
 OF_ROW = {"id", "intent_id", "status", "assigned_agent", "parent_task_id", "memory_policy"}
@@ -129,31 +126,17 @@ class TaskChangeBody(Body):
         return api.compact({it: getattr(self, it) for it in names if it in self.model_fields_set})
 
 
-class Task(api.Detailed):
+class _TaskKey(api.Detailed):
+    id: TaskId
+    intent_id: Annotated[IntentId, Column("t.intent")]
+
+
+class Task(sight.TaskDetails, _TaskKey):
     """A piece of the work on an intent, assigned to at most one agent."""
 
     is_tagged: ClassVar = True
 
-    id: TaskId
-    intent_id: Annotated[IntentId, Column("t.intent")]
-    name: str
-    plan_id: str | None
-    description: str | None
-    priority: str
-    input: JsonObject
-    output: JsonObject | None
-    artifacts: list[str]
-    capabilities_required: list[str]
-    depends_on: list[str]
-    blocks: list[str]
-    requires_tools: list[ToolRequirement]
-    retry_policy: str | None
-    timeout_seconds: int | None
-    permissions: str
-    metadata: JsonObject
-    error: str | None
-    blocked_reason: str | None
-    max_attempts: int
+    requires_tools: list[ToolRequirement] = Field(default=[])  # type: ignore[assignment]
     version: int = 1
     status: TaskStatus = TaskStatus.PENDING
     # The status under another name.
@@ -173,7 +156,7 @@ class Task(api.Detailed):
     started_at: Time | None = None
     completed_at: Time | None = None
 
-    members: ClassVar = sight.DETAILS_OF_TASK
+    members: ClassVar = defaults_of(sight.TaskDetails)
 
     def json_bytes(self) -> bytes:
         fields = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
