@@ -462,7 +462,7 @@ class JsonRedactor:
         Examples are a variable next to its name, an option before its argument, a JSON member.
         """
         clean = self._members(value)
-        redacted = self.redactor.rules.redacted(written(clean))
+        redacted = self.redactor.rules.redacted(as_json(clean))
         if not redacted.count:
             return clean
         try:
@@ -495,7 +495,7 @@ class JsonRedactor:
             return self.whole(name), self.value(value)
         clean = self.whole(value)
         if clean == value:
-            member = self.redactor.rules.redacted(written({name: value}))
+            member = self.redactor.rules.redacted(as_json({name: value}))
             self.redactor.kinds.update(member.kinds)
             if member.count:
                 try:
@@ -513,7 +513,7 @@ def is_plain(
 
     The text shows names next to their values, if it has no escapes. Strings are checked on a line
     each, as some secrets are recognized by the start or end of a line. With escapes, a text that
-    `written` has made (`is_written`) is checked with all that `JsonRedactor` would check.
+    `as_json` has made (`is_written`) is checked with all that `JsonRedactor` would check.
     """
     if "\\" not in text:
         return are_clean([text, "\n".join(texts(value))])
@@ -523,7 +523,7 @@ def is_plain(
 def _pairs(value: object) -> Iterator[str]:
     """Yield the JSON of each member that is a string, with its name."""
     if isinstance(value, dict):
-        yield from (written({name: it}) for name, it in value.items() if isinstance(it, str))
+        yield from (as_json({name: it}) for name, it in value.items() if isinstance(it, str))
         value = list(value.values())
     if isinstance(value, list):
         for item in value:
@@ -538,6 +538,6 @@ def texts(value: object) -> Iterator[str]:
 _encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
 
 
-def written(value: object) -> str:
+def as_json(value: object) -> str:
     """Return compact JSON; ValueError for a number that JSON does not have."""
     return _encoder.encode(value)  # `json.dumps` would make an encoder at each call

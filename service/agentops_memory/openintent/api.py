@@ -25,8 +25,15 @@ from ..light import dataclass, replace
 from ..memory import access, sight
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
 from ..memory.idempotency import is_due
-from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, is_plain
-from ..memory.redactor import written as compact_text
+from ..memory.redactor import (
+    MAX_TAG,
+    MAX_TAGS,
+    JsonRedactor,
+    Redactor,
+    RulesOf,
+    as_json,
+    is_plain,
+)
 from ..memory.rows import portion as fitting
 from ..memory.saves import Written
 from ..memory.sight import IntentId, Viewer
@@ -96,7 +103,7 @@ class Json(str):
     def of(cls, value: JsonObject, name: str = "value") -> "Json":
         """Return the compact JSON; raise Invalid if it cannot be encoded or exceeds 64 KB."""
         try:
-            text = compact_text(value)
+            text = as_json(value)
             size = len(text) if text.isascii() else len(text.encode())
         except ValueError as error:  # NaN or infinity, or a lone surrogate
             raise Invalid(f"{name} must be JSON that can be encoded in UTF-8.") from error
@@ -169,6 +176,7 @@ class Detailed(FullRecord):
     model_config = ConfigDict(json_schema_serialization_defaults_required=True)
 
     members: ClassVar[Mapping[str, Any]]  # each with its default, which gives its type, too
+    id: str
     details: str = Field(default="{}", exclude=True)
 
     @classmethod

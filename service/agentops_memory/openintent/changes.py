@@ -10,9 +10,8 @@ from pydantic import AfterValidator, Field, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
+from ..http import query
 from ..http.bodies import Body, fault_of, present
-from ..http.query import ENTRY as ENTRY_ID
-from ..http.query import public_id
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
@@ -193,8 +192,8 @@ class AgentChangeBody(EntryFields, extra="allow"):
         if not claims:
             return
         same = {
-            "id": public_id(ENTRY_ID, entry.id), "agent_id": entry.agent_id, "key": entry.key,
-            "namespace": entry.namespace, "memory_type": entry.memory_type.value,
+            "id": query.public_id(query.ENTRY, entry.id), "agent_id": entry.agent_id,
+            "key": entry.key, "namespace": entry.namespace, "memory_type": entry.memory_type.value,
             "scope": entries.names_of(entry.scope),
             "created_by": entry.created_by, "created_at": api.rendered(entry.created_at),
         }  # fmt: skip

@@ -12,16 +12,14 @@ from pydantic import ConfigDict, Field, PlainSerializer, SkipValidation, WithJso
 
 from ..engine.engine import Sealed, Sealer, Transaction
 from ..errors import NotFound, Unavailable, Unreadable
+from ..http import query
 from ..http.bodies import FLAGS, Param, choice, parsing
-from ..http.query import ENTRY as ENTRY_ID
-from ..http.query import public_id
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
 from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undeleted
 from ..memory.memory import expired as is_expired
-from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor
-from ..memory.redactor import written as compact_text
+from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor, as_json
 from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer, Visibility
 from ..memory.table import Attributes, Sql, Table, step
@@ -77,7 +75,7 @@ class AgentEntry(FullRecord):
 
     id: Annotated[
         sight.AgentEntryId, Column("m.uid"),
-        PlainSerializer(lambda it: public_id(ENTRY_ID, it), return_type=str),
+        PlainSerializer(lambda it: query.public_id(query.ENTRY, it), return_type=str),
     ]  # fmt: skip
     # Its owner; the creator of a semantic entry.
     agent_id: Annotated[AgentId, Column("coalesce(nullif(p.agent, ''), a.created_by)")]
@@ -154,8 +152,8 @@ class AgentEntry(FullRecord):
     def attributes(self) -> Attributes:
         return {
             "memory.tier": self.memory_type.value, "memory.namespace": self.namespace,
-            "memory.entry.id": public_id(ENTRY_ID, self.id), "memory.entry.version": self.version,
-            "memory.entry.size": self.size,
+            "memory.entry.id": query.public_id(query.ENTRY, self.id),
+            "memory.entry.version": self.version, "memory.entry.size": self.size,
         }  # fmt: skip
 
 
@@ -541,7 +539,7 @@ def add_event(
     """
     sql = tx[Sql]
     event = sql.inserted(
-        "events", uid=tx.new_uid(tx.now), type=type_, payload=compact_text(payload),
+        "events", uid=tx.new_uid(tx.now), type=type_, payload=as_json(payload),
         at=micros(tx.now),
     )  # fmt: skip
     sql.insert(

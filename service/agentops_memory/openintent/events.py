@@ -18,11 +18,9 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Unreadable
+from ..http import query
 from ..http.bodies import Body, Param, must, whole_number, written
 from ..http.protocol import Operation
-from ..http.query import ENTRY as ENTRY_ID
-from ..http.query import EVENT as EVENT_ID
-from ..http.query import public_id
 from ..light import dataclass
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
@@ -30,8 +28,7 @@ from ..memory.erasure import ErasureId, ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, live
-from ..memory.redactor import require_room
-from ..memory.redactor import written as compact_text
+from ..memory.redactor import as_json, require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
 from ..memory.saves import Written
 from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
@@ -77,9 +74,9 @@ class AgentEvent(FullRecord):
         event = self.model_dump()
         payload = event["payload"] = event["data"] = dict(self.payload)
         event["timestamp"] = event["created_at"]
-        event["id"] = public_id(EVENT_ID, self.id)
+        event["id"] = query.public_id(query.EVENT, self.id)
         if "entry_id" in payload:
-            payload["entry_id"] = public_id(ENTRY_ID, str(payload["entry_id"]))
+            payload["entry_id"] = query.public_id(query.ENTRY, str(payload["entry_id"]))
         return written(event)
 
 
@@ -381,7 +378,7 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
     """Move the values of an archive into its event, and erase its entries."""
     entries = pending.entries(tx)
     for event in events_with(tx, [pending.event]):
-        payload = compact_text({**event.payload, "snapshot": snapshot(entries)})
+        payload = as_json({**event.payload, "snapshot": snapshot(entries)})
         tx[Sql].update("events", "id", {"id": pending.event, "payload": payload})
     tx[MemoryTable].erase_some([entry.memory for entry in entries])
     tx[Sql].run("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)

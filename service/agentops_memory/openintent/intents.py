@@ -95,13 +95,10 @@ class IntentBody(Body):
     description: Description = ""
 
 
-class _IntentKey(api.Detailed):
-    id: IntentId
-
-
-class Intent(sight.IntentDetails, _IntentKey):
+class Intent(sight.IntentDetails, api.Detailed):
     """A goal that agents work on."""
 
+    id: IntentId
     status: Literal["active"] = "active"
     version: Annotated[int, UNSTORED] = 1
     created_by: AgentId
@@ -233,7 +230,6 @@ class CoordinatorBody(Body):
 
 
 class _CoordinatorKey(api.Detailed):
-    id: CoordinatorId
     intent_id: Annotated[IntentId, Column("intent")]
     agent_id: Annotated[AgentId, Column("agent")]
 
@@ -241,6 +237,7 @@ class _CoordinatorKey(api.Detailed):
 class Coordinator(sight.CoordinatorDetails, _CoordinatorKey):
     """An agent's coordination of an intent; missing heartbeats do not end it."""
 
+    id: CoordinatorId
     status: Literal["active", "completed"] = "active"  # set when it is read
     granted_at: Time
     expires_at: Time | None = None

@@ -20,28 +20,18 @@ from ..memory.access import AgentId, Caller
 from ..memory.idempotency import once
 from ..memory.memory import expired
 from ..memory.redactor import require_margin, require_room
-from ..memory.rows import Column, RowMapper, micros, reads
+from ..memory.rows import Column, RowMapper, columns, micros
 from ..memory.saves import Written
 from ..memory.sight import Binding, EventType, IntentId, Labels, Policy, TaskId, TaskStatus, Viewer
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..record import defaults_of
 from ..telemetry import annotate
-from ..telemetry.metrics import AGENT_ARCHIVED
-from ..telemetry.metrics import count as counted
+from ..telemetry.metrics import AGENT_ARCHIVED, count
 from . import api, events, intents
 from .api import Agent, Ids, Serving, Time, identify, op, redactor_for
 from .entries import add_event
-from .intents import (
-    Chosen,
-    Description,
-    Object,
-    Word,
-    Words,
-    guardrails,
-    require_sight,
-    with_details,
-)
+from .intents import Chosen, Description, Object, Word, Words, require_sight, with_details
 
 TASKS = f"{api.PREFIX}/tasks"
 NO_TASK = api.UNKNOWN["task_id"]
@@ -127,7 +117,6 @@ class TaskChangeBody(Body):
 
 
 class _TaskKey(api.Detailed):
-    id: TaskId
     intent_id: Annotated[IntentId, Column("t.intent")]
 
 
@@ -136,6 +125,7 @@ class Task(sight.TaskDetails, _TaskKey):
 
     is_tagged: ClassVar = True
 
+    id: TaskId
     requires_tools: list[ToolRequirement] = Field(default=[])  # type: ignore[assignment]
     version: int = 1
     status: TaskStatus = TaskStatus.PENDING
@@ -217,7 +207,7 @@ async def page(
                  LIMIT :limit OFFSET :offset""",
             intent=intent, status=status, limit=limit, offset=offset,
         )  # fmt: skip
-        return list(tx[Sql].intact(rows, _id_and_size)), None
+        return [sized for _, *sized in tx[Sql].intact(rows, _SIZED)], None
 
     return await api.listing(engine, identify(), identify, ids, partial(_some, intent))
 
@@ -240,7 +230,7 @@ async def amend(
         serving.on_erased(caller)
     annotate({"memory.archived_count": done.archived})
     if not caller.is_replay:
-        counted(AGENT_ARCHIVED, by=done.archived)
+        count(AGENT_ARCHIVED, by=done.archived)
     return replace(done, redacted=redactor.count)
 
 
@@ -341,7 +331,7 @@ def _end(tx: Transaction, viewer: Viewer, task: Task) -> int:
     """End the working memory of a finished task, even if it is new; return the number archived."""
     if not task.status.is_final:
         return 0
-    must = any(it.memory_archive_required for it in guardrails(tx, task.intent_id))
+    must = any(it.memory_archive_required for it in intents.guardrails(tx, task.intent_id))
     archiving = must or task.memory_policy is None or task.memory_policy.archive_on_completion
     return events.end_with_task(tx, bound_to(task), viewer, archives=archiving)
 
@@ -388,11 +378,6 @@ def _merged(details: str, change: str) -> str:
     return str(api.Json.of({**object_of(details), **object_of(change)}, "The task"))
 
 
-@reads("tasks")
-def _id_and_size(_: Any, id_: TaskId, size: int) -> tuple[TaskId, int]:
-    return id_, size
-
-
 def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskId]) -> list[Task]:
     intents.visible_intent(tx, viewer, intent)
     rows = tx[Sql].run(
@@ -433,6 +418,7 @@ def bound_to(task: Task) -> Labels:
 # Rows.
 
 _TASK = RowMapper(Task, "tasks", alias="t.")
+_SIZED = columns("tasks", Any, TaskId, int)
 
 
 def task_with(tx: Transaction, task: TaskId) -> Task | None:

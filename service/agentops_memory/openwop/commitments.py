@@ -19,8 +19,7 @@ from ..engine.engine import Engine, Transaction, noop
 from ..errors import BadFields, Conflict, NotFound
 from ..http.bodies import WRITTEN, Param, choice, fault_of, parsing
 from ..http.protocol import Operation
-from ..http.query import instant as parsed
-from ..http.query import public_id, uid_of
+from ..http.query import instant, public_id, uid_of
 from ..light import dataclass, field, replace
 from ..memory import rows
 from ..memory.access import Caller
@@ -305,7 +304,7 @@ async def cancel(serving: Serving, caller: Caller, commitment_id: str) -> Commit
 def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
-        condition = due_condition(parsed(body.due_at), tx.now, "dueAt", "must be in the future")
+        condition = due_condition(instant(body.due_at), tx.now, "dueAt", "must be in the future")
     source = tx[RefTable].get(body.memory_ref, body.memory_id)
     if source is None or not tx[Sql].exists(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",

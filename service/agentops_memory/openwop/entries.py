@@ -13,9 +13,8 @@ from pydantic import Field
 
 from ..engine.engine import Transaction, audited
 from ..errors import BadFields, NotFound, required
+from ..http import query
 from ..http.protocol import Operation
-from ..http.query import ENTRY as ENTRY_ID
-from ..http.query import uid_of
 from ..light import dataclass
 from ..memory import rows
 from ..memory.access import Caller, Role
@@ -23,8 +22,8 @@ from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
-from ..memory.redactor import written as compact_text
-from ..memory.rows import Column, RowMapper, micros, optional_micros, reads, tag_array
+from ..memory.redactor import as_json
+from ..memory.rows import Column, RowMapper, columns, micros, optional_micros, reads, tag_array
 from ..memory.saves import created
 from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
 from ..memory.table import Sql, Table
@@ -222,7 +221,7 @@ class RefTable(Table):
                 f"""SELECT e.created_at, e.memory_id
                       FROM {_entries_named(before, has_no_name=False)} {visible}
                   ORDER BY e.memory_id DESC LIMIT 1""",
-                ref=ref, name=before, uid=uid_of(ENTRY_ID, before), **api.values(at),
+                ref=ref, name=before, uid=query.uid_of(query.ENTRY, before), **api.values(at),
             ).fetchone()  # fmt: skip
             if row is None:
                 raise BadFields([("before", "is not the id of an entry")])
@@ -245,7 +244,7 @@ class RefTable(Table):
                   LEFT JOIN lifecycles l ON l.memory_id = m.id
                  WHERE {present(at)}
               ORDER BY m.id DESC LIMIT 1""",
-            ref=ref, name=id_, uid=uid_of(ENTRY_ID, id_), **self._at(at),
+            ref=ref, name=id_, uid=query.uid_of(query.ENTRY, id_), **self._at(at),
         ).fetchone()  # fmt: skip
 
     def _listing(self, tag: str | None, at: Snapshot | None, condition: str) -> str:
@@ -294,7 +293,7 @@ def _entries_named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
 
     With `has_no_name`, a stable id finds only an entry without a name.
     """
-    if uid_of(ENTRY_ID, id_) is None:
+    if query.uid_of(query.ENTRY, id_) is None:
         return """refs f
                   JOIN ref_entries e ON f.ref = :ref AND e.space_id = f.space_id AND e.name = :name
                   JOIN memories m ON m.id = e.memory_id"""
@@ -503,7 +502,7 @@ def anonymize_ref(tx: Transaction, subject: str) -> str | None:
     def renamed(refs: Iterable[str]) -> str:
         return tag_array(alias if ref == subject else ref for ref in refs)
 
-    for id_, refs, wrote in map(_refs, rows.fetchall()):
+    for id_, refs, wrote in map(_REFS, rows.fetchall()):
         sql.update("runs", "id", {"id": id_, "refs": renamed(refs), "wrote": renamed(wrote)})
     return alias
 
@@ -528,27 +527,20 @@ def anonymize_events(
               JOIN run_events v ON v.id = listed.value""",
         ids=json.dumps(list(events)),
     )
-    for id_, known in map(_parsed_event, rows):
+    for id_, known in map(_PAYLOAD, rows):
         clean = dict(known)
         if alias is not None and known.get("memoryRef") == subject:
             clean["memoryRef"] = alias
         if isinstance(tags := known.get("tags"), list):
             clean["tags"] = [tag for tag in tags if tag != SUBJECT + subject]
         if clean != known:
-            changed.append({"id": id_, "payload": compact_text(clean)})
+            changed.append({"id": id_, "payload": as_json(clean)})
     sql.run_all("UPDATE run_events SET payload = :payload WHERE id = :id", changed)
 
 
-@reads("runs")  # only these columns: damage in others must not keep the name
-def _refs(
-    id_: Any, refs: tuple[str, ...], wrote: tuple[str, ...]
-) -> tuple[int, tuple[str, ...], tuple[str, ...]]:
-    return id_, refs, wrote
-
-
-@reads("run_events")
-def _parsed_event(id_: Any, payload: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-    return id_, payload
+# Only these columns: damage in others must not keep the name.
+_REFS = columns("runs", Any, tuple[str, ...], tuple[str, ...])
+_PAYLOAD = columns("run_events", Any, dict[str, Any])
 
 
 def finish_forgetting(tx: Transaction, report: ForgottenSubject) -> ForgottenSubject:

@@ -22,8 +22,8 @@ from ..http.bodies import WRITTEN, Param, choice, fault
 from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
-from ..memory.redactor import JsonRedactor, is_plain, require_margin, require_room, texts, written
-from ..memory.rows import UNSTORED, Column, RowMapper, micros, reads, tag_array
+from ..memory.redactor import JsonRedactor, as_json, is_plain, require_margin, require_room, texts
+from ..memory.rows import UNSTORED, Column, RowMapper, columns, micros, reads, tag_array
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..recall.text import clean, object_of
@@ -83,7 +83,7 @@ def _compact(value: object) -> str:
     if not isinstance(value, dict):
         raise PydanticKnownError("dict_type")
     try:
-        text = written(value)
+        text = as_json(value)
         size = len(text.encode())  # ValueError for a lone surrogate
         if "\\u0000" in text and any(clean(it) != it for it in texts(value)):
             raise ValueError
@@ -187,6 +187,7 @@ def _require_whole(of: Proposal) -> None:
 
 
 _PROPOSAL = RowMapper(Proposal, "proposals", "p.id", alias="p.", check=_require_whole)
+_SIZED = columns("proposals", int, int)
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
 Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
@@ -460,7 +461,7 @@ def _clean_artifact(screen: api.Screen, text: str) -> str:
     value = object_of(text)
     if is_plain(text, value, lambda its: not any(map(screen.changes, its))):
         return text
-    return written(JsonRedactor(screen.redactor, screen.text).document(value))
+    return as_json(JsonRedactor(screen.redactor, screen.text).document(value))
 
 
 def installed_ref(kind: ArtifactKind, proposal: str, checksum: bytes) -> str:
@@ -523,7 +524,7 @@ def proposal_sizes(
                      WHERE id > :after {" ".join(conditions)}
                   ORDER BY id LIMIT :most"""
     return tx[Sql].filled(
-        most, lambda limit: tx[Sql].run(statement, after=after, most=limit, **where), _sized
+        most, lambda limit: tx[Sql].run(statement, after=after, most=limit, **where), _SIZED
     )
 
 
@@ -549,11 +550,6 @@ def _rewrite(tx: Transaction, of: Proposal, **columns: object) -> None:
     size = _size(of.title, of.rationale, of.artifact, of.provenance.source_run_ids)
     row = {"title": of.title, "rationale": of.rationale, "size": size, "revision": of.revision + 1}
     tx[Sql].update("proposals", "id", {"id": of.number, **row, **columns})
-
-
-@reads("proposals")
-def _sized(number: int, size: int) -> tuple[int, int]:
-    return number, size
 
 
 def _proposal_of(tx: Transaction, row: Any) -> Proposal:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any, NewType, TypeVar
 
@@ -14,14 +15,15 @@ from pydantic import Field
 
 from ..engine.engine import Transaction
 from ..errors import Conflict, Refusal, required
+from ..http.query import EVENT, public_id
 from ..light import dataclass
 from ..memory import rows
 from ..memory.memory import MemoryId
-from ..memory.redactor import require_margin
-from ..memory.redactor import written as compact_text
-from ..memory.rows import Column, RowMapper, Uids, micros, reads, tag_array
+from ..memory.redactor import as_json, require_margin
+from ..memory.rows import Column, RowMapper, Uids, micros, tag_array
 from ..memory.space import MemoryRef
 from ..memory.table import Sql, Table
+from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
 
@@ -105,18 +107,45 @@ class Run(CamelRecord):
 RUN = RowMapper(Run, "runs", "id")
 
 
+# What the payload of an event may lack: that of a start its workflow, which an older version did
+# not store (most sources of replays are runs of hosts); that of a failure the error.
+_LACKING = f"""CASE v.type
+               WHEN '{RunEventType.STARTED}' THEN
+                    coalesce(r.workflow, CASE r.kind WHEN 'replay' THEN 'host' ELSE r.kind END)
+               WHEN '{RunEventType.FAILED}' THEN ''
+               END"""
+
+
+def _payload_of(text: str, workflow: str | None) -> dict[str, Any]:
+    payload = object_of(text)
+    if workflow == "":  # only the host knows the reason
+        return {"error": {"code": "run_failed", "message": "The run has failed."}, **payload}
+    return payload if workflow is None else {"workflowId": workflow, **payload}
+
+
 class RunEvent(CamelRecord):
     """An event of a run; a copied event keeps the snapshot of its original."""
 
-    id: str = Field(serialization_alias="eventId")
-    run: RunId = Field(serialization_alias="runId")
+    id: Annotated[
+        str, Column("v.uid", read=partial(public_id, EVENT)), Field(serialization_alias="eventId")
+    ]
+    run: Annotated[RunId, Column("r.name"), Field(serialization_alias="runId")]
     type: RunEventType
-    payload: dict[str, Any]
+    payload: Annotated[dict[str, Any], Column("v.payload", read=_payload_of, second=_LACKING)]
     at: Milliseconds = Field(serialization_alias="timestamp")
     sequence: int  # from 0, without gaps
     node: str | None = Field(default=None, serialization_alias="nodeId")
-    offset: Internal[Offset]
-    snapshot: Internal[Snapshot]  # memory just after the event
+    offset: Annotated[Internal[Offset], Column("v.id")]
+    original: Annotated[Internal[Offset], Column("coalesce(v.copied, v.id)")]
+    high: Internal[MemoryId]
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """Memory just after the event."""
+        return Snapshot(offset=self.original, high=self.high, at=self.at)
+
+
+_EVENT = RowMapper(RunEvent, "run_events", "v.id", alias="v.")
 
 
 class RunEnded(Conflict):
@@ -267,9 +296,6 @@ def fork_run(tx: Transaction, run: str, kind: RunKind, number: int) -> Run:
 
 # The rows.
 
-_EVENT = """v.id, v.uid, r.name, v.sequence, v.type, v.payload, v.node, v.at,
-            coalesce(v.copied, v.id), v.high, r.workflow, r.kind"""
-
 Row = dict[str, Any]
 Log = Sequence[tuple[RunEventType, JsonObject]]
 
@@ -364,13 +390,13 @@ class RunTable(Table):
         rows = self._stream(
             f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
         )
-        return list(islice(self._intact(rows, _event_of), most))
+        return list(islice(self._intact(rows, _EVENT), most))
 
     def rewrite(self, event: Offset, payload: JsonObject) -> None:
         """Replace the payload of an event by a redacted one."""
         self._execute(
             "UPDATE run_events SET payload = :payload WHERE id = :event",
-            event=event, payload=compact_text(payload),
+            event=event, payload=as_json(payload),
         )  # fmt: skip
 
     def newest(self) -> Offset:
@@ -450,30 +476,10 @@ class RunTable(Table):
     ) -> Row:
         return {
             "uid": self._uids.make(self._now), "run": run, "sequence": sequence,
-            "type": type_.value, "payload": compact_text(payload), "at": micros(self._now),
+            "type": type_.value, "payload": as_json(payload), "at": micros(self._now),
             "high": high,
         }  # fmt: skip
 
     def high(self) -> MemoryId:
         """Return the newest memory of any kind."""
         return MemoryId(self._number("SELECT coalesce(max(id), 0) FROM memories"))
-
-
-@reads("run_events")
-def _event_of(  # noqa: PLR0913, PLR0917 - the columns of _EVENT
-    offset: int, uid: str, run: str, sequence: int, known: RunEventType, fields: dict[str, Any],
-    node: str | None, then: datetime, of: int, high: int, workflow: str | None, kind: str,
-) -> RunEvent:  # fmt: skip
-    if known is RunEventType.STARTED and "workflowId" not in fields:
-        # An older version stored none. The source of a replay may be gone; most are host runs.
-        named = RunKind(kind)
-        named = RunKind.HOST if named is RunKind.REPLAY else named
-        fields = {"workflowId": workflow or named.value, **fields}
-    if known is RunEventType.FAILED:
-        # Only the host knows the reason.
-        fields = {"error": {"code": "run_failed", "message": "The run has failed."}, **fields}
-    return RunEvent(
-        offset=Offset(offset), id=f"evt_{uid.replace('-', '')}", run=RunId(run),
-        sequence=sequence, type=known, payload=fields, node=node, at=then,
-        snapshot=Snapshot(offset=Offset(of), high=MemoryId(high), at=then),
-    )  # fmt: skip
