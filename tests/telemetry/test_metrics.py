@@ -6,10 +6,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
-import prometheus_client
 import pytest
-from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA, Histogram
-from opentelemetry.trace import INVALID_SPAN, NonRecordingSpan, SpanContext, TraceFlags
+from opentelemetry.proto.metrics.v1.metrics_pb2 import AGGREGATION_TEMPORALITY_DELTA
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as open_metrics_families,
 )
@@ -20,7 +18,7 @@ from agentops_memory import __version__
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.http.app import HttpService
 from agentops_memory.settings import settings
-from agentops_memory.telemetry import Telemetry, otlp
+from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry import metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
 
@@ -303,65 +301,6 @@ def test_every_measure_is_documented_as_it_is(measure: m.Measure) -> None:
     assert row[2].strip() == measure.kind
     told = {name for label in measure.labels.items() for name in (label[0], *label[1])}
     assert set(re.findall(r"`([^`]+)`", row[3])) == told - {__version__}
-
-
-def test_a_histogram_is_shown_as_the_client_library_shows_its_own() -> None:
-    measure, labels = m.REQUEST_SECONDS, ("GET", 'a "route"\n')
-    values = [*measure.buckets, 0.0, 0.003, 0.0049, 100.0, float("inf")]
-    ours, registry = Telemetry.started(None), prometheus_client.CollectorRegistry()
-    value_of = ours.exposition()
-    theirs = prometheus_client.Histogram(
-        measure.name, measure.help, tuple(measure.labels), buckets=measure.buckets,
-        registry=registry,
-    )  # fmt: skip
-    for value in values:
-        ours.metrics.observe(measure, value, *labels, span=INVALID_SPAN)
-        theirs.labels(*labels).observe(value)
-    assert prometheus_client.generate_latest(registry).decode() in value_of("")[0].decode()
-
-
-OF_ITSELF = {"OTEL_PYTHON_SDK_INTERNAL_METRICS_ENABLED": "true"}  # the SDK measures, too
-BY_THE_SDK = {"OTEL_METRICS_EXEMPLAR_FILTER": "trace_based"}  # as it is by default
-SPREAD = "memory_request_seconds"
-
-
-def span_of(trace: int, *, is_sampled: bool = True) -> NonRecordingSpan:
-    return NonRecordingSpan(SpanContext(trace, 7, False, TraceFlags(is_sampled)))
-
-
-def test_a_histogram_arrives_as_the_sdk_counts_it(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    received = []
-    for variables in ({}, OF_ITSELF, BY_THE_SDK):
-        for variable, setting in variables.items():
-            monkeypatch.setenv(variable, setting)
-        metrics = m.Metrics()
-        spans, _, provider = otlp.providers(collector.endpoint, collector.protocol, metrics)
-        for value in (0.0, 0.002, 0.0025, 0.003, 10.0, 11.5):
-            metrics.observe(m.REQUEST_SECONDS, value, "GET", "/context", span=span_of(1))
-        metrics.observe(m.REQUEST_SECONDS, 0.3, "GET", "/a", span=span_of(2, is_sampled=False))
-        metrics.observe(m.REQUEST_SECONDS, 0.4, "GET", "/a")
-        provider.force_flush()
-        received.append(without_times(collector.spreads[SPREAD]))
-        metrics.observe(m.REQUEST_SECONDS, 0.002, "GET", "/context", span=span_of(3))
-        spans.shutdown()
-        provider.shutdown()
-        received.append(without_times(collector.spreads[SPREAD]))
-
-    assert received[:2] == received[2:4] == received[4:]
-    assert [it.count for it in received[1].data_points] == [7, 2]
-    traces = [[it.trace_id[-1] for it in one.data_points[0].exemplars] for one in received[:2]]
-    assert traces == [[1, 1, 1, 1, 1], [3]]  # of each bucket, if it came since the message before
-
-
-def without_times(spread: Histogram) -> Histogram:
-    for point in spread.data_points:
-        assert point.start_time_unix_nano < point.time_unix_nano
-        point.start_time_unix_nano = point.time_unix_nano = 0
-        for exemplar in point.exemplars:
-            exemplar.time_unix_nano = 0
-    return spread
 
 
 def test_a_histogram_is_counted_anew_for_each_message_where_that_is_set(

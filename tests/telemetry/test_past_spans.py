@@ -1,12 +1,9 @@
-"""What is encoded at once is, field by field, what the SDK would have sent."""
+"""What is written as messages at once is, field by field, what the SDK would have sent."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-    ExportTraceServiceRequest as Request,
-)
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, sampling
@@ -99,11 +96,10 @@ def test_a_past_operation_is_what_the_sdk_sends(headers: dict[str, str]) -> None
         sdk = encode_spans(kept.spans)
         kept.spans.clear()
         past = otlp.PastSpans(provider, kept)
-        values = past.encoded(VALUES, of_event=False)
-        root = past.operation(
-            "memory.search", headers, STEPS, values, ("search.result", map(past.encoded, EVENTS))
-        )
-        own = Request.FromString(otlp.encoded_message(kept.spans))
+        events = [(past.event({name: it[name] for name in [*it][:5]}),
+                   {name: it[name] for name in [*it][5:]}) for it in EVENTS]  # fmt: skip
+        root = past.operation("memory.search", headers, STEPS, VALUES, ("search.result", events))
+        own = otlp.encoded_message(kept.spans)
 
     assert len(kept.spans) == 1
     (of_resource,), (of_own,) = sdk.resource_spans, own.resource_spans
@@ -120,9 +116,9 @@ def test_a_message_holds_spans_of_the_sdk_and_past_ones() -> None:
     with providing() as (provider, kept):
         past = otlp.PastSpans(provider, kept)
         for name in ("one", "two"):
-            past.operation(name, {}, STEPS, b"", ("e", []))
+            past.operation(name, {}, STEPS, {}, ("e", []))
             provider.get_tracer(otlp.SCOPE, __version__).start_span(f"{name} of the SDK").end()
-        message = Request.FromString(otlp.encoded_message(kept.spans))
+        message = otlp.encoded_message(kept.spans)
 
     spans = [
         span.name
@@ -139,7 +135,7 @@ def test_a_sampler_that_is_not_the_usual_one_is_asked() -> None:
         headers = {"traceparent": f"00-{TRACE}-{AGENT}-00"}
         for provider.sampler in (sampling.ALWAYS_ON, sampling.ALWAYS_OFF):
             past = otlp.PastSpans(provider, kept)
-            root = past.operation("memory.search", headers, STEPS, b"", ("e", []))
+            root = past.operation("memory.search", headers, STEPS, {}, ("e", []))
             is_sampled = provider.sampler is sampling.ALWAYS_ON
             assert root.get_span_context().trace_flags.sampled is is_sampled
 
@@ -149,7 +145,7 @@ def test_a_sampler_that_is_not_the_usual_one_is_asked() -> None:
 def test_a_span_that_is_not_sampled_is_not_encoded() -> None:
     with providing() as (provider, kept):
         past, headers = otlp.PastSpans(provider, kept), {"traceparent": f"00-{TRACE}-{AGENT}-00"}
-        root = past.operation("memory.search", headers, STEPS, b"", ("e", []))
+        root = past.operation("memory.search", headers, STEPS, {}, ("e", []))
 
     assert kept.spans == []
     assert f"{root.get_span_context().trace_id:032x}" == TRACE

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
-from struct import pack
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_plus, unquote_to_bytes
 
@@ -34,7 +33,7 @@ from ..memory.table import PastStep
 from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
-from ..telemetry import BEGAN, Cut, OwnText, Telemetry, hide_by, log_answered, sendable
+from ..telemetry import BEGAN, OwnText, Telemetry, hide_by, log_answered, sendable
 from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
 from . import wire
@@ -50,13 +49,13 @@ TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # different in each 
 MOST_HEADERS = 1_000  # request heads that are cached
 LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # most bytes of a head, and of a project as sent
 EVENT = b"\0"  # separates a rendered memory from its span event; never in JSON
-MARK, RANK = b'"rank":7.25', 7.25  # a rendered hit's placeholder for its rank
+MARKED, MARK = 7.25, b'"rank":7.25'  # a rendered hit's placeholder for its rank
+RANK, METHOD = "memory.injected.rank", "memory.injected.method"  # they differ in each request
 
 _SHOWN = Shown(key=None, text=Text(type="", title="", content=""))  # a placeholder
 
 Headers = Sequence[tuple[bytes, bytes]]
 Params = tuple[Project, str, int]  # the project, the text, and the limit (0 if unset)
-Encode = Callable[..., bytes]  # `PastSpans.encoded`
 
 _HEAD = b"HTTP/1.1 200 OK\r\n"
 _SLOW_HEADERS = frozenset(
@@ -160,7 +159,7 @@ class FastReads:
         if self.telemetry.past:
             rules = self.gate.rules(caller)
             hide_by(lambda: rules)
-            render = partial(_with_event, self.telemetry.past.encoded, render)
+            render = partial(_with_event, self.telemetry.past.event, render)
         plain = PlainRead(caller.projects, project, text, limit or DEFAULT_LIMITS[path], now, rules)
         read = reads.context(plain, render) if path == CONTEXT else reads.search(plain, render)
         if read is None:
@@ -192,20 +191,23 @@ class FastReads:
         if (past := self.telemetry.past) is None:
             return None
         project, text, _ = params
-        methods = tuple([it[2] for it in read.hits])
-        name, event, base, cuts = _span_template(past.encoded, path, methods, len(read.corrections))
-        own = {"memory.project": project, **{it: Cut(text, most) for it, most in cuts.items()}}
+        name, event, attributes = (
+            ("fetch_context", "context.injected", context_span) if path == CONTEXT
+            else ("search", "search.result", search_span)
+        )  # fmt: skip
+        hits = tuple([Hit(memory=_SHOWN, rank=rank, method=it) for _, rank, it in read.hits])
+        result = SearchResult(hits=hits, query=Query(corrections=read.corrections))
+        own = {"memory.operation": OwnText(name), **attributes(text, project, result)}
         events = [
-            line.partition(EVENT)[2] + pack("<d", rank).join(_around_rank(past.encoded, by))
-            for line, (_, rank, by) in zip(read.lines, read.hits, strict=True)
+            (line.partition(EVENT)[2] + _method(past.event, it.method), {RANK: it.rank})
+            for line, it in zip(read.lines, hits, strict=True)
         ]
         return past.operation(
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
             [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
-            base + past.encoded(sendable(own), of_event=False),
-            (event, events),
-        )
+            sendable(own), (event, events),
+        )  # fmt: skip
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
         return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self.tail, body)
@@ -215,36 +217,16 @@ def _called(function: Callable[..., Any], *args: object) -> Any:
     return function(*args)
 
 
-def _with_event(encoded: Encode, render: Render, memory: Shown) -> bytes:
+def _with_event(encoded: Callable[..., bytes], render: Render, memory: Shown) -> bytes:
     """Render a memory, and append its span event without rank and method."""
     event = sendable(injected(Hit(memory=memory, rank=0.0, method=Method.RECENCY)))
-    del event["memory.injected.rank"], event["memory.injected.method"]
+    del event[RANK], event[METHOD]
     return render(memory) + EVENT + encoded(event)
 
 
-@lru_cache(1024)
-def _span_template(
-    encoded: Encode, path: bytes, methods: tuple[Method, ...], corrected: int
-) -> tuple[str, str, bytes, Mapping[str, int]]:
-    """Return the names of a response's span and events, the encoded attributes without project or
-    text, and the most code points of each attribute with the text."""
-    name, event, span = (
-        ("fetch_context", "context.injected", context_span) if path == CONTEXT
-        else ("search", "search.result", search_span)
-    )  # fmt: skip
-    hits = tuple([Hit(memory=_SHOWN, rank=0.0, method=it) for it in methods])
-    corrections = {str(number): () for number in range(corrected)}
-    attributes = span("?", None, SearchResult(hits=hits, query=Query(corrections=corrections)))
-    cuts = {it: value.limit for it, value in attributes.items() if isinstance(value, Cut)}
-    always = {it: value for it, value in attributes.items() if it not in cuts}
-    always["memory.operation"] = OwnText(name)
-    return name, event, encoded(sendable(always), of_event=False), cuts
-
-
 @lru_cache
-def _around_rank(encoded: Encode, by: Method) -> Sequence[bytes]:
-    end = encoded({"memory.injected.rank": RANK, "memory.injected.method": METHODS[by]})
-    return end.split(pack("<d", RANK))
+def _method(encoded: Callable[..., bytes], by: Method) -> bytes:
+    return encoded({METHOD: METHODS[by]})
 
 
 def _parameters(query: bytes, text_name: bytes) -> Params | None:
@@ -283,7 +265,7 @@ def _line(memory: Shown) -> bytes:
 
 
 def _hit(memory: Shown) -> bytes:
-    return json_bytes([hit(memory, RANK)])[1:-1]
+    return json_bytes([hit(memory, MARKED)])[1:-1]
 
 
 PATH = "/observations"

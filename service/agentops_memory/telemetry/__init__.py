@@ -381,7 +381,7 @@ class Telemetry:
 
     def exposition(self) -> Callable[[str], tuple[bytes, str]]:
         """Keep metrics for Prometheus from now on; return its `exposition`."""
-        prometheus = Prometheus(self.metrics.spreads)
+        prometheus = Prometheus()
         self.metrics.join(prometheus)
         return prometheus.exposition
 

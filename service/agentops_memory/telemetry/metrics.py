@@ -1,14 +1,13 @@
 """Metrics: their names, units and meanings, where they are sent, and counting of operations."""
 
 import time
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import partial
-from itertools import accumulate, product
-from math import inf, isnan
+from itertools import product
+from math import isnan
 from sys import modules
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -183,37 +182,10 @@ class SlowRequest(NamedTuple):
 SLOW, SLOW_KEPT = 0.25, 50  # seconds of a slow request; how many of the newest are kept
 
 
-class Series:
-    """A histogram for some labels. It needs few calls, as each request records values."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds, self.began = bounds, time.time_ns()
-        self.counts = [0] * (len(bounds) + 1)  # the last bucket is beyond all bounds
-        self.sum, self.least, self.greatest = 0.0, inf, -inf
-        self.exemplars: dict[int, tuple[dict[str, str], float, float]] = {}  # newest, by bucket
-        self._lock = Lock()
-
-    def observe(self, value: float, span: "Span | None") -> None:
-        at = bisect_left(self.bounds, value)
-        with self._lock:
-            self.counts[at] += 1
-            self.sum += value
-            self.least, self.greatest = min(self.least, value), max(self.greatest, value)
-        if span is not None and span.get_span_context().trace_flags.sampled:
-            self.exemplars[at] = trace_ids(span), value, time.time()
-
-
-Spreads = Mapping[Measure, Mapping[tuple[str, ...], Series]]  # by the values of labels
-
-
 class Metrics:
     """The metrics of one service; gauges are computed on demand where possible."""
 
     def __init__(self) -> None:
-        self.spreads = {  # by histogram; known series begin at 0, as in a sink
-            measure: {it: Series(measure.buckets) for it in product(*measure.labels.values())}
-            for measure in MEASURES if measure.kind is Kind.HISTOGRAM
-        }  # fmt: skip
         self._recorders: dict[Measure, list[Recorder]] = {measure: [] for measure in MEASURES}
         self._values: dict[Measure, float] = {}
         self._counts: dict[tuple[Measure, tuple[str, ...]], tuple[float, Span | None]] = {}
@@ -222,31 +194,25 @@ class Metrics:
         self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
         self.in_flight = 0  # requests
 
-    def join(self, sink: Sink, *, has_spreads: bool = True) -> None:
-        """Send measurements to a sink; histograms too, unless it reads the `spreads` itself."""
+    def join(self, sink: Sink) -> None:
+        """Send measurements to a sink."""
         for measure, recorders in self._recorders.items():
-            if not (has_spreads and measure in self.spreads):
-                recorders.append(sink(measure))
+            recorders.append(sink(measure))
         self._recorders[INFO][-1](1, (__version__,), current_span())
 
     def count(
         self, measure: Measure, *labels: str, by: float = 1, span: "Span | None" = None
     ) -> None:
         """Count for the next scrape, with the newest sampled span."""
-        if span is not None and not span.get_span_context().trace_flags.sampled:
-            span = None
         with self._lock:
             count, newest = self._counts.get((measure, labels), (0, None))
-            self._counts[measure, labels] = count + by, span or newest
+            self._counts[measure, labels] = count + by, _sampled(span) or newest
 
     def observe(
         self, measure: Measure, value: float, *labels: str, span: "Span | None" = None
     ) -> None:
-        known = self.spreads[measure]
-        series = known.get(labels) or known.setdefault(labels, Series(measure.buckets))
-        series.observe(value, span)
         for record in self._recorders[measure]:
-            record(value, labels, span)
+            record(value, labels, _sampled(span))
 
     def note_slow(self, method: str, route: str, status: int, seconds: float, tenant: str) -> None:
         if seconds >= SLOW:
@@ -286,6 +252,10 @@ class Metrics:
                 record(by, labels, span)
 
 
+def _sampled(span: "Span | None") -> "Span | None":
+    return span if span is not None and span.get_span_context().trace_flags.sampled else None
+
+
 def instruments(meter: "Meter") -> Sink:
     # Imported here, as only processes that send need it.
     from opentelemetry.trace import INVALID_SPAN, set_span_in_context  # noqa: PLC0415
@@ -308,50 +278,38 @@ def instruments(meter: "Meter") -> Sink:
 
 
 class Prometheus:
-    """A sink that keeps measurements until Prometheus scrapes them, with the histograms."""
+    """A sink that keeps measurements until Prometheus scrapes them."""
 
-    def __init__(self, spreads: Spreads) -> None:
+    def __init__(self) -> None:
         # Imported here, as commands do not need it.
         import prometheus_client  # noqa: PLC0415
         from prometheus_client.openmetrics import exposition  # noqa: PLC0415
 
-        self._client, self._open_metrics, self._spreads = prometheus_client, exposition, spreads
+        self._client, self._open_metrics = prometheus_client, exposition
         # Otherwise each counter would have another series.
         self._client.disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = self._client.CollectorRegistry()
         self._client.ProcessCollector(registry=self._registry)
-        self._registry.register(self)
 
     def __call__(self, measure: Measure) -> Recorder:
-        is_counter = measure.kind is Kind.COUNTER
-        kind: Any = self._client.Counter if is_counter else self._client.Gauge
-        made = kind(measure.name, measure.help, tuple(measure.labels), registry=self._registry)
-        for values in product(*measure.labels.values()) if measure.labels else ():
+        kind: Any = getattr(self._client, measure.kind.title())
+        more = {"buckets": measure.buckets} if measure.buckets else {}
+        labels = tuple(measure.labels)
+        made = kind(measure.name, measure.help, labels, registry=self._registry, **more)
+        for values in product(*measure.labels.values()) if labels else ():
             made.labels(*values)  # known series begin at 0, so that a first event is an increase
 
         def record(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
             series = made.labels(*labels) if labels else made
-            if is_counter:
-                series.inc(value, trace_ids(span) or None)
-            else:
-                series.set(value)
+            match measure.kind:
+                case Kind.GAUGE:
+                    series.set(value)
+                case Kind.COUNTER:
+                    series.inc(value, trace_ids(span) or None)
+                case Kind.HISTOGRAM:
+                    series.observe(value, trace_ids(span) or None)
 
         return record
-
-    def collect(self) -> Iterator[Any]:
-        """Yield the histograms; `prometheus_client` calls this."""
-        client = self._client
-        for measure, known in self._spreads.items():
-            family = client.metrics_core.HistogramMetricFamily(
-                measure.name, measure.help, labels=tuple(measure.labels)
-            )
-            bounds = [*map(client.utils.floatToGoString, measure.buckets), "+Inf"]
-            for labels, series in list(known.items()):
-                newest = map(series.exemplars.get, range(len(bounds)))
-                exemplars = [it and client.samples.Exemplar(*it) for it in newest]
-                buckets = list(zip(bounds, accumulate(series.counts), exemplars, strict=True))
-                family.add_metric(labels, buckets, series.sum)
-            yield family
 
     def exposition(self, accept: str) -> tuple[bytes, str]:
         """Return all metrics as text and its type: OpenMetrics with exemplars if accepted."""
