@@ -6,39 +6,39 @@ Without a process, a thread does the same work.
 """
 
 import gc
-import marshal
 import os
 import pickle
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from operator import attrgetter
+from multiprocessing.connection import Connection, Pipe
+from multiprocessing.reduction import recv_handle, send_handle
 from pathlib import Path
-from select import select
 from threading import Lock
 from typing import Any, BinaryIO
 
 from .. import __version__
 from ..errors import Refusal
-from ..light import replace
+from ..light import fields, replace
 from ..memory.imports import Row
-from ..memory.memory import NO_LIFECYCLE, NO_LINKS, PreparedMemory, Session, Text
+from ..memory.memory import NO_LIFECYCLE, NO_LINKS, PreparedMemory, Session
 from ..memory.redactor import Redactor
-from ..memory.rows import instant, micros
-from ..memory.space import Space
 from ..recall.features import ALL, Feature, Features
-from ..recall.text import End, Prepared, content_hash, prepared
+from ..recall.text import content_hash, prepared
 from ..secrets.redaction import Rules
 from . import transfer
 
 SHORT = 512 * 1024  # bytes; a thread reads shorter documents, which are little more than a chunk
 ROOM = 192 * 1024 * 1024  # bytes that the memory limit must allow: 102 MiB, and page cache
 OLD_LIMIT = "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # of cgroup v1
+PART = 32  # rows that are pickled at a time
 IDLE = 300.0  # seconds without a document after which the process ends
-SIZE = 4  # bytes of a message's length prefix
+
+Piece = tuple[list[bytes], dict[str, int]]
+"""Pickled rows, and the number of secrets removed by kind."""
+END: Piece = [], {}
 
 
 class Reader:
@@ -49,7 +49,7 @@ class Reader:
         self._may_start = may_start and bool(sys.executable)
         self._features = features
         self._lock = Lock()  # held during a start, and from a request to its response
-        self._connection: socket.socket | None = None
+        self._connection: Connection | None = None
         self._file: BinaryIO | None = None  # the open document
 
     def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
@@ -90,21 +90,21 @@ class Reader:
             with self._lock:
                 if self._file is not file:
                     raise EOFError
-                piece: bytes = self._request(message)
-            if not piece:
+                parts, kinds = self._request(message)
+            if not parts:
                 return
-            rows, kinds = marshal.loads(piece)  # noqa: S302 - written by this program
-            yield [_unpacked(it, self._features) for it in rows], kinds
+            # Written by this program; in parts, as other threads wait for each.
+            yield [row for part in parts for row in pickle.loads(part)], kinds  # noqa: S301
             message = True
 
     def _request(self, message: object, *files: int) -> Any:
         try:
-            if self._connection is None:
+            if self._connection is None or self.process is None:
                 raise EOFError
-            _send(self._connection, message)
-            if files:
-                socket.send_fds(self._connection, [b"f"], files)
-            return _received(self._connection)
+            self._connection.send(message)
+            for file in files:
+                send_handle(self._connection, file, self.process.pid)
+            return self._connection.recv()
         except (OSError, EOFError):
             self._forget()
             raise
@@ -114,7 +114,7 @@ class Reader:
         with self._lock, suppress(OSError):
             if self._file is file and self._connection is not None:
                 self._file = None
-                _send(self._connection, None)
+                self._connection.send(None)
 
     def close(self) -> None:
         if self.process is not None:
@@ -124,7 +124,7 @@ class Reader:
 
     def _start(self) -> None:
         self._forget()
-        self._connection, theirs = socket.socketpair()
+        self._connection, theirs = Pipe()
         # It imports from the paths of this process, not from its own working directory.
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
         with theirs:
@@ -162,80 +162,49 @@ def main() -> None:
     with suppress(OSError):  # if memory is short, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     gc.set_threshold(100_000)  # rows leave no cyclic garbage
-    with socket.socket(fileno=0) as connection, suppress(EOFError, OSError):
-        while select([connection], [], [], IDLE)[0]:
-            now = _received(connection)
-            _, (file,), _, _ = socket.recv_fds(connection, 1, 1)
+    with Connection(os.dup(0)) as connection, suppress(EOFError, OSError):
+        while connection.poll(IDLE):
+            now, file = connection.recv(), recv_handle(connection)
             # Reopened, to have a file position of its own.
             with os.fdopen(file), Path(f"/dev/fd/{file}").open("rb") as opened:
                 _read(connection, transfer.Document(opened, now), features)
 
 
-def _read(connection: socket.socket, document: "transfer.Document", features: Features) -> None:
+def _read(connection: Connection, document: "transfer.Document", features: Features) -> None:
     try:
         document.check()
     except Refusal:  # the service finds it again and reports it
-        _send(connection, None)
+        connection.send(None)
         return
-    _send(connection, document.counts)
-    pieces: Iterator[bytes] = iter(())
-    piece = b""
-    while (message := _received(connection)) is not None:
+    connection.send(document.counts)
+    pieces: Iterator[Piece] = iter(())
+    piece = END
+    while (message := connection.recv()) is not None:
         if message is not True:
             pieces = _pieces(document, features, *message)
-            piece = next(pieces, b"")
-        _send(connection, piece)
-        piece = next(pieces, b"")  # while the service stores the last one
+            piece = next(pieces, END)
+        connection.send(piece)
+        piece = next(pieces, END)  # while the service stores the last one
 
 
 def _pieces(
     document: "transfer.Document", features: Features, rules: Rules, most: int
-) -> Iterator[bytes]:
+) -> Iterator[Piece]:
     redactor = Redactor(rules)
     for rows in transfer.chunks_of(redactor, document, most):
-        yield marshal.dumps(([_packed(it, features) for it in rows], dict(redactor.kinds)))
+        ready = [_prepared(it, features) for it in rows]
+        parts = [pickle.dumps(ready[at : at + PART]) for at in range(0, len(ready), PART)]
+        yield parts, dict(redactor.kinds)
         redactor.kinds.clear()
 
 
-def _send(connection: socket.socket, message: object) -> None:
-    pickled = pickle.dumps(message)
-    connection.sendall(len(pickled).to_bytes(SIZE, "big") + pickled)
-
-
-def _received(connection: socket.socket) -> Any:
-    """Return the next whole message by one call: after each call another thread may run."""
-    size = int.from_bytes(connection.recv(SIZE, socket.MSG_WAITALL), "big")
-    message = connection.recv(size, socket.MSG_WAITALL) if size else b""
-    if not size or len(message) < size:
-        raise EOFError
-    return pickle.loads(message)  # noqa: S301 - written by this program
-
-
-FIELDS = "uid", "session", "key", "revision", "duplicates", "promoted_to"
-TIMES = "last_seen_at", "created_at", "updated_at"
-_fields, _times = attrgetter(*FIELDS), attrgetter(*TIMES)
-
-
-def _packed(row: Row, features: Features) -> bytes | tuple[Any, ...]:
-    """Return a row that `marshal` can write; pickling would cost each side 15 µs."""
+def _prepared(row: Row, features: Features) -> Row:
+    """Prepare the words of most memories, as a transaction would need them."""
     if isinstance(row, Session) or (row.lifecycle, row.links) != (NO_LIFECYCLE, NO_LINKS):
-        return pickle.dumps(row)
-    text, at = row.text, tuple(map(micros, _times(row)))
+        return row
+    text = row.text
     words = prepared(text, text.title, text.content, text.tags, features)
-    return (
-        _fields(row), at, (row.space.project, row.space.scope),
-        (text.type, text.title, text.content, text.tags), content_hash(text.content),
-        words[2:-1], words.end.text, words.end.prepared(features),
-    )  # fmt: skip
-
-
-def _unpacked(row: Any, features: Features) -> Row:
-    if isinstance(row, bytes):
-        unpickled: Row = pickle.loads(row)  # noqa: S301 - as above
-        return unpickled
-    named, times, (project, scope), (type_, title, content, tags), hash_, words, *end = row
-    fields: dict[str, Any] = dict(zip(FIELDS + TIMES, [*named, *map(instant, times)], strict=True))
-    text = Text(type=type_, title=title, content=content, tags=tags)
-    words = Prepared._make([text, features, *words, End.of(*end)])
-    space = Space(project=project, scope=scope)
-    return PreparedMemory(**fields, space=space, text=text, content_hash=hash_, prepared=words)
+    words.end.prepared(features)
+    known = {it.name: getattr(row, it.name) for it in fields(row)}
+    known["content_hash"] = content_hash(text.content)
+    return PreparedMemory(**known, prepared=words)
