@@ -13,14 +13,14 @@ from .agentops.operations import AgentOps
 from .agentops.reader import Reader, has_room
 from .agentops.routes import Handlers
 from .agentops.shortcuts import PATH as SAVES
-from .agentops.shortcuts import TRACE_HEADERS, FastReads, FastSaves, PlainHeads, tail_of
+from .agentops.shortcuts import TRACE_HEADERS, FastReads, FastSaves, PlainHeads
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
 from .console.page import PROTOCOL as CONSOLE
 from .console.page import Console
 from .engine.engine import AuditLog, Engine, Sealer, Storage, noop
 from .engine.files import require_local
-from .http.app import ALWAYS, Application, Early, Probes, healthy, host_of, local_names
+from .http.app import Application, Early, Probes, healthy, host_of, local_names
 from .http.gate import Gate, RateLimiter, is_loopback, is_open_allowed, must_have_keys
 from .http.openapi import documentation, scrape
 from .http.protocol import Operation, Protocol
@@ -230,7 +230,7 @@ class _Wiring:
             app.early = self._early(storage, gate)
             if not self.telemetry.tracer:  # otherwise spans must show each step of a save
                 heads = PlainHeads(self._is_own_name, TRACE_HEADERS | {b"content-length"})
-                saves = FastSaves(api, gate, heads, tail_of(ALWAYS), self.telemetry)
+                saves = FastSaves(api, gate, heads, self.telemetry)
                 app.early_posts = {SAVES: saves.answer}
             yield app
 
@@ -254,7 +254,7 @@ class _Wiring:
         return FastReads(
             storage.cached_reads_of if isinstance(storage, TenantsEngine) and is_fast
             else lambda _: None,
-            gate=gate, heads=PlainHeads(self._is_own_name), tail=tail_of(ALWAYS),
+            gate=gate, heads=PlainHeads(self._is_own_name),
             health=bytes(healthy().body), clock=self.clock, telemetry=self.telemetry,
         ).answer  # fmt: skip
 

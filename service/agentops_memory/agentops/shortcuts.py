@@ -6,7 +6,7 @@ bytes in response to the others.
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from datetime import datetime
 from functools import lru_cache, partial
@@ -17,7 +17,7 @@ from pydantic_core import to_json
 from starlette.types import Scope
 
 from ..errors import Refusal
-from ..http.app import Body
+from ..http.app import ALWAYS, Body, Headers
 from ..http.gate import CHARGED, FAILED, PIECE, Gate
 from ..http.protocol import REDACTED
 from ..http.query import parsed
@@ -54,20 +54,16 @@ RANK, METHOD = "memory.injected.rank", "memory.injected.method"  # they differ i
 
 _SHOWN = Shown(key=None, text=Text(type="", title="", content=""))  # a placeholder
 
-Headers = Sequence[tuple[bytes, bytes]]
 Params = tuple[Project, str, int]  # the project, the text, and the limit (0 if unset)
 
+# The last headers of every response, after its length.
+_TAIL = ((b"content-type", JSON.encode()), *ALWAYS)
 _HEAD = b"HTTP/1.1 200 OK\r\n"
+_TAIL_LINES = b"".join(b"%b: %b\r\n" % it for it in _TAIL) + b"\r\n"
 _SLOW_HEADERS = frozenset(
     {b"origin", b"content-length", b"transfer-encoding", b"expect", b"idempotency-key",
      b"x-idempotency-key", b"upgrade"}
 )  # fmt: skip
-
-
-def tail_of(always: Headers) -> bytes:
-    """Return the last header lines of every JSON response, with the headers `always`."""
-    headers = ((b"content-type", JSON.encode()), *always)
-    return b"".join(b"%b: %b\r\n" % it for it in headers) + b"\r\n"
 
 
 @dataclass(slots=True)
@@ -105,7 +101,6 @@ class FastReads:
     cached_reads_of: Callable[[TenantId], CachedReads | None]
     gate: Gate
     heads: PlainHeads
-    tail: bytes  # the last header lines of every response
     health: bytes  # the body of /health
     clock: Callable[[], datetime]
     telemetry: Telemetry
@@ -210,7 +205,7 @@ class FastReads:
         )  # fmt: skip
 
     def _whole(self, body: bytes, date: bytes) -> bytes:
-        return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), self.tail, body)
+        return b"%b%bcontent-length: %d\r\n%b%b" % (_HEAD, date, len(body), _TAIL_LINES, body)
 
 
 def _called(function: Callable[..., Any], *args: object) -> Any:
@@ -281,11 +276,10 @@ class FastSaves:
     agentops: AgentOps
     gate: Gate
     heads: PlainHeads
-    tail: bytes  # the last header lines of every response
     telemetry: Telemetry
 
-    async def answer(self, scope: Scope, body: Body) -> tuple[int, bytes] | None:
-        """Return the status and the rest of the response, or None for the slow path."""
+    async def answer(self, scope: Scope, body: Body) -> tuple[int, Headers, bytes] | None:
+        """Return the status, headers and body of the response, or None for the slow path."""
         headers = self.heads.read(scope["headers"])
         if headers is None:
             return None
@@ -322,7 +316,7 @@ class FastSaves:
 
     async def _saved(
         self, scope: Scope, caller: Caller, draft: Draft, redacted: int
-    ) -> tuple[int, bytes] | None:
+    ) -> tuple[int, Headers, bytes] | None:
         try:
             window = self.agentops.dedupe_window
             saved = await self.agentops.engine.write(caller, save, draft, window)
@@ -339,12 +333,13 @@ class FastSaves:
                 metrics.count(measure, by=count)
         self._log(scope, caller, CREATED)
         body = wire.saved(saved, None, redacted)
-        lines = {REDACTED: redacted or "", WARNING: body.warning or ""}
-        first = "".join([f"{name.lower()}: {value}\r\n" for name, value in lines.items() if value])
         answer = json_bytes(body)
-        return CREATED, b"%bcontent-length: %d\r\n%b%b" % (
-            first.encode("latin-1"), len(answer), self.tail, answer,
-        )  # fmt: skip
+        headers = [(b"content-length", b"%d" % len(answer)), *_TAIL]
+        if body.warning:
+            headers.insert(0, (WARNING.encode(), body.warning.encode("latin-1")))
+        if redacted:
+            headers.insert(0, (REDACTED.encode(), b"%d" % redacted))
+        return CREATED, headers, answer
 
     def _log(self, scope: Scope, caller: Caller, status: int) -> None:
         client, seconds = scope.get("client"), time.perf_counter() - scope[BEGAN]

@@ -245,8 +245,8 @@ Early = Callable[[bytes, Headers, bytes, str], bytes | None]
 The address is for the log. Returns None to leave the request to the application."""
 Body = Callable[[], Awaitable[tuple[bytes, bool] | None]]
 """Returns the whole body, and whether it was waited for; None if the body is long or late."""
-EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, bytes] | None]]
-"""Returns the status of a response to a POST, and the bytes after its Date line; or None."""
+EarlyPost = Callable[[Scope, Body], Awaitable[tuple[int, Headers, bytes] | None]]
+"""Returns the status, the headers and the body of a response to a POST; or None."""
 NONE: Mapping[str, EarlyPost] = {}
 
 

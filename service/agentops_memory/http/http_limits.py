@@ -433,7 +433,7 @@ async def _run(
 ) -> None:
     """Run the application. If its response ends early, it or the server has logged the reason."""
     try:
-        if await _is_posted_early(service, cycle, scope):
+        if await _is_posted_early(service, cycle, scope, send):
             return
         await app(scope, receive, send)
     except asyncio.CancelledError:
@@ -445,35 +445,17 @@ async def _run(
 
 
 async def _is_posted_early(
-    service: HttpService, cycle: httptools_impl.RequestResponseCycle, scope: Scope
+    service: HttpService, cycle: httptools_impl.RequestResponseCycle, scope: Scope, send: Send
 ) -> bool:
     """Answer the request without the application if possible; return whether it was answered."""
-    is_plain = (
-        scope["method"] == "POST"
-        and not scope["query_string"]
-        and not cycle.waiting_for_100_continue
-        and cycle.keep_alive
-        and scope["http_version"] == "1.1"
-    )
+    is_plain = scope["method"] == "POST" and not scope["query_string"]
     early_post = service.early_posts.get(scope["path"]) if is_plain else None
     answer = await early_post(scope, partial(_body, cycle)) if early_post else None
     if answer is None:
         return False
-    if cycle.flow.write_paused and not cycle.disconnected:
-        await cycle.flow.drain()
-    if cycle.disconnected:
-        return True
-    status, text = answer
-    date = b"%b: %b\r\n" % cycle.default_headers[0]
-    if not cycle.keep_alive:  # the service is stopping
-        head, end, body = text.partition(_END)
-        text = b"%b\r\nconnection: close%b%b" % (head, end, body)
-    cycle.response_started = cycle.response_complete = True
-    cycle.transport.write(b"%b%b%b" % (httptools_impl.STATUS_LINE[status], date, text))
-    cycle.message_event.set()
-    if not cycle.keep_alive:
-        cycle.transport.close()
-    cycle.on_response()
+    status, headers, body = answer
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
     return True
 
 

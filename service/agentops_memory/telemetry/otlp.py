@@ -123,10 +123,10 @@ class PastSpans:
             root.kind = Message.SPAN_KIND_SERVER
             root.flags |= _IS_REMOTE if parent.is_valid else 0
             _add(root.attributes, attributes)
-            for start, rest in events[1]:
+            for start, more in events[1]:
                 event = root.events.add(time_unix_nano=work.ended, name=events[0])
                 event.MergeFromString(start)
-                _add(event.attributes, rest)
+                _add(event.attributes, more)
             self._processor.on_end(PastOperation(context, self._frame, spans))
         return trace.NonRecordingSpan(context)
 
