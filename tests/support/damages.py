@@ -220,11 +220,6 @@ CASES: dict[str, Case] = {
         "schema", "the table sessions", "ALTER TABLE sessions ADD COLUMN mood TEXT",
     ),
     "a table of somebody's": noted("schema", "the table mine", "CREATE TABLE mine (x)"),
-    "erased": failed(
-        "schema", "The tenant was erased",
-        "CREATE TRIGGER no_INSERT_of_sessions BEFORE INSERT ON sessions "
-        "BEGIN SELECT RAISE(ABORT, 'the tenant was erased'); END",
-    ),
     "a damaged index": failed(
         "integrity", "All rows can be read", damage=overwriting("memories_by_hash"), is_mended=True,
     ),

@@ -33,11 +33,11 @@ from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of,
 from ..postgresql.tenants import PostgresKeys
 from ..postgresql.transaction import number_of
 from ..recall.features import Features
-from ..recall.stems import Stems, rules
+from ..recall.stems import Stems
 from ..recall.text import clean
 from ..sqlite.connection import CHANGING, connect, read_only, use_wal
 from ..sqlite.dialect import refusing, translated
-from ..sqlite.index import make_index
+from ..sqlite.index import Index as SqliteIndex
 from ..sqlite.migrate import make_schema, newest_format, planned, require_small_ids
 from ..sqlite.open_files import require_one_name
 from ..sqlite.tenants import tenant_file, tenants_of
@@ -160,7 +160,7 @@ class FileRows:
             f"INSERT INTO {table.name} ({table.names}) VALUES ({values})", rows
         )
 
-    def finish(self, last_ids: Mapping[str, int], features: Features) -> None:
+    def finish(self, last_ids: Mapping[str, int], features: Features) -> None:  # noqa: ARG002
         counting = self.database.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '% AUTOINCREMENT%'"
         )
@@ -168,7 +168,7 @@ class FileRows:
             if last := last_ids.get(table):
                 self.database.execute("DELETE FROM sqlite_sequence WHERE name = ?", (table,))
                 self.database.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (table, last))
-        make_index(self.database, rules(features))
+        SqliteIndex(self.database).make_all()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,14 +15,12 @@ from ..memory.memory import UNSAVED, undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
-from ..recall.stems import rules
 from . import migrate, repair
 from .connection import connect, faults_of, log_size, open_read_only, sizes_of
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .partitions import Partitions, table, text_of
 from .repair import Subject
-from .tenants import ERASED
 
 MOST_NAMED = 3  # most faults that a sentence names
 FIX = "`agentops-memory doctor --fix`"
@@ -355,14 +353,7 @@ def partition_of(name: str) -> int | None:
 
 def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     missing, changed, further = difference(database)
-    if any(kind == "trigger" and ERASED in sql for (kind, _), sql in further.items()):
-        yield failed(
-            "schema",
-            "The tenant was erased, but its files could not be removed; nothing can be saved "
-            "here any more.",
-            "Erase it again with `agentops-memory tenants erase`, or restore a backup.",
-        )
-    elif further:
+    if further:
         remedy = "Its creator may remove it; the service does not use it."
         yield note("schema", f"Not made by the migrations: {names_of_parts(further)}.", remedy)
     # Ordinary indexes, with their statements.
@@ -387,7 +378,7 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
 
 
 def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    if not is_by_rules(database, rules(subject.features)):
+    if not is_by_rules(database):
         problem = "The full-text index was built with rules other than those of the settings."
         remedy = "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`."
         yield warn("index", problem, remedy)

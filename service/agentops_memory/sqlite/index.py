@@ -431,29 +431,29 @@ class Index(SqliteTable):
         return False
 
     def recreate_all(self) -> None:
+        """Replace the whole index by one built from the memories with this connection's rules."""
         self.partitions.drop_all()
         for stems in ("memory_stems", "area_stems"):
-            self._execute(f"DELETE FROM {stems}")  # made by the previous rules
+            self._execute(f"DELETE FROM {stems}")
         self._execute("UPDATE spaces SET partition = NULL")
-        self._assign_all()
+        areas = self._execute(
+            f"""SELECT DISTINCT area, kind, project
+                  FROM spaces
+                 WHERE area > {GLOBAL_AREA}
+              ORDER BY area"""
+        ).fetchall()
+        for area, kind, project in areas:
+            group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
+            self.partitions.assign(area, self.partitions.number_for(group))
+        self.make_all()
+
+    def make_all(self) -> None:
+        """Create the index of a file that has none; areas keep their assigned partitions."""
         self.partitions.make_all()
-
-    def settle(self) -> None:
-        """Assign a partition to each area without one, and rebuild all partitions.
-
-        Used after damaged locations of spaces were repaired.
-        """
-        self.require_own_rules()
-        self._assign_all()
-        used = self._scalars(
-            "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL ORDER BY partition"
+        self._execute(
+            """REPLACE INTO index_rules (one, rules, indexed_to)
+               SELECT 1, own_rules(), coalesce(max(id), 0) FROM memories"""
         )
-        for number in {*self.partitions.all(), *used}:
-            if self.partitions.is_made(number):
-                self.partitions.rebuild(number)
-            else:  # a damaged file may have left its table
-                self.partitions.recreate(number)
-            self._forget_stems(number)
 
     def _forget_stems(self, partition: int) -> None:
         """Delete the stored stems of a partition's memories: their words may have changed."""
@@ -472,17 +472,6 @@ class Index(SqliteTable):
             partition=partition,
         )
         self._execute(f"DELETE FROM area_stems WHERE area IN ({AREAS})", partition=partition)
-
-    def _assign_all(self) -> None:
-        areas = self._execute(
-            f"""SELECT DISTINCT area, kind, project
-                  FROM spaces
-                 WHERE area > {GLOBAL_AREA} AND partition IS NULL
-              ORDER BY area"""
-        ).fetchall()
-        for area, kind, project in areas:
-            group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
-            self.partitions.assign(area, self.partitions.number_for(group))
 
     def _move(self, area: int, source: int, target: int) -> None:
         self.partitions.make(target)
@@ -518,24 +507,9 @@ def _features(names: str) -> Features:
     return frozenset(map(Feature, json.loads(names)))
 
 
-_ALL_INDEXED = """REPLACE INTO index_rules (one, rules, indexed_to)
-                  SELECT 1, ?, coalesce(max(id), 0) FROM memories"""
-
-
-def is_by_rules(database: sqlite3.Connection, rules: str) -> bool:
-    row: tuple[str] | None = database.execute("SELECT rules FROM index_rules").fetchone()
-    return row == (rules,)
-
-
-def make_index(database: sqlite3.Connection, rules: str) -> None:
-    """Create the index of a file that has none yet; areas keep their assigned partitions."""
-    Partitions(database, is_alone=True).make_all()
-    database.execute(_ALL_INDEXED, (rules,))
-
-
-def bring_to_rules(database: sqlite3.Connection, rules: str) -> None:
-    """Rebuild the index if it was built by other rules, in a transaction of its own."""
-    if is_by_rules(database, rules):
-        return
-    Index(database).recreate_all()
-    database.execute(_ALL_INDEXED, (rules,))
+def is_by_rules(database: sqlite3.Connection) -> bool:
+    """Whether the index was built by the rules of the connection's features."""
+    row: tuple[int] | None = database.execute(
+        "SELECT rules = own_rules() FROM index_rules"
+    ).fetchone()
+    return row == (1,)

@@ -26,12 +26,11 @@ from ..memory.damage import MOST_TOLD, RowDamage, TableCheck, checks_of
 from ..memory.rows import instant, micros, parsed, tag_array, uid_of
 from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
 from ..recall.features import ALL, Features
-from ..recall.stems import rules
 from ..recall.text import clean, content_hash
 from ..recall.visibility import MOST_IDS
 from .connection import APPLICATION_ID, connect, drop_statements, log_size, open_read_only, use_wal
 from .dialect import read_text, refusing, run
-from .index import bring_to_rules, is_by_rules
+from .index import Index, is_by_rules
 from .open_files import kept_copy, require_one_name, vacuum_remains
 
 MIGRATIONS = Path(__file__).with_name("migrations")
@@ -71,7 +70,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
         database.execute("BEGIN")  # one state, although another program may be creating it
         if may_be_new and not version_of(database) and not is_used(database):
             return
-        if not _is_current(database, path, features):
+        if not _is_current(database, path):
             raise StartRefused(
                 f"{path} has an older format, or its index was built with other rules. "
                 "Start the service on it once, with the settings that it will have."
@@ -93,10 +92,10 @@ def migrated(
             pass
         require_one_name(path)
         with closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database:
-            if not _is_current(database, path, features):
+            if not _is_current(database, path):
                 if is_used(database):
                     on_upgrade()
-                _migrate(database, path, now, features)
+                _migrate(database, path, now)
             use_wal(database, TIMEOUT)
             vacuum_remains(database, path, on_upgrade)
 
@@ -127,7 +126,7 @@ def planned(path: Path, features: Features) -> Plan:
     _require_file(path)
     path = Path(os.path.realpath(path))  # where SQLite keeps the log
     with refusing(path), open_read_only(path, features) as database:
-        is_due = not _is_current(database, path, features)
+        is_due = not _is_current(database, path)
         before = version_of(database)
         original = not before and is_original(database)
         size = path.stat().st_size + (log_size(path) or 0)
@@ -188,18 +187,19 @@ def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _migrate(database: sqlite3.Connection, path: Path, now: datetime, features: Features) -> None:
+def _migrate(database: sqlite3.Connection, path: Path, now: datetime) -> None:
     database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
     database.execute("BEGIN IMMEDIATE")
     try:
-        if not _is_current(database, path, features):
+        if not _is_current(database, path):
             version = version_of(database)
             if version == 0 and is_original(database):
                 upgrade(database, path, statements(1), now)
                 version = 1
             require_small_ids(database, path)
             make_schema(database, after=version)
-        bring_to_rules(database, rules(features))
+        if not is_by_rules(database):
+            Index(database).recreate_all()
         database.execute("COMMIT")
     finally:
         if database.in_transaction:
@@ -211,7 +211,7 @@ def _require_file(path: Path) -> None:
         raise StartRefused(f"There is no database at {path}.")
 
 
-def _is_current(database: sqlite3.Connection, path: Path, features: Features) -> bool:
+def _is_current(database: sqlite3.Connection, path: Path) -> bool:
     """Whether a start would change nothing; StartRefused if the file is of another program."""
     version, newest = version_of(database), newest_format()
     if version > newest:
@@ -222,7 +222,7 @@ def _is_current(database: sqlite3.Connection, path: Path, features: Features) ->
         )
     if not version and is_used(database) and not is_original(database):
         raise StartRefused(f"{path} is a database of another program.")
-    return version == newest and is_by_rules(database, rules(features))
+    return version == newest and is_by_rules(database)
 
 
 def version_of(database: sqlite3.Connection) -> int:

@@ -22,13 +22,11 @@ from ..memory.space import (
     require_place,
 )
 from ..memory.table import Known, Waiting
-from ..recall.query import LONGEST, SHORTEST
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
-from .connection import drop_statements, is_readable, writable_temporarily
+from .connection import drop_statements, is_readable
 from .dialect import NeedsTransactionOfItsOwn, SqliteTable, is_damage
 
-LAST_LETTER = 0x10FFFF
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 
 
@@ -216,9 +214,13 @@ class Partitions(SqliteTable, Groups):
         )
 
     def drop_all(self) -> None:
-        for number in self.all():
-            self._execute(f"DROP TABLE {table(number)}")
-            self._execute(f"DROP VIEW {text_of(number)}")
+        """Drop all partitions, including those that a damaged file does not list."""
+        dropping = """SELECT 'DROP ' || CASE type WHEN 'view' THEN 'VIEW ' ELSE 'TABLE ' END || name
+                        FROM sqlite_schema
+                       WHERE sql LIKE 'CREATE VIRTUAL TABLE memories!_fts!_%' ESCAPE '!'
+                             OR type = 'view' AND name GLOB 'memory_text_[0-9]*'"""
+        for statement in self._scalars(dropping):
+            self._execute(statement)
         self._execute("DELETE FROM partitions")
 
     def _purged(self, number: int, begun: "Purge | None") -> "Purge | None":
@@ -375,37 +377,6 @@ class Partitions(SqliteTable, Groups):
 def _lies_in(number: int) -> str:
     globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
     return f"{globals_too}partition = {number}"
-
-
-class Vocabularies(SqliteTable):
-    """The stems in FTS5's vocabularies, for corrections without the index in memory."""
-
-    def stems(self, number: int, letters: Collection[str]) -> list[str]:
-        """Return the stems with one of these first letters and a length that is compared.
-
-        FTS5 reads every position of each: a tenth of a second in 100,000 memories.
-        """
-        name = self._made(number)
-        ((stems,),) = self._execute(
-            f"""SELECT json_group_array(term)
-                  FROM json_each(:letters) letter
-                 CROSS JOIN temp.{name}
-                 WHERE term >= letter.value AND term < letter.value || char({LAST_LETTER})
-                       AND length(term) BETWEEN {SHORTEST - 2} AND {LONGEST}""",
-            letters=json.dumps(list(letters)),
-        )
-        listed: list[str] = json.loads(stems)
-        return listed
-
-    def _made(self, number: int) -> str:
-        """Create a temporary table, which stays, because readers commit; return its name."""
-        name = f"stems_{number}"
-        if not self._exists("SELECT 1 FROM temp.sqlite_schema WHERE name = :name", name=name):
-            with writable_temporarily(self._connection):
-                self._execute(
-                    f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab (main, {table(number)}, row)"
-                )
-        return name
 
 
 COOKIE = 4  # bytes before the numbers of a structure record

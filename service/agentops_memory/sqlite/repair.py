@@ -338,7 +338,7 @@ def quarantine(database: sqlite3.Connection, path: Path, now: datetime) -> str:
     copy = _kept_copy(path)
     removed = Quarantine(database, now)
     removed.remove_damaged()
-    Index(database).settle()
+    Index(database).recreate_all()
     if damaged(database, most=1):
         raise Unavailable(STILL_DAMAGED)
     return (

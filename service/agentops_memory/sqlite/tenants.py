@@ -3,8 +3,6 @@
 import asyncio
 import logging
 import os
-import sqlite3
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import (
     AbstractAsyncContextManager,
@@ -14,7 +12,6 @@ from contextlib import (
     suppress,
 )
 from datetime import datetime, timedelta
-from itertools import product
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -24,24 +21,19 @@ from ..errors import Busy, Conflict, Invalid, NotFound, StartRefused, Unavailabl
 from ..light import dataclass, field, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..memory.erasure import held
-from ..memory.memory import undeleted
-from ..memory.space import Counted, Retentions, StorageStats, in_a_session
+from ..memory.space import Counted, Retentions, StorageStats
 from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
-from .connection import change, connect, sizes_of
-from .dialect import SQLITE, primary_code, translated
+from .connection import connect, sizes_of
+from .dialect import SQLITE, translated
 from .engine import SqliteEngine, SqliteMaintenance
-from .migrate import migrated, tables
+from .migrate import migrated
 from .open_files import FileId, copies_of, file_id, require_one_name, size_at
 from .transaction import Work
 
 P = ParamSpec("P")
 T = TypeVar("T")
 LOG_SUFFIXES = ("-wal", "-shm")
-LOCK_TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's transaction
-NOT_OURS = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT)
-TABLES = ("sessions", "memories")  # each save writes into one of them
-ERASED = "the tenant was erased"  # the error of triggers in a database that is being erased
 OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
 HasKey = Callable[[TenantId], bool]
 Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
@@ -282,20 +274,15 @@ def unnamed_in(path: Path) -> list[str]:
 
 def counted(path: Path) -> Counted:
     """Count the contents of the database at the path, which may have an older format."""
-    size = size_of(path)
-    try:
-        with closing(connect(path)) as database:
-            of_memories = f"{undeleted('memories')} AND {in_a_session('memories')}"
-            conditions = {"memories": of_memories, "sessions": "TRUE"}
-            if "stores" in tables(database):  # older formats have no stores
-                conditions["stores"] = "erasure_id IS NULL"
-            counts = {
-                table: database.execute(f"SELECT count(*) FROM {table} WHERE {which}").fetchone()[0]
-                for table, which in conditions.items()
-            }
-            return Counted(size=size, **{"stores": 0, **counts})
-    except sqlite3.Error:
+    from .snapshots import contents_at  # noqa: PLC0415 - its models slow down the start
+
+    size, contents = size_of(path), contents_at(path)
+    if contents is None:
         return Counted(size=size)
+    counts = contents.counts
+    return Counted(
+        size=size, memories=counts.observations, sessions=counts.sessions, stores=counts.stores
+    )  # fmt: skip
 
 
 def size_of(path: Path) -> int:
@@ -339,24 +326,10 @@ def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) 
 def remove(path: Path) -> list[Path]:
     """Remove a database permanently; later saves into it are refused, not lost.
 
-    A service that has it open notices with the next request. Raises Busy if another process's
-    transaction does not end, and StartRefused if the file would stay under another name.
+    A process that has it open notices before it acknowledges its next commit, and a service with
+    the next request. Raises StartRefused if the file would stay under another name.
     """
     require_one_name(path)
-    if path.exists():
-        with translated():
-            end = time.monotonic() + LOCK_TIMEOUT.total_seconds()
-            try:  # refuse writes by other processes, which would be lost with the file
-                with closing(connect(path, busy_timeout=LOCK_TIMEOUT)) as it, change(it, end):
-                    for table, kind in product(TABLES, ("INSERT", "UPDATE", "DELETE")):
-                        it.execute(
-                            f"""CREATE TRIGGER IF NOT EXISTS no_{kind}_of_{table}
-                                BEFORE {kind} ON {table}
-                                BEGIN SELECT RAISE(ABORT, '{ERASED}'); END"""
-                        )
-            except sqlite3.DatabaseError as error:
-                if primary_code(error) not in NOT_OURS:
-                    raise
     files = files_of(path)
     with os_errors_as(Unavailable, f"The database {path} cannot be removed"):
         # The database last: while it exists, nobody creates another whose log this would remove.
