@@ -233,8 +233,6 @@ class SqliteMaintenance(ABC):
                 break
             moved += 1
         for number in await self._partitions(caller):
-            if not await self.read(caller, lambda tx, one: tx.partitions.has_merges(one), number):
-                await self.write(caller, lambda tx, one: tx.partitions.set_merges(one), number)
             levels = await self.read(caller, lambda tx, one: tx.partitions.levels(one), number)
             has_more = any(segments > 1 or merging for merging, segments in levels)
             while has_more:
@@ -320,10 +318,15 @@ class SqliteMaintenance(ABC):
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Check pages and contents: each check misses damage that the other finds."""
+
+        def differs(tx: SqliteTransaction) -> bool:
+            tx.partitions.require_places()
+            return not tx.partitions.is_exact(number)
+
         if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
             return True
         try:
-            return not await self.write(caller, _is_exact, number)
+            return await self.write(caller, differs)
         except Damaged:
             return True
         except DamagedRow:
@@ -347,11 +350,6 @@ def _is_next_readable(tx: SqliteTransaction) -> bool:
     numbers = tx.partitions.all()
     minute = int(tx.now.timestamp() // 60)
     return not numbers or tx.partitions.is_readable(numbers[minute % len(numbers)])
-
-
-def _is_exact(tx: SqliteTransaction, number: int) -> bool:
-    tx.partitions.require_places()
-    return tx.partitions.is_exact(number)
 
 
 # Seconds between two parts of the index in memory that are prepared: long while projects are being

@@ -116,12 +116,10 @@ class Index(SqliteTable):
         return next_area, self.partitions.number_for(space.traits.index)
 
     def prepare(self, area: int) -> None:
-        if area == UNINDEXED_AREA:
-            return
-        self.require_own_rules()
-        if not self.partitions.has(area):
-            self.flush()  # a new partition is filled with all memories
-        self.partitions.of_area(area)
+        if area != UNINDEXED_AREA:
+            self.require_own_rules()
+            # A new partition is filled with all memories.
+            self.partitions.of_area(area, before_making=self.flush)
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         """Prepare new memories for the index, in the order of ids; they are the newest of all."""

@@ -2,10 +2,11 @@
 
 import json
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
 
+from ..engine.engine import noop
 from ..errors import DamagedRow
 from ..light import dataclass
 from ..memory.memory import MemoryId, indexed
@@ -91,16 +92,6 @@ class Partitions(SqliteTable, Groups):
     def is_made(self, number: int) -> bool:
         return self._exists("SELECT 1 FROM partitions WHERE number = :number", number=number)
 
-    def has(self, area: int) -> bool:
-        """Whether all partitions of an area exist."""
-        if area in self._by_area or area == GLOBAL_AREA:
-            return True
-        number = self._of_one(area)
-        if not self.is_made(number):
-            return False
-        self._by_area[area] = [number]
-        return True
-
     def waiting(self, number: int) -> list[MemoryId]:
         """Return the memories that are not in the partition yet."""
         return self._scalars(
@@ -112,7 +103,7 @@ class Partitions(SqliteTable, Groups):
                        AND area << {AREA} | m.id NOT IN (SELECT id FROM {table(number)}_docsize)"""
         )
 
-    def of_area(self, area: int) -> list[int]:
+    def of_area(self, area: int, before_making: Callable[[], object] = noop) -> list[int]:
         """Return the partitions of an area, created if missing."""
         if area not in self._by_area:
             if area == GLOBAL_AREA:
@@ -122,6 +113,7 @@ class Partitions(SqliteTable, Groups):
             else:
                 numbers = [self._of_one(area)]
                 if not self.is_made(numbers[0]):
+                    before_making()
                     self._require_new(area)
                     self.make(numbers[0])
             self._by_area[area] = numbers
@@ -293,11 +285,6 @@ class Partitions(SqliteTable, Groups):
         pages = -PAGES_OF_A_PURGE if of_all else PAGES
         self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
         return self._connection.total_changes - before > 1  # the statement itself counts as one
-
-    def has_merges(self, number: int) -> bool:
-        """Whether a partition has our merge settings: one created by an older release may not."""
-        rows = self._execute(f"SELECT k, v FROM {table(number)}_config").fetchall()
-        return MERGES.items() <= dict(rows).items()
 
     def set_merges(self, number: int) -> None:
         name = table(number)

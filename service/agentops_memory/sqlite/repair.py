@@ -180,8 +180,7 @@ class Quarantine:
 # They are computed for all spaces, as the damaged rows' own positions cannot be trusted.
 _POSITIONS = f"""
     UPDATE spaces
-       SET partition = NULL,
-           area = CASE WHEN scope = '{GLOBAL_SCOPE}' THEN {GLOBAL_AREA}
+       SET area = CASE WHEN scope = '{GLOBAL_SCOPE}' THEN {GLOBAL_AREA}
                        WHEN kind = '{SpaceKind.WORKING}' THEN {UNINDEXED_AREA}
                        ELSE coalesce((SELECT min(o.id)
                                         FROM spaces o
