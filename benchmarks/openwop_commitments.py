@@ -21,8 +21,7 @@ from uuid import uuid4
 
 import psycopg
 
-from agentops_memory.postgresql.connection import with_placeholders
-from agentops_memory.postgresql.migrate import schema_of
+from agentops_memory.postgresql.connection import schema_of, with_placeholders
 from agentops_memory.sqlite.connection import connect
 
 from .client import Client, Request, get, post

@@ -15,8 +15,8 @@ import pytest
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.operations import copying as tenants
 from agentops_memory.operations.copying import DatabaseRows, Table
+from agentops_memory.postgresql.connection import brought_up_to_date, prepare
 from agentops_memory.postgresql.engine import PostgresEngine
-from agentops_memory.postgresql.migrate import brought_up_to_date, prepare
 from agentops_memory.postgresql.transaction import number_of
 from agentops_memory.sqlite.connection import connect
 

@@ -19,7 +19,7 @@ from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.memory.lifecycles import SupersessionTable
 from agentops_memory.memory.saves import RevisionTable
 from agentops_memory.postgresql import transaction
-from agentops_memory.postgresql.migrate import schema_of
+from agentops_memory.postgresql.connection import schema_of
 
 from ..support.databases import Databases
 from ..support.pods import Pods, pods

@@ -124,11 +124,11 @@ NO_ROOM = "No space is left in the database; nothing was stored."
 
 # A release with one migration more.
 NEWER = f"""
-from agentops_memory.postgresql import migrate
-known = migrate._migrations()
+from agentops_memory.postgresql import connection
+known = connection._migrations()
 more = (known[-1][0] + 1, b"ALTER TABLE memories ADD COLUMN of_the_newer TEXT; "
                           b"ALTER TABLE sessions ADD COLUMN of_the_newer TEXT")
-migrate._migrations = lambda: [*known, more]
+connection._migrations = lambda: [*known, more]
 {PROGRAM}"""
 
 

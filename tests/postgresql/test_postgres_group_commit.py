@@ -12,7 +12,7 @@ import pytest
 
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.postgresql import transaction, transactions
-from agentops_memory.postgresql.migrate import schema_of
+from agentops_memory.postgresql.connection import schema_of
 from agentops_memory.postgresql.transaction import number_of
 from agentops_memory.recall.text import content_hash, fingerprint
 

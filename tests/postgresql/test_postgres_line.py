@@ -20,9 +20,9 @@ from agentops_memory.memory.memory import SessionId
 from agentops_memory.memory.projects import rename
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.postgresql import transaction
+from agentops_memory.postgresql.connection import schema_of
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.index import FIRST
-from agentops_memory.postgresql.migrate import schema_of
 from agentops_memory.postgresql.transaction import Lock, number_of
 from agentops_memory.postgresql.transactions import Transactions
 from agentops_memory.sqlite import SqliteEngine

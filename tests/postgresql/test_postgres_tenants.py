@@ -9,8 +9,8 @@ import pytest
 from agentops_memory.errors import NotFound, StartRefused
 from agentops_memory.jobs import schedule as gauges
 from agentops_memory.memory.access import DEFAULT_TENANT, Caller, Role, TenantId, issued, patterns
+from agentops_memory.postgresql.connection import brought_up_to_date, newest, tenants
 from agentops_memory.postgresql.engine import PostgresEngine
-from agentops_memory.postgresql.migrate import brought_up_to_date, newest, tenants
 from agentops_memory.postgresql.tenants import PostgresKeys
 
 from ..support.callers import OPERATOR, calling

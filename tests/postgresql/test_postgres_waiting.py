@@ -12,7 +12,7 @@ from psycopg.conninfo import make_conninfo
 
 from agentops_memory.jobs import schedule
 from agentops_memory.memory.access import DEFAULT_TENANT
-from agentops_memory.postgresql.migrate import schema_of
+from agentops_memory.postgresql.connection import schema_of
 from agentops_memory.postgresql.transaction import number_of
 
 from ..support.openwop_commitments import Intents

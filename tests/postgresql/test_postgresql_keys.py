@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 from agentops_memory.errors import Unavailable
-from agentops_memory.postgresql.migrate import LOCK
+from agentops_memory.postgresql.connection import LOCK
 
 from ..support import postgres
 from ..support.pods import looked

@@ -25,14 +25,12 @@ from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 if TYPE_CHECKING:
     from ..memory.access import KeyRegistry
     from ..postgresql import connection as pg_connection
-    from ..postgresql import migrate as pg_migrate
     from ..postgresql import tenants as pg_tenants
     from ..sqlite import migrate as file_migrate
     from ..sqlite import tenants as db_files
 else:  # a command needs one engine only, and the driver of PostgreSQL is an extra
     pg_tenants = Lazy(__package__, "..postgresql.tenants")
     pg_connection = Lazy(__package__, "..postgresql.connection")
-    pg_migrate = Lazy(__package__, "..postgresql.migrate")
     db_files = Lazy(__package__, "..sqlite.tenants")
     file_migrate = Lazy(__package__, "..sqlite.migrate")
 
@@ -240,10 +238,10 @@ class DatabaseBackend(_Backend):
             return work(connection, *args, **more)
 
     def name_of(self, tenant: TenantId) -> str:
-        return f"the schema {pg_migrate.schema_of(tenant)}"
+        return f"the schema {pg_connection.schema_of(tenant)}"
 
     def tenants(self) -> Sequence[TenantId]:
-        return self._in_database(pg_migrate.tenants)
+        return self._in_database(pg_connection.tenants)
 
     def has(self, tenant: TenantId) -> bool:
         return tenant in self.tenants()
@@ -269,7 +267,7 @@ class DatabaseBackend(_Backend):
     def parts_of(self, tenant: TenantId) -> list[str]:
         if tenant == DEFAULT_TENANT:
             raise Unavailable(ERASE_DEFAULT.format("drop the database"))
-        return [pg_migrate.schema_of(tenant)] if self.has(tenant) else []
+        return [pg_connection.schema_of(tenant)] if self.has(tenant) else []
 
     def erase(self, tenant: TenantId, **counts: object) -> list[str]:
         parts = self.parts_of(tenant)

@@ -26,10 +26,18 @@ from ..errors import Refusal, Unavailable
 from ..light import dataclass, field
 from ..memory.access import By, KeyRegistry, KeyRing, TenantId
 from ..memory.rows import micros
-from ..postgresql.connection import PostgresConnection, control
+from ..postgresql.connection import (
+    PostgresConnection,
+    brought_up_to_date,
+    control,
+    newest,
+    prepare,
+    schema_of,
+    tenants,
+    version_of,
+)
 from ..postgresql.engine import SERVING_LOCK
 from ..postgresql.index import Index
-from ..postgresql.migrate import brought_up_to_date, newest, prepare, schema_of, tenants, version_of
 from ..postgresql.tenants import PostgresKeys
 from ..postgresql.transaction import number_of
 from ..recall.features import Features

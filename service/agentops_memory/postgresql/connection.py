@@ -1,4 +1,5 @@
-"""Connections for the shared tables: named parameters, plain values, few round trips.
+"""Connections for the shared tables: named parameters, plain values, few round trips; and the
+schemas of a database: the one that tenants share, and one for each tenant.
 
 A database that cannot be used is refused with one sentence. No sentence has a part of the URL, and
 no refusal has a cause: messages of the driver quote hosts, roles and names of databases.
@@ -9,8 +10,10 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import lru_cache
-from itertools import chain, count, islice
+from functools import cache, lru_cache
+from hashlib import sha256
+from importlib import resources
+from itertools import count
 from typing import Any, cast
 
 import psycopg
@@ -18,6 +21,7 @@ from psycopg import adapt, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
+from ..engine.engine import noop
 from ..errors import (
     Busy,
     Conflict,
@@ -29,9 +33,8 @@ from ..errors import (
     TimedOut,
     Unavailable,
 )
-from ..memory.damage import MOST_TOLD, RowDamage, checks_of
+from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.table import Connection, Dialect
-from .migrate import CONTROL, prepare
 
 FETCH_SIZE = 200  # most rows of one FETCH
 _NUMBERS = count()
@@ -183,30 +186,9 @@ def with_placeholders(statement: str) -> str:
     return _NAMED.sub(placeholder, statement)
 
 
-_COLUMNS = """SELECT c.table_name, c.column_name,
-                     CASE c.data_type WHEN 'text' THEN 'TEXT' WHEN 'bytea' THEN 'BLOB'
-                                      WHEN 'double precision' THEN 'REAL'
-                                      WHEN 'boolean' THEN 'BOOLEAN' ELSE 'INTEGER' END,
-                     c.is_nullable = 'YES'
-                FROM information_schema.columns c
-                JOIN information_schema.tables t USING (table_schema, table_name)
-               WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
-            ORDER BY c.table_name, c.ordinal_position"""
-
-
-def damaged(connection: PostgresConnection) -> list[RowDamage]:
-    """Return the first damaged rows by table, in a transaction of the tenant."""
-    checks = checks_of(connection.execute(_COLUMNS).fetchall())
-    damage = (it.found(connection.read(it.selecting("ctid"), {})) for it in checks)
-    return list(islice(chain.from_iterable(damage), MOST_TOLD))
-
-
-_MEMORY = "INSERT INTO memories ("
-
-
 def _inserted(connection: Connection, statement: str, values: Mapping[str, object]) -> int:
     ours = cast("PostgresConnection", connection)
-    if not (ours.ids and statement.startswith(_MEMORY)):
+    if not (ours.ids and statement.startswith("INSERT INTO memories (")):
         ((id_,),) = connection.execute(f"{statement} RETURNING id", values)
         return cast("int", id_)
     ours.rows.append({"id": ours.ids[-1], **values})  # inserted later, without a wait
@@ -314,6 +296,7 @@ def is_lost(error: Exception) -> bool:
 
 
 OLDEST = 15  # the oldest supported major version, with which everything is tested
+CONTROL = 1  # the version of the schema `agentops` that this release creates
 NEWEST = CONTROL + 1  # newest supported schema version: old pods work during an upgrade
 
 # Defaults for parameters missing in the URL. A lost peer is detected in about ten seconds.
@@ -331,6 +314,17 @@ NO_URL = "MEMORY_DATABASE_URL is not a PostgreSQL URL, such as postgresql://user
 READ_ONLY = (
     "The database is read-only, as a standby is: MEMORY_DATABASE_URL must name the primary, and "
     "default_transaction_read_only must be off."
+)
+MAY_NOT_CREATE = (
+    "The role may not create a schema in the database: GRANT CREATE ON DATABASE permits it."
+)
+OTHER_OWNER = (
+    "The schema agentops belongs to another role: connect as that role, or make this role a member "
+    "of it."
+)
+OTHER_SCHEMA = (
+    "The database has a schema agentops that this program did not make; it was left as it is. "
+    "MEMORY_DATABASE_URL must name another database."
 )
 UNREACHABLE = (
     "The database cannot be reached: check the host and the port in MEMORY_DATABASE_URL, and "
@@ -422,30 +416,18 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
         ((encoding, is_standby, is_read_only, may_make, exists, is_own, has_control),) = (
             connection.execute(_STATE).fetchall()
         )
-        if encoding != "UTF8":
-            raise StartRefused(
-                f"The database has the encoding {encoding}; make one with CREATE DATABASE ... "
-                "ENCODING 'UTF8' TEMPLATE template0."
-            )
-        if is_standby or is_read_only:
-            raise StartRefused(READ_ONLY)
-        if not may_make:
-            raise StartRefused(
-                "The role may not create a schema in the database: GRANT CREATE ON DATABASE "
-                "permits it."
-            )
+        encoded = f"The database has the encoding {encoding}; make one with CREATE DATABASE ... "
+        for is_refused, sentence in (
+            (encoding != "UTF8", f"{encoded}ENCODING 'UTF8' TEMPLATE template0."),
+            (is_standby or is_read_only, READ_ONLY),
+            (not may_make, MAY_NOT_CREATE),
+            (exists and not is_own, OTHER_OWNER),
+            (exists and not has_control, OTHER_SCHEMA),
+        ):
+            if is_refused:
+                raise StartRefused(sentence)
         if not exists:
             return
-        if not is_own:
-            raise StartRefused(
-                "The schema agentops belongs to another role: connect as that role, or make this "
-                "role a member of it."
-            )
-        if not has_control:
-            raise StartRefused(
-                "The database has a schema agentops that this program did not make; it was left "
-                "as it is. MEMORY_DATABASE_URL must name another database."
-            )
         ((version,),) = connection.execute("SELECT max(version) FROM agentops.control").fetchall()
         if version is None or version > NEWEST:
             raise StartRefused("A newer version has upgraded the database; run that version.")
@@ -492,3 +474,125 @@ def refusing() -> Iterator[None]:
             ) from None
         except errors.ReadOnlySqlTransaction:
             raise Unavailable(READ_ONLY) from None
+
+
+LONGEST_NAME = 63  # most bytes of an identifier
+LOCK = 0x414D_454D  # "AMEM": held during a migration
+_LOCKED = f"SELECT pg_advisory_xact_lock({LOCK})"
+MAX_ATTEMPTS = 10  # of a migration that collides with running services
+
+
+def schema_of(tenant: TenantId) -> str:
+    """Return the name of a tenant's schema; a long one is cut and ends with a digest."""
+    name = f"t_{tenant}"
+    if len(name) <= LONGEST_NAME:
+        return name
+    digest = sha256(tenant.encode()).hexdigest()[:16]
+    return f"{name[: LONGEST_NAME - len(digest) - 1]}_{digest}"
+
+
+def newest() -> int:
+    return _migrations()[-1][0]
+
+
+def is_made(connection: psycopg.Connection[Any]) -> bool:
+    return connection.execute("SELECT to_regclass('agentops.control')").fetchone() != (None,)
+
+
+def prepare(connection: psycopg.Connection[Any]) -> None:
+    """Create or upgrade the schema that tenants share, one process at a time."""
+    if _is_prepared(connection):
+        return
+    with connection.transaction():
+        connection.execute(_LOCKED)
+        if not _is_prepared(connection):  # another process may have done it
+            connection.execute((resources.files(__package__) / "control.sql").read_bytes())
+            connection.execute("UPDATE agentops.control SET version = %s", (CONTROL,))
+
+
+def brought_up_to_date(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object] = noop
+) -> str:
+    """Create or migrate a tenant's schema in one transaction, and return its name.
+
+    Raises StartRefused if a newer release has migrated it further than this release can read.
+    """
+    if version_of(connection, tenant) == newest():
+        return schema_of(tenant)
+    for _ in range(MAX_ATTEMPTS - 1):
+        try:
+            return _migrate(connection, tenant, upgrading)
+        except errors.DeadlockDetected:  # services lock tables in another order
+            log.info("deadlock during the migration; starting it again", extra={"tenant": tenant})
+    return _migrate(connection, tenant, upgrading)
+
+
+def _migrate(
+    connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object]
+) -> str:
+    schema = schema_of(tenant)
+    with connection.transaction():
+        connection.execute(_LOCKED)
+        version = version_of(connection, tenant)
+        if version > newest() + 1:
+            raise StartRefused(
+                f"The schema of tenant {tenant} is of version {version}, and this release reads"
+                f" {newest()} and the next one; install a newer release."
+            )
+        if 0 < version < newest():
+            upgrading()
+        if version == 0:
+            connection.execute(cast(Any, f'CREATE SCHEMA "{schema}"'))
+        connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema}"'))
+        for number, statements in _migrations():
+            if number > version:
+                connection.execute(statements)
+        connection.execute(
+            """INSERT INTO agentops.tenants (tenant, schema, version) VALUES (%s, %s, %s)
+                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version
+                WHERE tenants.version < excluded.version""",
+            (tenant, schema, newest()),
+        )
+    return schema
+
+
+def all_up_to_date(
+    connection: psycopg.Connection[Any], upgrading: Callable[[], object] = noop
+) -> list[TenantId]:
+    """Migrate the schemas of all tenants as needed, and return the tenants.
+
+    Raises StartRefused as `brought_up_to_date` does.
+    """
+    rows = connection.execute("SELECT tenant, version FROM agentops.tenants ORDER BY tenant")
+    versions = {TenantId(tenant): version for tenant, version in rows.fetchall()}
+    for tenant, version in versions.items():
+        if version not in (newest(), newest() + 1):
+            brought_up_to_date(connection, tenant, upgrading)
+    return [*versions]
+
+
+def tenants(connection: psycopg.Connection[Any]) -> list[TenantId]:
+    """Return the tenants that have a schema, the default one first."""
+    if not is_made(connection):
+        return []
+    names = [tenant for (tenant,) in connection.execute("SELECT tenant FROM agentops.tenants")]
+    return sorted(names, key=lambda it: (it != DEFAULT_TENANT, it))
+
+
+def _is_prepared(connection: psycopg.Connection[Any]) -> bool:
+    current = "SELECT FROM agentops.control WHERE version >= %s"
+    return is_made(connection) and connection.execute(current, (CONTROL,)).rowcount > 0
+
+
+def version_of(connection: psycopg.Connection[Any], tenant: TenantId) -> int:
+    """Return the version of a tenant's schema; 0 if it has none."""
+    row = connection.execute(
+        "SELECT version FROM agentops.tenants WHERE tenant = %s", (tenant,)
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+@cache
+def _migrations() -> list[tuple[int, bytes]]:
+    files = (resources.files(__package__) / "migrations").iterdir()
+    return sorted((int(it.name[:4]), it.read_bytes()) for it in files if it.name.endswith(".sql"))

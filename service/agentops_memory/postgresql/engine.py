@@ -39,10 +39,10 @@ from ..memory.space import DEFAULT_RETENTIONS, ErasureKind, Retentions
 from ..memory.table import Sql
 from ..recall.cache import IndexCache
 from ..recall.features import ALL, Features
-from .connection import connect, damaged, translated
+from .connection import all_up_to_date, connect, schema_of, translated
 from .index import FIRST
-from .migrate import all_up_to_date, schema_of
 from .postings import IndexMemory
+from .tenants import damaged
 from .transaction import (
     Change,
     Lock,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import chain, islice
 from typing import Any, cast
 
 import psycopg
@@ -18,7 +19,17 @@ import psycopg
 from ..errors import Busy, Conflict, Refusal, StartRefused, Unavailable
 from ..light import dataclass, replace
 from ..memory.access import By, Caller, KeyRegistry, KeyRing, Put, TenantId
-from ..memory.damage import Finding, failed, note, ok, some_of, warn
+from ..memory.damage import (
+    MOST_TOLD,
+    Finding,
+    RowDamage,
+    checks_of,
+    failed,
+    note,
+    ok,
+    some_of,
+    warn,
+)
 from ..memory.erasure import held
 from ..memory.memory import undeleted
 from ..memory.rows import instant, micros
@@ -27,13 +38,17 @@ from ..operations.files import keys
 from .connection import (
     POSTGRESQL,
     PostgresConnection,
+    brought_up_to_date,
     control,
-    damaged,
+    is_made,
+    newest,
     opened,
     require_usable,
+    schema_of,
+    tenants,
+    version_of,
 )
 from .index import DRIFTS
-from .migrate import brought_up_to_date, is_made, newest, schema_of, tenants, version_of
 from .transaction import MAX_WAIT, number_of, stored
 
 _PAST_RETENTION = """at <= %(until)s
@@ -87,10 +102,9 @@ def record(
     )
 
 
-CHANNEL = "agentops_keys"
-POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys, if none is notified
+POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys
+RETRY_INTERVAL = timedelta(milliseconds=100)  # between two attempts to connect
 NO_SCHEMA = -1  # the number of key changes while there is no schema
-STOP_INTERVAL = timedelta(milliseconds=100)  # between two checks whether to stop watching
 MAX_AGE = timedelta(seconds=5)  # after which keys that were read are not used any more
 LOST = (
     "Keys were created, but the database has none. Put them back, or create a key with "
@@ -98,10 +112,11 @@ LOST = (
     "key, `agentops-memory keys reset --open`."
 )
 
+# Their records are read only if they have changed.
 _RING = """
-SELECT key_changes, has_keys, ARRAY(SELECT record FROM agentops.keys ORDER BY number)
-  FROM agentops.control
- WHERE key_changes <> %(known)s"""
+SELECT key_changes, has_keys,
+       ARRAY(SELECT record FROM agentops.keys WHERE key_changes <> %(known)s ORDER BY number)
+  FROM agentops.control"""
 _PUT = """
 INSERT INTO agentops.keys (id, record) VALUES (%(id)s, %(record)s)
     ON CONFLICT (id) DO UPDATE SET record = excluded.record"""
@@ -115,7 +130,7 @@ class PostgresKeys(KeyRegistry):
 
     def ring(self) -> KeyRing:
         with control(self._url) as connection:
-            return _ring(connection)
+            return _read(connection)[1]
 
     def require_kept(self, ring: KeyRing) -> None:
         if ring.was_ever_used and not ring.keys:
@@ -129,7 +144,7 @@ class PostgresKeys(KeyRegistry):
     def changing(self) -> Iterator[tuple[KeyRing, Put]]:
         with control(self._url, makes=True) as connection, connection.transaction():
             connection.execute("SELECT FROM agentops.control FOR UPDATE")
-            ring = _ring(connection)
+            _, ring = _read(connection)
             yield ring, partial(_put, connection, ring)
 
 
@@ -175,56 +190,46 @@ class WatchedPostgresKeys:
         while not self._is_stopping.is_set():
             try:
                 with opened(self._url) as connection:
-                    connection.execute(f"LISTEN {CHANNEL}")
-                    self._follow(connection)
+                    while not self._is_stopping.wait(POLL_INTERVAL.total_seconds()):
+                        self._refresh(connection)
             except (Refusal, psycopg.Error) as error:
                 reason = str(error) if isinstance(error, Refusal) else type(error).__name__
                 if reason != self._reported:
                     self._reported = reason
                     log.error("the keys cannot be read", extra={"reason": reason})
-                self._is_stopping.wait(STOP_INTERVAL.total_seconds())
-
-    def _follow(self, connection: psycopg.Connection[Any]) -> None:
-        refreshed_at = 0.0
-        while not self._is_stopping.is_set():
-            if time.monotonic() - refreshed_at >= POLL_INTERVAL.total_seconds():
-                refreshed_at = time.monotonic()
-                self._refresh(connection)
-            if [*connection.notifies(timeout=STOP_INTERVAL.total_seconds(), stop_after=1)]:
-                refreshed_at = 0.0
+                self._is_stopping.wait(RETRY_INTERVAL.total_seconds())
 
     def _refresh(self, connection: psycopg.Connection[Any]) -> None:
-        began = time.monotonic()
-        known = self._known[0] if self._known else NO_SCHEMA
-        if known == NO_SCHEMA and not is_made(connection):
-            self._known = NO_SCHEMA, KeyRing()
-        elif row := connection.execute(_RING, {"known": known}).fetchone():
-            try:
-                self._known = row[0], _read(row)
-            except Unavailable:
-                self._known = None
-                raise
+        began, known = time.monotonic(), self._known
+        try:
+            self._known = _read(connection, known)
+        except Unavailable:
+            self._known = None
+            raise
+        if self._known is not known:
             log.info("keys loaded", extra={"keys": len(self._known[1].keys)})
         self._read_at, self._reported = began, ""
 
 
-def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
-    if not is_made(connection):
-        return KeyRing()
-    row = connection.execute(_RING, {"known": NO_SCHEMA}).fetchone()
+def _read(
+    connection: psycopg.Connection[Any], known: tuple[int, KeyRing] | None = None
+) -> tuple[int, KeyRing]:
+    """Return the number of changes of the keys, and the keys: `known` if none has changed."""
+    known = known or (NO_SCHEMA, KeyRing())
+    if known[0] == NO_SCHEMA and not is_made(connection):
+        return known
+    row = connection.execute(_RING, {"known": known[0]}).fetchone()
     if row is None:
         raise Unavailable("The table agentops.control has no row: restore it from a backup.")
-    return _read(row)
-
-
-def _read(row: tuple[int, bool, list[str]]) -> KeyRing:
-    _, has_keys, records = row
+    changes, has_keys, records = row
+    if changes == known[0]:
+        return known
     document = f'{{"version": {keys.VERSION}, "keys": [{", ".join(records)}]}}'
     try:
         ring = keys.read(document.encode())
     except (ValueError, RecursionError) as fault:
         raise Unavailable(f"The keys in the database cannot be used: {fault}.") from fault
-    return replace(ring, was_ever_used=has_keys or bool(ring.keys))
+    return changes, replace(ring, was_ever_used=has_keys or bool(ring.keys))
 
 
 def _put(
@@ -242,7 +247,6 @@ def _put(
         "UPDATE agentops.control SET has_keys = %(used)s, key_changes = key_changes + 1",
         {"used": ring.was_ever_used},
     )
-    connection.execute(f"NOTIFY {CHANNEL}")
 
 
 VISIBILITY_INTERVAL = 0.05  # seconds between two checks whether erased rows are still visible
@@ -359,6 +363,24 @@ def storage_stats(
             database=stored(ours), free=0, index=words, log=0, copies=0,
             held=held(ours, POSTGRESQL, retention, now),
         )  # fmt: skip
+
+
+_COLUMNS = """SELECT c.table_name, c.column_name,
+                     CASE c.data_type WHEN 'text' THEN 'TEXT' WHEN 'bytea' THEN 'BLOB'
+                                      WHEN 'double precision' THEN 'REAL'
+                                      WHEN 'boolean' THEN 'BOOLEAN' ELSE 'INTEGER' END,
+                     c.is_nullable = 'YES'
+                FROM information_schema.columns c
+                JOIN information_schema.tables t USING (table_schema, table_name)
+               WHERE c.table_schema = current_schema() AND t.table_type = 'BASE TABLE'
+            ORDER BY c.table_name, c.ordinal_position"""
+
+
+def damaged(connection: PostgresConnection) -> list[RowDamage]:
+    """Return the first damaged rows by table, in a transaction of the tenant."""
+    checks = checks_of(connection.execute(_COLUMNS).fetchall())
+    damage = (it.found(connection.read(it.selecting("ctid"), {})) for it in checks)
+    return list(islice(chain.from_iterable(damage), MOST_TOLD))
 
 
 MIB = 1024 * 1024

@@ -22,11 +22,15 @@ from .connection import (
     COLLIDED,
     PostgresConnection,
     PostgresCursor,
+    all_up_to_date,
+    brought_up_to_date,
     is_lost,
+    prepare,
     require_usable,
+    schema_of,
+    tenants,
     translated,
 )
-from .migrate import all_up_to_date, brought_up_to_date, prepare, schema_of, tenants
 from .postings import IndexMemory
 from .transaction import (
     MAX_WAIT,
