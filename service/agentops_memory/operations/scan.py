@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
-from ..engine.engine import Engine, Transaction, noop
+from ..engine.engine import Engine, Transaction
 from ..http.query import ENTRY, STORE, public_id
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
@@ -62,20 +62,22 @@ class ScanPage:
     findings: tuple[SecretFinding, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
-    """A unit of a scan: its texts, which can be redacted, and its names, which cannot."""
+class Scanned(NamedTuple):
+    """The location of a record, and how much of it was read."""
 
-    finding: SecretFinding  # the location
-    clean: Callable[[Redactor], Any]  # returns the texts without secrets
-    write: Callable[[Any, Redactor], int | None]  # stores the texts; returns the changed revisions
-    name: Callable[[Redactor], object] = noop
-    parts: Callable[[Any], Mapping[str, object]] = lambda _: {}  # where they are inside
+    finding: SecretFinding
     size: int = 0  # characters of the texts that may be long
+    revisions: int = 0  # earlier revisions with secrets
     rows: int = 1
 
 
-Records = Callable[[Transaction, Any], Iterator[tuple[Any, Record]]]
+Scan = Callable[[Redactor, Redactor], Iterator[Scanned]]
+"""Cleans the texts of a record with the first redactor, and reads its names with the second.
+
+It stores the clean texts only if it is resumed. Names cannot be changed.
+"""
+
+Records = Callable[[Transaction, Any], Iterator[tuple[Any, Scan]]]
 """Reads the next records of one kind, each with the position after which the next page begins."""
 
 
@@ -119,16 +121,16 @@ def scan_page(
     """
     room, rows, findings, last = MAX_PAGE_SIZE, 0, [], None
     done: list[tuple[SecretFinding, int]] = []
-    for key, it in records(tx, after):
+    for key, scan in records(tx, after):
         redactor, names = Redactor(rules), Redactor(rules)
-        clean = it.clean(redactor)
-        it.name(names)
+        steps = scan(redactor, names)
+        it = next(steps)
         if redactor.count or names.count:
-            where = {**it.finding.where, **it.parts(clean)}
-            finding = replace(it.finding, where=where, kinds=redactor.kinds, in_names=names.kinds)
+            finding = replace(it.finding, kinds=redactor.kinds.copy(), in_names=names.kinds)
             findings.append(finding)
             if is_redacting and redactor.count:
-                done.append((finding, it.write(clean, Redactor(rules)) or 0))
+                next(steps, None)
+                done.append((finding, it.revisions))
         last, rows, room = key, rows + it.rows, room - it.size
         if room < 0:
             break
@@ -153,14 +155,25 @@ def _of_memory(memory: MemoryId, project: Project = NO_PROJECT) -> SecretFinding
     return SecretFinding(where=where, project=project, memory=memory)
 
 
-def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Record]]:
+def _of_store(
+    store: StoreId, memory: MemoryId | None = None, entry: stores.EntryId | None = None,
+    **where: object,
+) -> SecretFinding:  # fmt: skip
+    inner = {} if entry is None else {"memory": public_id(ENTRY, entry)}
+    where = {"store": public_id(STORE, store), **inner, **where}
+    return SecretFinding(where=where, memory=memory)
+
+
+def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Scan]]:
     for memory in tx[MemoryTable].every(after, PAGE):
         traits = memory.space.traits
         of = _entry if traits.has_entries else _ref_entry if traits.is_of_hosts else _memory
-        yield memory.id, of(tx, memory)
+        yield memory.id, partial(of, tx, memory)
 
 
-def _memory(tx: Transaction, memory: Memory) -> Record:
+def _memory(
+    tx: Transaction, memory: Memory, redactor: Redactor, names: Redactor
+) -> Iterator[Scanned]:
     entry = entry_with(tx, memory.id) if memory.space.traits.is_json else None
     text = memory.text
     if entry and not text.content.startswith("{"):  # sealed
@@ -169,34 +182,24 @@ def _memory(tx: Transaction, memory: Memory) -> Record:
     earlier = [(it.number, it.text) for it in revisions if it.text is not None]
     # The session and the scope are names; a session's id is reported with the session itself.
     space = Space(project=UNKNOWN_PROJECT)
-    nameless = replace(memory, text=text, session=SessionId(""), space=space)
-
-    def clean(redactor: Redactor) -> tuple[Memory, list[tuple[int, Text]]]:
-        redacted_memory = redactor.memory(nameless)
-        clean = [(number, text, redactor.words(text)) for number, text in earlier]
-        return redacted_memory, [(number, now) for number, before, now in clean if now != before]
-
-    def write(clean: tuple[Memory, list[tuple[int, Text]]], again: Redactor) -> int:
-        redacted_memory, changed = clean
-        for number, text in changed:
-            tx[RevisionTable].put_text(memory.id, number, text, is_own=True)
-        if entry:
-            redact_entry(tx, entry, again)
-            tx[MemoryTable].must_scrub(memory.id)
-        else:
-            it = replace(redacted_memory, session=memory.session, space=memory.space)
-            if it.key not in (None, memory.key) and not memory.lifecycle.is_expired(tx.now):
-                # The key is dropped if another memory has it: keys may differ only in secrets.
-                holder = at_key(tx, it.space, it.key or "")
-                it = it if holder is None or holder.id == memory.id else replace(it, key=None)
-            _replace(tx, memory, it)
-        return len(changed)
-
-    return Record(
-        finding=_of_memory(memory.id, memory.space.project), clean=clean,
-        write=write, name=lambda names: names.text(memory.space.scope, MAX_SCOPE),
-        size=sum(len(it.content) for it in (text, *(text for _, text in earlier))),
-    )  # fmt: skip
+    clean = redactor.memory(replace(memory, text=text, session=SessionId(""), space=space))
+    names.text(memory.space.scope, MAX_SCOPE)
+    redacted_texts = [(number, before, redactor.words(before)) for number, before in earlier]
+    changed = [(number, now) for number, before, now in redacted_texts if now != before]
+    size = sum(len(it.content) for it in (text, *(text for _, text in earlier)))
+    yield Scanned(_of_memory(memory.id, memory.space.project), size, len(changed))
+    for number, text in changed:
+        tx[RevisionTable].put_text(memory.id, number, text, is_own=True)
+    if entry:
+        redact_entry(tx, entry, redactor)
+        tx[MemoryTable].must_scrub(memory.id)
+        return
+    it = replace(clean, session=memory.session, space=memory.space)
+    if it.key not in (None, memory.key) and not memory.lifecycle.is_expired(tx.now):
+        # The key is dropped if another memory has it: keys may differ only in secrets.
+        holder = at_key(tx, it.space, it.key or "")
+        it = it if holder is None or holder.id == memory.id else replace(it, key=None)
+    _replace(tx, memory, it)
 
 
 def _replace(tx: Transaction, memory: Memory, clean: Memory) -> None:
@@ -205,82 +208,54 @@ def _replace(tx: Transaction, memory: Memory, clean: Memory) -> None:
     tx[MemoryTable].must_scrub(clean.id)
 
 
-def _ref_entry(tx: Transaction, memory: Memory) -> Record:
-    """Return the record of a ref's entry, with the tags that its commitments wait for."""
-    tags = tags_of(tx, memory.id)
-
-    def clean(redactor: Redactor) -> Memory:
-        Screen(redactor).tags(tags)
-        return replace(memory, text=screened(redactor, memory.text))
-
-    def write(clean: Memory, again: Redactor) -> None:
-        _replace(tx, memory, clean)
-        measure(tx, clean)
-        screen_tags(tx, memory.id, Screen(again))
-
-    return Record(
-        finding=_of_memory(memory.id), clean=clean, write=write,
-        size=len(memory.text.content),
-    )  # fmt: skip
+def _ref_entry(
+    tx: Transaction, memory: Memory, redactor: Redactor, _: Redactor
+) -> Iterator[Scanned]:
+    """Scan a ref's entry, with the tags that its commitments wait for."""
+    Screen(redactor).tags(tags_of(tx, memory.id))
+    clean = replace(memory, text=screened(redactor, memory.text))
+    yield Scanned(_of_memory(memory.id), len(memory.text.content))
+    _replace(tx, memory, clean)
+    measure(tx, clean)
+    screen_tags(tx, memory.id, Screen(redactor))
 
 
-def _entry(tx: Transaction, memory: Memory) -> Record:
+def _entry(
+    tx: Transaction, memory: Memory, redactor: Redactor, names: Redactor
+) -> Iterator[Scanned]:
     store = StoreId(memory.space.scope)
-
-    def clean(redactor: Redactor) -> Memory:
-        text = _redacted_content(redactor, memory.text)
-        return replace(memory, text=text, extras=stores.clean_pairs(redactor, memory.extras))
-
-    def write(clean: Memory, _: Redactor) -> None:
-        if clean.text != memory.text:
-            _measure(tx, memory.id, memory.revision, clean.text)
-            more = stores.size_of(clean.text.content) - stores.size_of(memory.text.content)
-            stores.grow(tx, store, 0, more)
-        _replace(tx, memory, clean)
-
-    return Record(
-        finding=_of_store(store, memory.id, stores.EntryId(memory.uid)),
-        clean=clean, write=write, name=lambda names: names.whole(memory.text.title),
-        size=len(memory.text.content),
-    )  # fmt: skip
-
-
-def _of_store(
-    store: StoreId, memory: MemoryId | None = None, entry: stores.EntryId | None = None
-) -> SecretFinding:
-    where = {"store": public_id(STORE, store)}
-    if entry is not None:
-        where["memory"] = public_id(ENTRY, entry)
-    return SecretFinding(where=where, memory=memory)
+    text = _redacted_content(redactor, memory.text)
+    extras = stores.clean_pairs(redactor, memory.extras)
+    names.whole(memory.text.title)
+    finding = _of_store(store, memory.id, stores.EntryId(memory.uid))
+    yield Scanned(finding, len(memory.text.content))
+    if text != memory.text:
+        _measure(tx, memory.id, memory.revision, text)
+        more = stores.size_of(text.content) - stores.size_of(memory.text.content)
+        stores.grow(tx, store, 0, more)
+    _replace(tx, memory, replace(memory, text=text, extras=extras))
 
 
 def _versions(
     tx: Transaction, after: tuple[MemoryId, int]
-) -> Iterator[tuple[tuple[MemoryId, int], Record]]:
+) -> Iterator[tuple[tuple[MemoryId, int], Scan]]:
     for memory, group in groupby(past(tx, after, PAGE), key=lambda it: it.memory):
         versions = list(group)
-        yield (memory, versions[-1].number), _earlier_versions(tx, versions)
+        yield (memory, versions[-1].number), partial(_earlier_versions, tx, versions)
 
 
-def _earlier_versions(tx: Transaction, versions: Sequence[Past]) -> Record:
-    first = versions[0]
-
-    def clean(redactor: Redactor) -> list[tuple[int, Text]]:
-        clean = [(it, _redacted_content(redactor, it.text)) for it in versions]
-        return [(it.number, text) for it, text in clean if text != it.text]
-
-    def write(clean: list[tuple[int, Text]], _: Redactor) -> int:
-        for number, text in clean:
-            tx[RevisionTable].put_text(first.memory, number, text, is_own=True)
-            _measure(tx, first.memory, number, text)
-        tx[MemoryTable].must_scrub(first.memory)
-        return len(clean)
-
-    return Record(
-        finding=_of_store(first.store, first.memory, first.entry),
-        clean=clean, write=write, rows=0,
-        parts=lambda clean: {"versions": ", ".join(str(number) for number, _ in clean)},
-    )  # fmt: skip
+def _earlier_versions(
+    tx: Transaction, versions: Sequence[Past], redactor: Redactor, _: Redactor
+) -> Iterator[Scanned]:
+    memory, store, entry, *_rest = versions[0]
+    clean = [(it, _redacted_content(redactor, it.text)) for it in versions]
+    changed = {it.number: text for it, text in clean if text != it.text}
+    finding = _of_store(store, memory, entry, versions=", ".join(map(str, changed)))
+    yield Scanned(finding, revisions=len(changed), rows=0)
+    for number, text in changed.items():
+        tx[RevisionTable].put_text(memory, number, text, is_own=True)
+        _measure(tx, memory, number, text)
+    tx[MemoryTable].must_scrub(memory)
 
 
 def _redacted_content(redactor: Redactor, text: Text) -> Text:
@@ -291,80 +266,70 @@ def _measure(tx: Transaction, memory: MemoryId, number: int, text: Text) -> None
     measure_version(tx, memory, number, stores.size_of(text.content), sha256_of(text.content))
 
 
-def _sessions(tx: Transaction, after: int) -> Iterator[tuple[int, Record]]:
+def _sessions(tx: Transaction, after: int) -> Iterator[tuple[int, Scan]]:
     for number, session in tx[SessionTable].page(None, after, PAGE):
-        yield number, _session(tx, session)
+        yield number, partial(_session, tx, session)
 
 
-def _session(tx: Transaction, session: Session) -> Record:
-    transcript = tx[TranscriptTable].get(session.id) or Transcript()
-
-    def write(clean: tuple[Session, Transcript], _: Redactor) -> None:
-        ended, rewritten = clean
-        tx[SessionTable].close(ended)
-        tx[TranscriptTable].rewrite(session.id, rewritten)  # no effect without a transcript
-
+def _session(
+    tx: Transaction, session: Session, redactor: Redactor, names: Redactor
+) -> Iterator[Scanned]:
+    summary = redactor.summary(session)
+    transcript = redactor.transcript(tx[TranscriptTable].get(session.id) or Transcript())
+    names.session_id(session.id)
+    names.whole(session.project)
     where = {"project": _shown(session.project), "session": _shown(session.id)}
-    return Record(
-        finding=SecretFinding(where=where, project=session.project),
-        clean=lambda redactor: (redactor.summary(session), redactor.transcript(transcript)),
-        write=write,
-        name=lambda names: (names.session_id(session.id), names.whole(session.project)),
-    )
+    yield Scanned(SecretFinding(where=where, project=session.project))
+    tx[SessionTable].close(summary)
+    tx[TranscriptTable].rewrite(session.id, transcript)  # no effect without a transcript
 
 
-def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, Record]]:
-    def write(clean: stores.Store, _: Redactor) -> None:
-        stores.replace_store(tx, clean)
-
+def _stores(tx: Transaction, after: StoreId | None) -> Iterator[tuple[StoreId, Scan]]:
     for store in stores.stores_of(tx, stores.Page(limit=PAGE, after=after)).items:
         # An id that is not UTF-8 is read as a different id, after which its row may come again.
         if after is None or store.id < after:
-            clean = partial(_redacted_store, store)
-            yield store.id, Record(finding=_of_store(store.id), clean=clean, write=write)
+            yield store.id, partial(_store, tx, store)
 
 
-def _redacted_store(store: stores.Store, redactor: Redactor) -> stores.Store:
+def _store(
+    tx: Transaction, store: stores.Store, redactor: Redactor, _: Redactor
+) -> Iterator[Scanned]:
     parts = {name: getattr(store, name) for name in ("name", "description", "metadata")}
-    return store.model_copy(update=stores.clean(redactor, parts))
+    clean = store.model_copy(update=stores.clean(redactor, parts))
+    yield Scanned(_of_store(store.id))
+    stores.replace_store(tx, clean)
 
 
-def _proposals(tx: Transaction, after: int) -> Iterator[tuple[int, Record]]:
+def _proposals(tx: Transaction, after: int) -> Iterator[tuple[int, Scan]]:
     sizes = dict(proposal_sizes(tx, after, PAGE))
     for number, size in sizes.items():
         for proposal in proposals_of(tx, [number]):
-            yield number, _proposal(tx, proposal, size)
+            yield number, partial(_proposal, tx, proposal, size)
 
 
-def _proposal(tx: Transaction, proposal: Proposal, size: int) -> Record:
+def _proposal(
+    tx: Transaction, proposal: Proposal, size: int, redactor: Redactor, names: Redactor
+) -> Iterator[Scanned]:
+    redacted(Screen(redactor), proposal)
     source = proposal.provenance
-    names = (*source.source_run_ids, source.synthesizer_model or "")
-    return Record(
-        finding=SecretFinding(where={"proposal": proposal.id}),
-        clean=lambda redactor: redacted(Screen(redactor), proposal),
-        write=lambda _, again: redact_proposal(tx, proposal.id, Screen(again)),
-        name=lambda redactor: [Screen(redactor).text(name) for name in names],
-        size=size,
-    )
+    for name in (*source.source_run_ids, source.synthesizer_model or ""):
+        Screen(names).text(name)
+    yield Scanned(SecretFinding(where={"proposal": proposal.id}), size)
+    redact_proposal(tx, proposal.id, Screen(redactor))
 
 
-def _events(tx: Transaction, after: Offset) -> Iterator[tuple[Offset, Record]]:
+def _events(tx: Transaction, after: Offset) -> Iterator[tuple[Offset, Scan]]:
     """Yield the events of runs that contain the tags of an entry."""
     which = f"v.id > :after AND {tx[Sql].dialect.contains('v.payload', ':named')} ORDER BY v.id"
     for event in tx[RunTable].some(which, PAGE, after=after, named='"tags"'):
-        yield event.offset, _event(tx, event)
+        yield event.offset, partial(_event, tx, event)
 
 
-def _event(tx: Transaction, event: RunEvent) -> Record:
-    """Return the record of a run's event; all texts of the event other than tags are names."""
-
-    def write(tags: Sequence[str], _: Redactor) -> None:
-        tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
-
-    return Record(
-        finding=SecretFinding(where={"run": _shown(event.run)}), write=write, rows=0,
-        clean=lambda redactor: Screen(redactor).tags(filter(None, event.payload["tags"])),
-    )  # fmt: skip
+def _event(tx: Transaction, event: RunEvent, redactor: Redactor, _: Redactor) -> Iterator[Scanned]:
+    """Scan the tags of a run's event; all other texts of the event are names."""
+    tags = Screen(redactor).tags(filter(None, event.payload["tags"]))
+    yield Scanned(SecretFinding(where={"run": _shown(event.run)}), rows=0)
+    tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
 
 
 KINDS: Sequence[tuple[Records, Any]] = (
