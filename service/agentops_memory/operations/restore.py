@@ -5,13 +5,14 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
+from functools import reduce
 from hashlib import file_digest
 from pathlib import Path
 
-from ..engine.files import Stamp, created, drafts, os_errors_as, owned_like, placed, sync
+from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
 from ..light import dataclass
-from ..memory.access import DEFAULT_TENANT, By, Key, TenantId
+from ..memory.access import DEFAULT_TENANT, By, Key, KeyRing, TenantId
 from ..memory.erasure import Erasure
 from ..settings import Settings
 from ..sqlite import snapshots
@@ -51,7 +52,7 @@ class KeysPlan:
     new: tuple[Key, ...]  # keys to add, including revoked keys
     known: tuple[Key, ...]  # keys that the key file has
     ended: tuple[Key, ...]  # keys not to add: they were revoked or rotated since
-    stamp: Stamp  # of the key file at the time of planning
+    present: KeyRing  # of the key file at the time of planning
 
     @property
     def opening(self) -> tuple[Key, ...]:
@@ -116,13 +117,19 @@ class Restore:
             if backup.REDACTION in self.put_back:
                 _put_back(self.files[backup.REDACTION], self.settings.redaction_file)
         if self.keys and self.keys.new:
-            file = KeyFile(self.settings.keys_file, self.settings.audit_file)
             try:
-                file.add_missing(self.keys.new, self.keys.stamp, at=at, by=by)
+                self._add_keys(self.keys, at, by)
             except Unavailable as refusal:
                 sentence = f"The databases were restored, but the keys were not: {refusal}"
                 raise snapshots.RestoreRefused(sentence) from refusal
         return kept
+
+    def _add_keys(self, plan: KeysPlan, at: datetime, by: By) -> None:
+        with KeyFile(self.settings.keys_file, self.settings.audit_file).changing() as (ring, put):
+            if ring != plan.present:  # all keys may have been reset since
+                raise Unavailable("The keys were changed meanwhile; restore them again.")
+            added = [it.id for it in plan.new]
+            put(reduce(KeyRing.with_key, plan.new, ring), at, "keys.restored", by, keys=added)
 
 
 @contextmanager
@@ -237,13 +244,13 @@ def _keys_plan(settings: Settings, files: Mapping[str, Path], changes: AuditedCh
         ring = keys.read(files[backup.KEYS].read_bytes())
     except (ValueError, RecursionError) as fault:
         raise backup.ArchiveRefused(f"The keys in the archive cannot be used: {fault}.") from fault
-    stamp, present = KeyFile(settings.keys_file, settings.audit_file).read()
+    present = KeyFile(settings.keys_file, settings.audit_file).ring()
     unknown = [key for key in ring.keys.values() if key.id not in present.keys]
     return KeysPlan(
         new=tuple(key for key in unknown if not changes.is_void(key)),
         known=tuple(present.keys[id_] for id_ in ring.keys if id_ in present.keys),
         ended=tuple(key for key in unknown if changes.is_void(key)),
-        stamp=stamp,
+        present=present,
     )
 
 

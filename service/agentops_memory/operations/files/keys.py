@@ -445,22 +445,6 @@ class KeyFile(KeyRegistry):
         with self._locked():
             yield self.ring(), self._replace
 
-    def add_missing(self, keys: Iterable[Key], planned: Stamp, *, at: datetime, by: By) -> None:
-        """Add the keys whose ids the file does not have; its own keys stay as they are.
-
-        Raises KeyFileRefused if the stamp of the file is not `planned`: all its keys may have been
-        reset since.
-        """
-        with self._locked():
-            stamp, ring = self.read()
-            if stamp != planned:
-                raise KeyFileRefused("The keys were changed meanwhile; restore them again.")
-            unknown = [key for key in keys if key.id not in ring.keys]
-            for key in unknown:
-                ring = ring.with_key(key)
-            if unknown:
-                self._replace(ring, at, "keys.restored", by, keys=[key.id for key in unknown])
-
     def _seem_lost(self) -> bool:
         try:
             self.require_kept(self.ring())
