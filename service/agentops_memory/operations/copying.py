@@ -26,16 +26,7 @@ from ..errors import Refusal, Unavailable
 from ..light import dataclass, field
 from ..memory.access import By, KeyRegistry, KeyRing, TenantId
 from ..memory.rows import micros
-from ..postgresql.connection import (
-    PostgresConnection,
-    brought_up_to_date,
-    control,
-    newest,
-    prepare,
-    schema_of,
-    tenants,
-    version_of,
-)
+from ..postgresql import connection as pg
 from ..postgresql.engine import SERVING_LOCK
 from ..postgresql.index import Index
 from ..postgresql.tenants import PostgresKeys
@@ -349,7 +340,7 @@ class DatabaseRows:
         self._continue("area_numbers", "area", "spaces", 0)
         self._execute(f"ANALYZE {self.names}")
         with closing(Stems()) as stems:
-            Index(PostgresConnection(self._connection), features, stems).fill()
+            Index(pg.PostgresConnection(self._connection), features, stems).fill()
 
     def _continue(self, sequence: str, column: str, table: str, last: int) -> None:
         """Continue a sequence after the largest number of a column, or after `last` if larger."""
@@ -379,7 +370,7 @@ class Database:
         A source is read as one snapshot, and nobody can write to it. CopyRefused while a service
         runs on it; StartRefused or Unavailable if it cannot be used. No message quotes the URL.
         """
-        with control(url) as connection, _refusing():
+        with pg.control(url) as connection, _refusing():
             connection.prepare_threshold = None  # there may be a pool in front of the server
             try:
                 _lock(connection, [SERVING_LOCK])
@@ -389,18 +380,18 @@ class Database:
                 ) from None
             database = cls(connection, PostgresKeys(url), features)
             if not is_source:
-                prepare(connection)
+                pg.prepare(connection)
                 yield database
                 return
             # Waits for the writes of commands; later writes wait for the end of the copy.
-            _lock(connection, [number_of(schema_of(it)) for it in database.tenants()])
+            _lock(connection, [number_of(pg.schema_of(it)) for it in database.tenants()])
             connection.isolation_level = IsolationLevel.REPEATABLE_READ
             connection.read_only = True
             with connection.transaction():
                 yield database
 
     def tenants(self) -> Sequence[TenantId]:
-        return sorted(tenants(self.connection))
+        return sorted(pg.tenants(self.connection))
 
     def holds(self, tenant: TenantId) -> bool:
         with self.rows(tenant) as rows:
@@ -410,13 +401,13 @@ class Database:
     def rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
         """Yield the rows of a tenant; CopyRefused if its schema has another version."""
         with self.connection.transaction():
-            version = version_of(self.connection, tenant)
-            if version != newest():
+            version = pg.version_of(self.connection, tenant)
+            if version != pg.newest():
                 raise CopyRefused(
-                    f"The schema of the tenant {tenant} has version {version}, but only {newest()} "
-                    "can be copied: start this version of the service to upgrade it."
+                    f"The schema of the tenant {tenant} has version {version}, but only "
+                    f"{pg.newest()} can be copied: start this version of the service to upgrade it."
                 )
-            yield DatabaseRows(self.connection, schema_of(tenant))
+            yield DatabaseRows(self.connection, pg.schema_of(tenant))
 
     @contextmanager
     def new_rows(self, tenant: TenantId) -> Iterator[DatabaseRows]:
@@ -425,7 +416,7 @@ class Database:
         The rows are committed at the end, unless anything raises; nobody sees them before.
         """
         with self.connection.transaction():
-            rows = DatabaseRows(self.connection, brought_up_to_date(self.connection, tenant))
+            rows = DatabaseRows(self.connection, pg.brought_up_to_date(self.connection, tenant))
             # Nobody else stores a row until the transaction ends.
             self.connection.execute(f"LOCK TABLE {rows.names} IN EXCLUSIVE MODE".encode())
             if not rows.is_empty():

@@ -15,17 +15,8 @@ from typing import NamedTuple
 
 from ..errors import TimedOut
 from ..light import dataclass, field
+from ..memory import search as bm25
 from ..memory.memory import MemoryId
-from ..memory.search import (
-    NAMED,
-    PRIOR_MEMORIES,
-    PRIOR_WORDS,
-    SAID,
-    Field,
-    Totals,
-    frequency,
-    weights_of,
-)
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..memory.table import Connection, Table
 from ..recall.area import Area, Row, drafted
@@ -45,14 +36,14 @@ Counts = int
 TermStems = tuple[str, ...]
 """The stems of a term; a memory that has the term has all of them."""
 
-FIELDS = len(Field)
+FIELDS = len(bm25.Field)
 BITS = (14, 20, 14, 15)  # of each field, enough for its longest text
 SHIFTS = tuple(accumulate(BITS[:-1], initial=0))
 MAX_COUNTS = tuple((1 << bits) - 1 for bits in BITS)
 OWN_BITS = sum(
     most << shift
-    for it, most, shift in zip(Field, MAX_COUNTS, SHIFTS, strict=True)
-    if it is not Field.CONTEXT
+    for it, most, shift in zip(bm25.Field, MAX_COUNTS, SHIFTS, strict=True)
+    if it is not bm25.Field.CONTEXT
 )  # the bits of a memory's own words, without its context
 
 MAX_TERM_BYTES = 1_500  # longer stems are shortened, as index keys are limited
@@ -101,12 +92,6 @@ class Postings(Table):
     def _check_deadline(self) -> None:
         if time.monotonic() > self.deadline:
             raise TimedOut("The search took too long.")
-
-    def areas_of(self, number: int) -> list[int]:
-        return self._scalars(
-            f"SELECT DISTINCT area FROM spaces WHERE partition = :number AND area > {GLOBAL_AREA}",
-            number=number,
-        )
 
     def of(
         self, areas: Sequence[int], condition: str, **values: object
@@ -235,10 +220,10 @@ class GroupStatistics:
         self._known = known
         rows = postings.areas(number)
         self.versions = {area: version for area, version, _, _ in rows}
-        prior = PRIOR_MEMORIES if Feature.PRIOR in features else 0
+        prior = bm25.PRIOR_MEMORIES if Feature.PRIOR in features else 0
         memories = sum(memories for _, _, memories, _ in rows) + prior
-        words = sum(words for _, _, _, words in rows) + prior * PRIOR_WORDS
-        self.totals = Totals(memories, words)
+        words = sum(words for _, _, _, words in rows) + prior * bm25.PRIOR_WORDS
+        self.totals = bm25.Totals(memories, words)
 
     def document_counts(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
         """Count the memories of the group with each stem, if `own` only in their own words."""
@@ -294,7 +279,7 @@ class StoredWords(FoundWords):
         frequencies = {term: _frequencies(it, query) for term, it in self.counts.items()}
         if statistics is None:
             document_counts = {term: len(it) for term, it in frequencies.items()}
-            totals = Totals.alone(postings.memories(areas))
+            totals = bm25.Totals.alone(postings.memories(areas))
         else:
             stored = {term: stems_of[term] for term, it in frequencies.items() if it}
             document_counts, totals = statistics.of_terms(stored, own=query.own), statistics.totals
@@ -312,9 +297,9 @@ def _frequencies(memories: MemoryCounts, query: IndexQuery) -> dict[MemoryId, fl
     def weighed(counts: Counts) -> float:
         fields = of_fields(counts, own=query.own)
         if not query.visible.is_alone:
-            return frequency(fields, query.weights)
+            return bm25.frequency(fields, query.weights)
         title, content, _, tags = fields
-        return NAMED * bool(title or tags) + SAID * bool(content)
+        return bm25.NAMED * bool(title or tags) + bm25.SAID * bool(content)
 
     by_counts = {counts: weighed(counts) for counts in set(memories.values())}
     return {memory: it for memory, counts in memories.items() if (it := by_counts[counts])}
@@ -360,7 +345,9 @@ class IndexMemory(InMemory[_CachedArea]):
     """The areas of a tenant that this process has cached. Any thread may use it."""
 
     def __init__(self, cache: IndexCache | None, features: Features) -> None:
-        vocabulary = Vocabulary(weights_of(features))  # no forms: corrections are looked up by SQL
+        vocabulary = Vocabulary(
+            bm25.weights_of(features)
+        )  # no forms: corrections are looked up by SQL
         super().__init__(cache or IndexCache(0), vocabulary)
         self.counts: KnownCounts = {}
 
@@ -430,7 +417,7 @@ class StoredStatistics(CorpusStatistics):
     """Statistics of a group from the stored index, for stems by their numbers."""
 
     def __init__(self, stored: GroupStatistics, stem_of: Mapping[int, str], memory: IndexMemory):
-        self.totals: Totals = stored.totals
+        self.totals: bm25.Totals = stored.totals
         self.vocabulary = memory.vocabulary
         self._stored = stored
         self._stem_of = stem_of

@@ -12,6 +12,7 @@ from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
 from ..memory.search import Scored, TermScore, frequency, scored
+from ..memory.space import GLOBAL_AREA
 from ..recall.features import Features
 from ..recall.group import Lookup
 from ..recall.query import Term
@@ -26,25 +27,16 @@ from ..recall.search import (
 )
 from ..recall.stems import UNKNOWN, Stems
 from ..recall.visibility import IndexQuery, Row, Visibility, VisibleRows, area_of
+from . import postings
 from .connection import POSTGRESQL, PostgresConnection
-from .postings import (
-    OWN_BITS,
-    GroupStatistics,
-    IndexMemory,
-    Postings,
-    StoredStatistics,
-    StoredWords,
-    of_fields,
-    stored_term,
-)
 
 
 def _term_scores(
-    words: StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
+    words: postings.StoredWords, query: IndexQuery, terms: Iterable[Term], memory: MemoryId
 ) -> Mapping[Term, TermScore]:
     scores: dict[Term, TermScore] = {}
     for term in terms:
-        counts = of_fields(words.counts.get(term, {}).get(memory, 0), own=query.own)
+        counts = postings.of_fields(words.counts.get(term, {}).get(memory, 0), own=query.own)
         if any(counts):
             idf, norm = words.idf(term), words.norm(memory)
             score, limit, *by_field = (
@@ -82,12 +74,16 @@ class PostgresSearch(Search):
 
     def __init__(
         self, connection: PostgresConnection, *, memories: MemoryLists, visibility: Visibility,
-        features: Features, stems: Stems, begun: float, cached: IndexMemory,
+        features: Features, stems: Stems, begun: float, cached: postings.IndexMemory,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._postings, self._features, self._cached = Postings(connection), features, cached
-        self._groups: dict[int, GroupStatistics] = {}
+        self._postings, self._features, self._cached = (
+            postings.Postings(connection),
+            features,
+            cached,
+        )
+        self._groups: dict[int, postings.GroupStatistics] = {}
         super().__init__(memories, visibility, RowLookup(connection, POSTGRESQL), stems)
 
     @contextmanager
@@ -138,7 +134,7 @@ class PostgresSearch(Search):
         if len(visible.spans) != 1 or visible.is_alone or not is_plain:
             yield None
             return
-        stem_of = {text: stored_term(stem) for text, stem in stem_of.items()}
+        stem_of = {text: postings.stored_term(stem) for text, stem in stem_of.items()}
         (number,) = visible.spans
         statistics = self._statistics_of(number)
         with self._cached.of(self._areas(visible, number), statistics.versions) as areas:
@@ -148,27 +144,30 @@ class PostgresSearch(Search):
             vocabulary = self._cached.vocabulary
             numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
             known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
-            stored = StoredStatistics(statistics, known, self._cached)
+            stored = postings.StoredStatistics(statistics, known, self._cached)
             yield Lookup(stored.weights_of(areas, own=query.own), numbers, own=query.own), None
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
             yield sentences(query, self._words(query, number), self._lookup)
 
-    def _words(self, query: IndexQuery, number: int) -> StoredWords:
+    def _words(self, query: IndexQuery, number: int) -> postings.StoredWords:
         terms = query.terms
         stems = self._stems.of_texts([term.text for term in terms])
         stems_of = {
-            term: tuple(map(stored_term, it)) for term, it in zip(terms, stems, strict=True)
+            term: tuple(map(postings.stored_term, it))
+            for term, it in zip(terms, stems, strict=True)
         }
         statistics = None if query.visible.is_alone else self._statistics_of(number)
         areas = self._areas(query.visible, number)
-        return StoredWords(self._postings, query, areas, stems_of, statistics)
+        return postings.StoredWords(self._postings, query, areas, stems_of, statistics)
 
-    def _statistics_of(self, number: int) -> GroupStatistics:
+    def _statistics_of(self, number: int) -> postings.GroupStatistics:
         if number not in self._groups:
             known = self._cached.counts
-            self._groups[number] = GroupStatistics(self._postings, number, self._features, known)
+            self._groups[number] = postings.GroupStatistics(
+                self._postings, number, self._features, known
+            )
         return self._groups[number]
 
     def _areas(self, visible: VisibleRows, number: int) -> list[int]:
@@ -177,12 +176,12 @@ class PostgresSearch(Search):
             if area_of(first) == area_of(last):
                 areas.append(area_of(first))
             else:  # all projects of the group
-                areas += self._postings.areas_of(number)
+                areas += [it for it in self._statistics_of(number).versions if it > GLOBAL_AREA]
         return areas
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
         stems = self._stems.of([term.text for term in terms])
-        names = [stored_term(stems[term.text]) for term in terms]
+        names = [postings.stored_term(stems[term.text]) for term in terms]
         areas = [it for number in visible.spans for it in self._areas(visible, number)]
         rows = self._connection.execute(
             f"""SELECT stems.term, sum(counted.rows)
@@ -192,7 +191,7 @@ class PostgresSearch(Search):
                                        FROM (SELECT 1
                                                FROM postings
                                               WHERE area = its.area AND term = stems.term
-                                                    AND counts & {OWN_BITS} <> 0
+                                                    AND counts & {postings.OWN_BITS} <> 0
                                               LIMIT :most) first) counted
               GROUP BY stems.term""",
             {"stems": sorted(set(names)), "areas": areas, "most": most + 1},

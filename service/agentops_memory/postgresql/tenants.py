@@ -35,19 +35,7 @@ from ..memory.memory import undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import Counted, Held, Kind, Retentions, StorageStats, in_a_session
 from ..operations.files import keys
-from .connection import (
-    POSTGRESQL,
-    PostgresConnection,
-    brought_up_to_date,
-    control,
-    is_made,
-    newest,
-    opened,
-    require_usable,
-    schema_of,
-    tenants,
-    version_of,
-)
+from . import connection as pg
 from .index import DRIFTS
 from .transaction import MAX_WAIT, number_of, stored
 
@@ -71,19 +59,19 @@ class PostgresAudit:
 
     def __call__(self, caller: Caller, action: str, **fields: object) -> None:
         try:
-            with control(self.url, makes=True) as connection:
+            with pg.control(self.url, makes=True) as connection:
                 record(connection, self.clock(), action, self.by(caller), **fields)
         except StartRefused as refusal:  # temporary for a request, as after a failover
             raise Unavailable(str(refusal)) from None
 
     def trim(self, until: datetime) -> int:
         values = {"until": micros(until)}
-        with control(self.url) as connection:
-            return connection.execute(_TRIM, values).rowcount if is_made(connection) else 0
+        with pg.control(self.url) as connection:
+            return connection.execute(_TRIM, values).rowcount if pg.is_made(connection) else 0
 
     def measured(self, until: datetime | None) -> Held:
         values = {"until": -(1 << 62) if until is None else micros(until)}
-        with control(self.url, makes=True) as connection:
+        with pg.control(self.url, makes=True) as connection:
             ((rows, size, oldest, over),) = connection.execute(_MEASURED, values).fetchall()
         return Held(
             kind=Kind.AUDIT, rows=rows, size=size,
@@ -129,7 +117,7 @@ class PostgresKeys(KeyRegistry):
         self._url = url
 
     def ring(self) -> KeyRing:
-        with control(self._url) as connection:
+        with pg.control(self._url) as connection:
             return _read(connection)[1]
 
     def require_kept(self, ring: KeyRing) -> None:
@@ -142,7 +130,7 @@ class PostgresKeys(KeyRegistry):
 
     @contextmanager
     def changing(self) -> Iterator[tuple[KeyRing, Put]]:
-        with control(self._url, makes=True) as connection, connection.transaction():
+        with pg.control(self._url, makes=True) as connection, connection.transaction():
             connection.execute("SELECT FROM agentops.control FOR UPDATE")
             _, ring = _read(connection)
             yield ring, partial(_put, connection, ring)
@@ -179,7 +167,7 @@ class WatchedPostgresKeys:
         return known[1]
 
     def read(self) -> KeyRing:
-        with control(self._url) as connection:
+        with pg.control(self._url) as connection:
             self._refresh(connection)
         ring = self.ring()
         PostgresKeys(self._url).require_kept(ring)
@@ -189,7 +177,7 @@ class WatchedPostgresKeys:
     def _watch(self) -> None:
         while not self._is_stopping.is_set():
             try:
-                with opened(self._url) as connection:
+                with pg.opened(self._url) as connection:
                     while not self._is_stopping.wait(POLL_INTERVAL.total_seconds()):
                         self._refresh(connection)
             except (Refusal, psycopg.Error) as error:
@@ -216,7 +204,7 @@ def _read(
 ) -> tuple[int, KeyRing]:
     """Return the number of changes of the keys, and the keys: `known` if none has changed."""
     known = known or (NO_SCHEMA, KeyRing())
-    if known[0] == NO_SCHEMA and not is_made(connection):
+    if known[0] == NO_SCHEMA and not pg.is_made(connection):
         return known
     row = connection.execute(_RING, {"known": known[0]}).fetchone()
     if row is None:
@@ -284,26 +272,26 @@ Database = psycopg.Connection[Any]
 
 def require_current(connection: Database, tenant: TenantId) -> None:
     """Raise StartRefused for a schema that a start would upgrade, or could not read."""
-    version = version_of(connection, tenant)
-    if version < newest():
+    version = pg.version_of(connection, tenant)
+    if version < pg.newest():
         raise StartRefused(
             f"The schema of the tenant {tenant} has an older version: start the service once to "
             "upgrade it."
         )
-    if version > newest() + 1:
+    if version > pg.newest() + 1:
         raise StartRefused(
             f"The schema of the tenant {tenant} has version {version}, but this program reads "
-            f"only {newest()} and the next: use a newer one."
+            f"only {pg.newest()} and the next: use a newer one."
         )
 
 
 @contextmanager
-def snapshot(connection: Database, tenant: TenantId) -> Iterator[PostgresConnection]:
+def snapshot(connection: Database, tenant: TenantId) -> Iterator[pg.PostgresConnection]:
     """Within, names are those of a tenant's schema, and all reads use one snapshot."""
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        connection.execute(cast(Any, f'SET LOCAL search_path TO "{schema_of(tenant)}"'))
-        yield PostgresConnection(connection)
+        connection.execute(cast(Any, f'SET LOCAL search_path TO "{pg.schema_of(tenant)}"'))
+        yield pg.PostgresConnection(connection)
 
 
 def counted(connection: Database, tenant: TenantId) -> Counted:
@@ -315,12 +303,12 @@ def counted(connection: Database, tenant: TenantId) -> Counted:
 def make(connection: Database, tenant: TenantId, at: datetime, by: By) -> None:
     """Create a tenant's schema, audited in the same transaction; Conflict if it exists."""
     with connection.transaction():
-        if tenant in tenants(connection):
+        if tenant in pg.tenants(connection):
             raise Conflict(
-                f"The tenant {tenant} already has a database: the schema {schema_of(tenant)}."
+                f"The tenant {tenant} already has a database: the schema {pg.schema_of(tenant)}."
             )
         record(connection, at, "tenant.created", by, tenant=tenant)
-        brought_up_to_date(connection, tenant)
+        pg.brought_up_to_date(connection, tenant)
 
 
 def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts: object) -> None:
@@ -328,7 +316,7 @@ def drop(connection: Database, tenant: TenantId, at: datetime, by: By, **counts:
     connection.execute(cast(Any, f"SET lock_timeout = '{MAX_WAIT.total_seconds()}s'"))
     with connection.transaction():
         record(connection, at, "tenant.erased", by, tenant=tenant, **counts)
-        connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{schema_of(tenant)}" CASCADE'))
+        connection.execute(cast(Any, f'DROP SCHEMA IF EXISTS "{pg.schema_of(tenant)}" CASCADE'))
         connection.execute("DELETE FROM agentops.tenants WHERE tenant = %s", (tenant,))
 
 
@@ -339,14 +327,14 @@ def rewrite(connection: Database, tenant: TenantId, at: datetime) -> None:
     """
     connection.execute(cast(Any, f"SET lock_timeout = '{MAX_WAIT.total_seconds()}s'"))
     with connection.transaction():  # exclusively: erasures that have begun are committed
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(schema_of(tenant)),))
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (number_of(pg.schema_of(tenant)),))
         ((own,),) = connection.execute("SELECT CAST(pg_current_xact_id() AS TEXT)").fetchall()
     until = time.monotonic() + MAX_WAIT.total_seconds()
     while connection.execute(_IS_VISIBLE, (own,)).fetchone() == (True,):
         if time.monotonic() >= until:
             raise Busy(STILL_VISIBLE)
         time.sleep(VISIBILITY_INTERVAL)
-    for (table,) in connection.execute(_TABLES, (schema_of(tenant),)).fetchall():
+    for (table,) in connection.execute(_TABLES, (pg.schema_of(tenant),)).fetchall():
         connection.execute(cast(Any, f"VACUUM (FULL, ANALYZE) {table}"))
     connection.execute(
         "UPDATE agentops.tenants SET rewritten_at = %s WHERE tenant = %s", (micros(at), tenant)
@@ -361,7 +349,7 @@ def storage_stats(
         ((words,),) = ours.execute("SELECT pg_total_relation_size('postings')")
         return StorageStats(
             database=stored(ours), free=0, index=words, log=0, copies=0,
-            held=held(ours, POSTGRESQL, retention, now),
+            held=held(ours, pg.POSTGRESQL, retention, now),
         )  # fmt: skip
 
 
@@ -376,7 +364,7 @@ _COLUMNS = """SELECT c.table_name, c.column_name,
             ORDER BY c.table_name, c.ordinal_position"""
 
 
-def damaged(connection: PostgresConnection) -> list[RowDamage]:
+def damaged(connection: pg.PostgresConnection) -> list[RowDamage]:
     """Return the first damaged rows by table, in a transaction of the tenant."""
     checks = checks_of(connection.execute(_COLUMNS).fetchall())
     damage = (it.found(connection.read(it.selecting("ctid"), {})) for it in checks)
@@ -412,14 +400,14 @@ _DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
 
 def tenants_in(url: str) -> list[TenantId]:
     """Return the tenants of the database, none if it has no schema of ours."""
-    with control(url) as connection:
-        return tenants(connection)
+    with pg.control(url) as connection:
+        return pg.tenants(connection)
 
 
 def check_server(url: str) -> Iterator[Finding]:
-    with opened(url) as connection:
+    with pg.opened(url) as connection:
         try:
-            require_usable(connection)
+            pg.require_usable(connection)
         except Refusal as refusal:
             yield failed("database", str(refusal), "The service cannot start before this is fixed.")
             return
@@ -436,7 +424,9 @@ def check_server(url: str) -> Iterator[Finding]:
         if settings["autovacuum"] == "off":
             problem = "tables grow, searches get slower, and what was erased stays in pages."
             yield warn("autovacuum", f"It is off: {problem}", "Set autovacuum to on.")
-        elif is_made(connection) and (without := [it for (it,) in connection.execute(_UNVACUUMED)]):
+        elif pg.is_made(connection) and (
+            without := [it for (it,) in connection.execute(_UNVACUUMED)]
+        ):
             problem = f"It is off for these tables: {some_of(without)}."
             yield warn("autovacuum", problem, "ALTER TABLE ... RESET (autovacuum_enabled)")
         else:
@@ -444,20 +434,20 @@ def check_server(url: str) -> Iterator[Finding]:
 
 
 def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
-    with opened(url) as connection:
-        if tenant not in tenants(connection):
-            absent = f"There is no schema {schema_of(tenant)}; starting the service, or the first"
-            yield note("format", f"{absent} save, creates it.")
+    with pg.opened(url) as connection:
+        if tenant not in pg.tenants(connection):
+            absent = f"There is no schema {pg.schema_of(tenant)}; starting the service, or"
+            yield note("format", f"{absent} the first save, creates it.")
             return
         try:
             require_current(connection, tenant)
         except StartRefused as refusal:
             yield failed("format", str(refusal), "Starting the service upgrades it.")
             return
-        yield ok("format", f"The schema {schema_of(tenant)} has this version.")
-        if invalid := [it for (it,) in connection.execute(_INVALID, (schema_of(tenant),))]:
+        yield ok("format", f"The schema {pg.schema_of(tenant)} has this version.")
+        if invalid := [it for (it,) in connection.execute(_INVALID, (pg.schema_of(tenant),))]:
             problem = f"These indexes are invalid: {some_of(invalid)}."
-            yield failed("schema", problem, f'REINDEX SCHEMA "{schema_of(tenant)}"')
+            yield failed("schema", problem, f'REINDEX SCHEMA "{pg.schema_of(tenant)}"')
         else:
             yield ok("schema", "Every index is valid.")
         with snapshot(connection, tenant) as ours:
@@ -477,7 +467,7 @@ def check_durability(settings: dict[str, str]) -> Iterator[Finding]:
         yield ok("durability", "A commit is on disk, and on a standby, before it is acknowledged.")
 
 
-def _check_rows(connection: PostgresConnection, tenant: TenantId) -> Iterator[Finding]:
+def _check_rows(connection: pg.PostgresConnection, tenant: TenantId) -> Iterator[Finding]:
     rows = damaged(connection)
     fine = ok("values", "Every row has valid values.")
     problem = f"These rows are damaged, and not served: {some_of(rows)}."
