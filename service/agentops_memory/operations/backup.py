@@ -264,14 +264,9 @@ class Archived:
 
 
 def make_archive(
-    settings: Settings,
-    to: Path,
-    scope: Scope = EVERYTHING_BUT_KEYS,
-    *,
-    now: datetime,
-    is_forced: bool = False,
-    progress: Progress | None = None,
-) -> Archived:
+    settings: Settings, to: Path, scope: Scope = EVERYTHING_BUT_KEYS, *, now: datetime,
+    is_forced: bool = False, progress: Progress | None = None,
+) -> Archived:  # fmt: skip
     """Make an archive at a path, or in a folder under a name with the time.
 
     It may run in any thread, and next to a service: no write waits for it. The archive appears at
@@ -323,13 +318,9 @@ def _databases(path: Path, scope: Scope) -> Mapping[TenantId, Path]:
 
 
 def _packed(
-    draft: Path,
-    settings: Settings,
-    databases: Mapping[TenantId, Path],
-    scope: Scope,
-    now: datetime,
-    advance: Advance,
-) -> Manifest:
+    draft: Path, settings: Settings, databases: Mapping[TenantId, Path], scope: Scope,
+    now: datetime, advance: Advance,
+) -> Manifest:  # fmt: skip
     deflated = zipfile.ZIP_DEFLATED
     with created(draft) as raw, ZipFile(raw, "w", deflated, compresslevel=LEVEL) as file:
         files = _other_files(settings, scope, now, draft.parent)

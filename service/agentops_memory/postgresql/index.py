@@ -11,18 +11,9 @@ from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
+from ..memory import space as spaces
 from ..memory.memory import Memory, MemoryId, indexed
 from ..memory.rows import tag_tuple
-from ..memory.space import (
-    GLOBAL_AREA,
-    GLOBAL_SCOPE,
-    TRAITS,
-    UNINDEXED_AREA,
-    Space,
-    group_of,
-    kind_of,
-    place_of,
-)
 from ..memory.table import Connection, Cursor
 from ..recall.features import Features
 from ..recall.stems import Stems, rules
@@ -62,7 +53,7 @@ RANDOM = "CAST(random() * 1e15 AS BIGINT)"
 # Our rules; NULL, which the table rejects, if the index belongs to other rules.
 RULES = f"""(SELECT CASE WHEN count(*) = 0 THEN :rules END
                FROM areas
-              WHERE area = {UNINDEXED_AREA} AND rules <> :rules)"""
+              WHERE area = {spaces.UNINDEXED_AREA} AND rules <> :rules)"""
 DRIFTS = f"""
 SELECT area, abs(coalesce(a.memories, 0) - coalesce(m.number, 0)) AS drift
   FROM areas a
@@ -70,7 +61,7 @@ SELECT area, abs(coalesce(a.memories, 0) - coalesce(m.number, 0)) AS drift
                FROM spaces s
                LEFT JOIN memories m ON m.space_id = s.id AND {indexed("m")}
            GROUP BY s.area) m USING (area)
- WHERE area >= {GLOBAL_AREA}"""
+ WHERE area >= {spaces.GLOBAL_AREA}"""
 
 
 class Portion(NamedTuple):
@@ -95,12 +86,12 @@ class Index(Borrowing):
         self._added_chars = 0
         self._invalidated: set[int] = set()  # areas with changes that cached ones cannot apply
 
-    def place(self, space: Space) -> tuple[int, int | None]:
-        if space.scope == GLOBAL_SCOPE:
-            return GLOBAL_AREA, None
+    def place(self, space: spaces.Space) -> tuple[int, int | None]:
+        if space.scope == spaces.GLOBAL_SCOPE:
+            return spaces.GLOBAL_AREA, None
         if space.traits.index is None:
-            return UNINDEXED_AREA, None
-        row = place_of(self._connection, space.project) if space.traits.has_project else None
+            return spaces.UNINDEXED_AREA, None
+        row = spaces.place_of(self._connection, space.project) if space.traits.has_project else None
         return row or (
             self._number("SELECT nextval('area_numbers')"),
             Groups(self._connection, self._sql).number_for(space.traits.index),
@@ -110,7 +101,7 @@ class Index(Borrowing):
         """Do nothing: an area is created with its first words."""
 
     def add(self, memory: Memory, space: int, area: int) -> None:  # noqa: ARG002 - the port's
-        if area == UNINDEXED_AREA or memory.is_deleted:
+        if area == spaces.UNINDEXED_AREA or memory.is_deleted:
             return
         self._waiting.append(memory.id)
         self._waiting_size += len(memory.text.content)
@@ -208,12 +199,13 @@ class Index(Borrowing):
                               LIMIT {NEIGHBORS})
                   FROM {memories}
                   JOIN spaces s ON s.id = m.space_id
-                 WHERE {condition} AND s.area >= {GLOBAL_AREA} AND {indexed("m")}
+                 WHERE {condition} AND s.area >= {spaces.GLOBAL_AREA} AND {indexed("m")}
                  {order}""",
             **values,
         )
         for id_, area, kind, project, title, content, tags, before in rows.fetchall():
-            text = words_of(content) if TRAITS[kind_of(kind, project)].is_json else content
+            traits = spaces.TRAITS[spaces.kind_of(kind, project)]
+            text = words_of(content) if traits.is_json else content
             prepared = columns(title, text, tag_tuple(tags), map(End, before[::-1]), self._features)
             yield MemoryId(id_), Document(area, *prepared)
 
@@ -378,7 +370,7 @@ class Index(Borrowing):
             f"""SELECT 1
                   FROM areas
                 HAVING coalesce(bool_and(rules = :rules), TRUE)
-                       AND coalesce(bool_or(area = {UNINDEXED_AREA}), TRUE)""",
+                       AND coalesce(bool_or(area = {spaces.UNINDEXED_AREA}), TRUE)""",
             rules=self.rules,
         )
 
@@ -389,7 +381,7 @@ class Index(Borrowing):
         """
         self._execute(
             f"""INSERT INTO areas (area, rules, version, memories, words)
-                VALUES ({UNINDEXED_AREA}, :rules, 0, 0, 0)
+                VALUES ({spaces.UNINDEXED_AREA}, :rules, 0, 0, 0)
                     ON CONFLICT (area) DO UPDATE SET rules = excluded.rules""",
             rules=self.rules,
         )
@@ -490,7 +482,7 @@ class Index(Borrowing):
         """Move one project out of an oversized group; return False if none can be moved."""
         groups = Groups(self._connection, self._sql)
         for area, number, others in groups.oversized():
-            target = groups.number_for(group_of(number))
+            target = groups.number_for(spaces.group_of(number))
             if target != number and not groups.holds(target, others):
                 self._execute(
                     "UPDATE spaces SET partition = :target WHERE area = :area", target=target,

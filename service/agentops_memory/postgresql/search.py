@@ -13,18 +13,10 @@ from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
 from ..memory.search import Scored, TermScore, frequency, scored
 from ..memory.space import GLOBAL_AREA
+from ..recall import search as shared
 from ..recall.features import Features
 from ..recall.group import Lookup
 from ..recall.query import Term
-from ..recall.search import (
-    QueryWords,
-    RowLookup,
-    Search,
-    Sessions,
-    sentences,
-    term_score,
-    weightings,
-)
 from ..recall.stems import UNKNOWN, Stems
 from ..recall.visibility import IndexQuery, Row, Visibility, VisibleRows, area_of
 from . import postings
@@ -40,9 +32,9 @@ def _term_scores(
         if any(counts):
             idf, norm = words.idf(term), words.norm(memory)
             score, limit, *by_field = (
-                scored(idf, frequency(counts, it), norm) for it in weightings(query.weights)
+                scored(idf, frequency(counts, it), norm) for it in shared.weightings(query.weights)
             )
-            scores[term] = term_score(score, limit, by_field)
+            scores[term] = shared.term_score(score, limit, by_field)
     return scores
 
 
@@ -69,7 +61,7 @@ UNDO_TRIES = 9  # of undoing a search that timed out
 RESERVED = timedelta(seconds=1)  # of READ_LIMIT, for work after a search that timed out
 
 
-class PostgresSearch(Search):
+class PostgresSearch(shared.Search):
     """Search in one transaction; `begun` is its start on the monotonic clock."""
 
     def __init__(
@@ -78,13 +70,10 @@ class PostgresSearch(Search):
     ) -> None:  # fmt: skip
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
-        self._postings, self._features, self._cached = (
-            postings.Postings(connection),
-            features,
-            cached,
-        )
+        self._postings = postings.Postings(connection)
+        self._features, self._cached = features, cached
         self._groups: dict[int, postings.GroupStatistics] = {}
-        super().__init__(memories, visibility, RowLookup(connection, POSTGRESQL), stems)
+        super().__init__(memories, visibility, shared.RowLookup(connection, POSTGRESQL), stems)
 
     @contextmanager
     def within(self, timeout: timedelta) -> Iterator[None]:
@@ -126,7 +115,9 @@ class PostgresSearch(Search):
         self._connection.execute("SELECT set_config('statement_timeout', :timeout, TRUE)", timeout)
 
     @contextmanager
-    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[QueryWords, Sessions | None] | None]:
+    def _in_memory(
+        self, query: IndexQuery
+    ) -> Iterator[tuple[shared.QueryWords, shared.Sessions | None] | None]:
         """Yield the words of cached areas, or None unless all are at this snapshot's versions."""
         visible, terms = query.visible, query.terms
         stem_of = self._stems.of([term.text for term in terms])
@@ -149,7 +140,7 @@ class PostgresSearch(Search):
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
-            yield sentences(query, self._words(query, number), self._lookup)
+            yield shared.sentences(query, self._words(query, number), self._lookup)
 
     def _words(self, query: IndexQuery, number: int) -> postings.StoredWords:
         terms = query.terms
@@ -212,4 +203,4 @@ class PostgresSearch(Search):
     ) -> tuple[list[list[Scored]], dict[MemoryId, Mapping[Term, TermScore]]]:
         words = self._words(query, number)
         term_scores = {id_: _term_scores(words, query, terms, id_) for id_ in rows}
-        return sentences(query, words, self._lookup), term_scores
+        return shared.sentences(query, words, self._lookup), term_scores

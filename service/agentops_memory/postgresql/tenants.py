@@ -90,9 +90,10 @@ def record(
     )
 
 
-POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys
-RETRY_INTERVAL = timedelta(milliseconds=100)  # between two attempts to connect
+CHANNEL = "agentops_keys"
+POLL_INTERVAL = timedelta(milliseconds=500)  # between two reads of keys, if none is notified
 NO_SCHEMA = -1  # the number of key changes while there is no schema
+STOP_INTERVAL = timedelta(milliseconds=100)  # between two checks whether to stop watching
 MAX_AGE = timedelta(seconds=5)  # after which keys that were read are not used any more
 LOST = (
     "Keys were created, but the database has none. Put them back, or create a key with "
@@ -100,11 +101,10 @@ LOST = (
     "key, `agentops-memory keys reset --open`."
 )
 
-# Their records are read only if they have changed.
 _RING = """
-SELECT key_changes, has_keys,
-       ARRAY(SELECT record FROM agentops.keys WHERE key_changes <> %(known)s ORDER BY number)
-  FROM agentops.control"""
+SELECT key_changes, has_keys, ARRAY(SELECT record FROM agentops.keys ORDER BY number)
+  FROM agentops.control
+ WHERE key_changes <> %(known)s"""
 _PUT = """
 INSERT INTO agentops.keys (id, record) VALUES (%(id)s, %(record)s)
     ON CONFLICT (id) DO UPDATE SET record = excluded.record"""
@@ -118,7 +118,7 @@ class PostgresKeys(KeyRegistry):
 
     def ring(self) -> KeyRing:
         with pg.control(self._url) as connection:
-            return _read(connection)[1]
+            return _ring(connection)
 
     def require_kept(self, ring: KeyRing) -> None:
         if ring.was_ever_used and not ring.keys:
@@ -132,7 +132,7 @@ class PostgresKeys(KeyRegistry):
     def changing(self) -> Iterator[tuple[KeyRing, Put]]:
         with pg.control(self._url, makes=True) as connection, connection.transaction():
             connection.execute("SELECT FROM agentops.control FOR UPDATE")
-            _, ring = _read(connection)
+            ring = _ring(connection)
             yield ring, partial(_put, connection, ring)
 
 
@@ -178,46 +178,56 @@ class WatchedPostgresKeys:
         while not self._is_stopping.is_set():
             try:
                 with pg.opened(self._url) as connection:
-                    while not self._is_stopping.wait(POLL_INTERVAL.total_seconds()):
-                        self._refresh(connection)
+                    connection.execute(f"LISTEN {CHANNEL}")
+                    self._follow(connection)
             except (Refusal, psycopg.Error) as error:
                 reason = str(error) if isinstance(error, Refusal) else type(error).__name__
                 if reason != self._reported:
                     self._reported = reason
                     log.error("the keys cannot be read", extra={"reason": reason})
-                self._is_stopping.wait(RETRY_INTERVAL.total_seconds())
+                self._is_stopping.wait(STOP_INTERVAL.total_seconds())
+
+    def _follow(self, connection: psycopg.Connection[Any]) -> None:
+        refreshed_at = 0.0
+        while not self._is_stopping.is_set():
+            if time.monotonic() - refreshed_at >= POLL_INTERVAL.total_seconds():
+                refreshed_at = time.monotonic()
+                self._refresh(connection)
+            if [*connection.notifies(timeout=STOP_INTERVAL.total_seconds(), stop_after=1)]:
+                refreshed_at = 0.0
 
     def _refresh(self, connection: psycopg.Connection[Any]) -> None:
-        began, known = time.monotonic(), self._known
-        try:
-            self._known = _read(connection, known)
-        except Unavailable:
-            self._known = None
-            raise
-        if self._known is not known:
+        began = time.monotonic()
+        known = self._known[0] if self._known else NO_SCHEMA
+        if known == NO_SCHEMA and not pg.is_made(connection):
+            self._known = NO_SCHEMA, KeyRing()
+        elif row := connection.execute(_RING, {"known": known}).fetchone():
+            try:
+                self._known = row[0], _read(row)
+            except Unavailable:
+                self._known = None
+                raise
             log.info("keys loaded", extra={"keys": len(self._known[1].keys)})
         self._read_at, self._reported = began, ""
 
 
-def _read(
-    connection: psycopg.Connection[Any], known: tuple[int, KeyRing] | None = None
-) -> tuple[int, KeyRing]:
-    """Return the number of changes of the keys, and the keys: `known` if none has changed."""
-    known = known or (NO_SCHEMA, KeyRing())
-    if known[0] == NO_SCHEMA and not pg.is_made(connection):
-        return known
-    row = connection.execute(_RING, {"known": known[0]}).fetchone()
+def _ring(connection: psycopg.Connection[Any]) -> KeyRing:
+    if not pg.is_made(connection):
+        return KeyRing()
+    row = connection.execute(_RING, {"known": NO_SCHEMA}).fetchone()
     if row is None:
         raise Unavailable("The table agentops.control has no row: restore it from a backup.")
-    changes, has_keys, records = row
-    if changes == known[0]:
-        return known
+    return _read(row)
+
+
+def _read(row: tuple[int, bool, list[str]]) -> KeyRing:
+    _, has_keys, records = row
     document = f'{{"version": {keys.VERSION}, "keys": [{", ".join(records)}]}}'
     try:
         ring = keys.read(document.encode())
     except (ValueError, RecursionError) as fault:
         raise Unavailable(f"The keys in the database cannot be used: {fault}.") from fault
-    return changes, replace(ring, was_ever_used=has_keys or bool(ring.keys))
+    return replace(ring, was_ever_used=has_keys or bool(ring.keys))
 
 
 def _put(
@@ -235,6 +245,7 @@ def _put(
         "UPDATE agentops.control SET has_keys = %(used)s, key_changes = key_changes + 1",
         {"used": ring.was_ever_used},
     )
+    connection.execute(f"NOTIFY {CHANNEL}")
 
 
 VISIBILITY_INTERVAL = 0.05  # seconds between two checks whether erased rows are still visible
