@@ -6,6 +6,7 @@ import base64
 import re
 from functools import partial
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,6 @@ from agentops_memory.memory.redactor import LONGEST_ID, MOST_RUNS, MOST_VALUES, 
 from agentops_memory.secrets import shapes
 from agentops_memory.secrets.redaction import (
     DEFAULT_RULES,
-    KINDS,
     LONGEST_VALUE,
     Redacted,
     Rules,
@@ -292,7 +292,7 @@ def test_a_secret_is_taken_out_and_nothing_else(kind: str, context: str) -> None
 
 
 def test_every_kind_but_registered_values_has_samples() -> None:
-    assert sorted(KINDS) == sorted([*SAMPLES, "value"])
+    assert sorted([*shapes.KINDS, "private"]) == sorted(SAMPLES)
 
 
 def test_a_short_text_is_searched_as_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -542,8 +542,8 @@ def test_an_allowed_text_stays_although_it_looks_like_a_secret() -> None:
 
 @for_each("kind", sorted(SAMPLES.keys() - {"private"}))
 def test_a_secret_of_an_allowed_kind_stays(kind: str) -> None:
-    rules = Rules(allowed_kinds=frozenset(KINDS) - {"private", "value"})
-    others = Rules(allowed_kinds=frozenset(KINDS) - {"private", "value", kind})
+    rules = Rules(allowed_kinds=shapes.KINDS)
+    others = Rules(allowed_kinds=shapes.KINDS - {kind})
 
     for parts in SAMPLES[kind]:
         assert rules.redacted("".join(parts)).count == 0
@@ -688,12 +688,13 @@ def test_a_run_has_room_for_so_many_values_and_a_tenant_for_so_many_runs() -> No
 
 
 def test_a_page_about_kinds_may_itself_be_stored() -> None:
-    page = " ".join(f"[REDACTED:{kind}]" for kind in KINDS)
+    page = " ".join(f"[REDACTED:{kind}]" for kind in (*shapes.KINDS, "private", "value"))
 
     assert PLACEHOLDER.sub("", page).strip() == ""
     assert redacted(page) == Redacted(text=page)
 
-    page = "\n".join(f"{kind}: {meaning}" for kind, meaning in KINDS.items())
+    text = (Path(__file__).parents[2] / "docs" / "security.md").read_text("utf-8")
+    page = "\n".join(re.findall(r"^\| `([a-z-]+` \| .*) \|$", text, re.MULTILINE))
 
     assert redacted(page) == Redacted(text=page)
 

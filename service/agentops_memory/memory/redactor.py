@@ -11,7 +11,7 @@ from itertools import chain, count
 from pathlib import Path
 from sys import getsizeof
 from threading import Lock
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from ..engine.engine import Transaction
 from ..engine.files import opened, os_errors_as, stamp_of
@@ -133,8 +133,7 @@ def default_rules(_: Caller) -> Rules:
     return DEFAULT_RULES
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunKey:
+class RunKey(NamedTuple):
     """The key of a run: its tenant, and its name there."""
 
     tenant: str
@@ -150,8 +149,7 @@ class Registry:
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._lock = Lock()
         self._most = most
-        self._tenants: dict[str, dict[RunKey, dict[tuple[str, str], int]]] = {}  # with sizes
-        self._sizes: Counter[str] = Counter()
+        self._runs: dict[RunKey, dict[tuple[str, str], int]] = {}  # the size of each (id, value)
         self._rules: dict[str, tuple[Rules, Rules]] = {}  # the base, and with the values added
 
     def register(self, run: RunKey, value_id: str, value: str) -> None:
@@ -170,16 +168,15 @@ class Registry:
         if size + RUN_OVERHEAD > self._most:
             raise Invalid("A registered value must fit into the limit for all values of a tenant.")
         with self._lock:
-            runs = self._tenants.get(run.tenant, {})
-            values = runs.get(run, {})
+            runs = self._of(run.tenant)
+            values = runs.setdefault(run, {})
             if (value_id, value) in values:
                 return
-            if not values and len(runs) >= MOST_RUNS:
+            if len(runs) > MOST_RUNS:
                 raise OverQuota(f"At most {MOST_RUNS} runs register values at a time.")
             if len(values) >= MOST_VALUES:
                 raise OverQuota(f"A run registers at most {MOST_VALUES} values.")
-            added = size if values else size + RUN_OVERHEAD
-            if self._sizes[run.tenant] + added > self._most:
+            if size + sum(sum(it.values()) + RUN_OVERHEAD for it in runs.values()) > self._most:
                 raise TooMany(
                     f"The values registered by this tenant's runs take {self._most:,} "
                     "bytes of memory, which is the limit; the end of a run frees its values.",
@@ -187,37 +184,25 @@ class Registry:
                     scope="tenant",
                 )
             values[value_id, value] = size
-            self._tenants.setdefault(run.tenant, runs)[run] = values
-            self._sizes[run.tenant] += added
+            self._runs[run] = values
             self._rules.pop(run.tenant, None)
 
     def forget(self, run: RunKey) -> None:
         with self._lock:
-            runs = self._tenants.get(run.tenant, {})
-            if run not in runs:
-                return
-            self._sizes[run.tenant] -= sum(runs.pop(run).values()) + RUN_OVERHEAD
-            self._rules.pop(run.tenant, None)
-            if not runs:
-                del self._tenants[run.tenant], self._sizes[run.tenant]
+            if self._runs.pop(run, None) is not None:
+                self._rules.pop(run.tenant, None)
 
     def runs(self, tenant: str) -> tuple[RunKey, ...]:
         with self._lock:
-            return tuple(self._tenants.get(tenant, ()))
+            return tuple(self._of(tenant))
 
     def values(self, run: RunKey) -> tuple[tuple[str, str], ...]:
         """Return the (id, value) pairs of a run, in the order of registration."""
         with self._lock:
-            return tuple(self._tenants.get(run.tenant, {}).get(run, ()))
+            return tuple(self._runs.get(run, ()))
 
     def count(self, run: RunKey) -> Counter[str]:
         return Counter(value_id for value_id, _ in self.values(run))
-
-    def occurs_in(self, tenant: str, text: str) -> bool:
-        """Whether the text contains a value of a tenant's runs."""
-        with self._lock:
-            pairs = chain.from_iterable(self._tenants.get(tenant, {}).values())
-            return any(value in text for _, value in pairs)
 
     def rules(self, tenant: str, base: Rules) -> Rules:
         """Return the base rules with the values of a tenant's runs; cached until one changes.
@@ -225,14 +210,15 @@ class Registry:
         Nothing else caches them, so that a forgotten value leaves memory.
         """
         with self._lock:
-            if tenant not in self._tenants:
-                return base
             known = self._rules.get(tenant)
-            if known is None or known[0] != base:
-                runs = self._tenants[tenant].values()
-                values = tuple(dict.fromkeys(chain.from_iterable(runs)))
-                known = self._rules[tenant] = base, replace(base, values=values)
+            if known is None or known[0] is not base:
+                values = tuple(dict.fromkeys(chain.from_iterable(self._of(tenant).values())))
+                rules = replace(base, values=values) if values else base
+                known = self._rules[tenant] = base, rules
             return known[1]
+
+    def _of(self, tenant: str) -> dict[RunKey, dict[tuple[str, str], int]]:
+        return {run: values for run, values in self._runs.items() if run.tenant == tenant}
 
 
 class RedactionFileRefused(Refusal):
@@ -328,9 +314,8 @@ class Redaction:
 
     def echo(self, caller: Caller, text: str) -> str:
         """Return a text of a request without registered values, as a response may repeat it."""
-        if not self.registry.occurs_in(caller.tenant, text):
-            return text
-        return self.rules(caller).redacted(text).text
+        rules = self.rules(caller)
+        return rules.redacted(text).text if rules.has_value_in(text) else text
 
 
 @dataclass(slots=True)

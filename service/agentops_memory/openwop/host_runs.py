@@ -167,7 +167,7 @@ async def register(
     # Otherwise the run may be idle, and its values dropped as soon as they are registered.
     await serving.engine.write(caller, lambda tx: tx[RunTable].touch(require_open(tx, run_id)))
     registry = serving.redaction.registry
-    if registry.occurs_in(caller.tenant, secret):  # the id is returned and stored
+    if serving.redaction.rules(caller).has_value_in(secret):  # the id is returned and stored
         raise BadFields([("secretId", "holds a registered value")])
     if len(value.strip()) < SHORTEST_VALUE:
         return RegisteredSecret(secret_id=secret, registered=False)

@@ -14,43 +14,7 @@ if TYPE_CHECKING:
 else:  # only commands that store or show more than plain names need their many patterns
     assignments, shapes = Lazy(__package__, ".assignments"), Lazy(__package__, ".shapes")
 
-PRIVATE, VALUE = "private", "value"
-KINDS: Mapping[str, str] = {
-    PRIVATE: "text between private tags, or after an unclosed one",
-    VALUE: "a registered value; its placeholder has its id",
-    "age-key": "age secret keys (AGE-SECRET-KEY-1...)",
-    "anthropic-key": "Anthropic keys (sk-ant-...)",
-    "authorization": "credentials in a header (Bearer, Basic, Token ...); auth of Docker and npm",
-    "aws-key-id": "AWS access key ids (AKIA..., ASIA...)",
-    "aws-secret-key": "AWS secret access keys and session tokens, next to their label",
-    "azure-key": "Azure keys, client secrets, DevOps tokens and URL signatures",
-    "connection-password": "the password in a URL, a connection string, netrc or curl -u",
-    "digitalocean-token": "DigitalOcean tokens (dop_v1_..., doo_v1_..., dor_v1_...)",
-    "discord-token": "Discord bot tokens",
-    "docker-token": "Docker Hub access tokens (dckr_pat_...)",
-    "doppler-token": "Doppler tokens (dp.pt...., dp.st....)",
-    "github-token": "GitHub tokens (ghp_..., gho_... and similar, github_pat_...)",
-    "gitlab-token": "GitLab tokens (glpat-... and similar)",
-    "google-key": "Google keys (AIza...), OAuth tokens (ya29...., 1//0...), GOCSPX-...",
-    "huggingface-token": "Hugging Face tokens (hf_...)",
-    "jwt": "JSON Web Tokens, signed or encrypted",
-    "labelled-secret": "random characters next to a label ending in key, token, secret or password",
-    "memory-key": "keys of this service (amk_...)",
-    "npm-token": "npm tokens (npm_...), and what follows :_authToken=",
-    "openai-key": "OpenAI keys and keys of the same form (sk-..., sk-proj-...)",
-    "password": "the value of a name such as DB_PASSWORD or CLIENT_SECRET; mysql -p, sshpass",
-    "private-key": "private keys in PEM or PGP armor, even truncated, in base64, as JWK",
-    "pypi-token": "PyPI tokens (pypi-...)",
-    "sendgrid-key": "SendGrid keys (SG....)",
-    "service-token": "tokens of other services that have a recognizable prefix",
-    "slack-token": "Slack tokens (xoxb-..., xoxp-..., xapp-...)",
-    "stripe-key": "Stripe keys and webhook secrets (sk_live_..., rk_live_..., whsec_...)",
-    "telegram-token": "Telegram bot tokens; the bot's number stays",
-    "twilio-key": "Twilio API keys (SK...)",
-    "vault-token": "HashiCorp Vault tokens (hvs...., hvb...., hvr....)",
-    "webhook": "the secret part of a webhook URL (Slack, Discord, Teams)",
-}
-"""Every kind of redaction, with its description; all but the first two are shapes."""
+PRIVATE, VALUE = "private", "value"  # the kinds that are not recognized by their shape
 
 SHORTEST_VALUE, LONGEST_VALUE = 8, 8192  # characters; a shorter value occurs within words
 LONGEST_NAME = 64  # characters of an id in a placeholder
@@ -95,7 +59,7 @@ class Rules:
     def __post_init__(self) -> None:
         for _, value in self.values:
             require_registrable(value)
-        if unknown := self.allowed_kinds - (KINDS.keys() - {PRIVATE, VALUE}):
+        if self.allowed_kinds and (unknown := self.allowed_kinds - shapes.KINDS):
             raise Invalid(f"{', '.join(sorted(unknown))}: there is no such kind of secret.")
 
     def redacted(self, text: str) -> Redacted:
@@ -123,6 +87,10 @@ class Rules:
                 break
         return Redacted(text=clean, count=kinds.total(), kinds=dict(kinds))
 
+    def has_value_in(self, text: str) -> bool:
+        """Whether the text contains a registered value."""
+        return any(value in text for _, value in self.values)
+
     def _parts(self, text: str) -> Iterator["_Part"]:
         yield from _private_parts(text)
         masked = self._masked(text)
@@ -140,7 +108,8 @@ class Rules:
 
         def masked(placeholder: re.Match[str]) -> str:
             name = placeholder[0][len(assignments.MARK) : -1]
-            is_ours = name in KINDS or (name in self._candidates and self._name(name) == name)
+            is_kind = name in shapes.KINDS or name in (PRIVATE, VALUE)
+            is_ours = is_kind or (name in self._candidates and self._name(name) == name)
             return _MASK * len(placeholder[0]) if is_ours else placeholder[0]
 
         return re.sub(assignments.PLACEHOLDER, masked, text)
@@ -149,7 +118,7 @@ class Rules:
         """Return the name of an id in a placeholder, or a generic name if the id has a secret."""
         if value_id not in self._names:
             name = _safe(value_id)
-            is_telling = any(it in name for _, it in self.values) or any(shapes.secrets(name))
+            is_telling = self.has_value_in(name) or any(shapes.secrets(name))
             self._names[value_id] = VALUE if is_telling else name
         return self._names[value_id]
 

@@ -561,3 +561,10 @@ _HINT = re.compile(
     b"|".join(map(re.escape, (*LABELS, b"private key", *(hint for hint, *_ in _HINTED))))
     + rb"|[a-z0-9+/_.-]{%d}" % len(_LONG_RUN)
 )
+
+KINDS = frozenset(
+    {kind for kind, *_ in (*_DISTINCT, *_ALPHANUMERIC, *_WORDLIKE)}
+    | {label.kind for labels in LABELS.values() for label in labels}
+    | {"jwt", "private-key"}
+)
+"""Every kind of secret that is recognized by its shape; docs/security.md describes each."""
