@@ -121,7 +121,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "agent_events.binding": sight.Binding,
     "namespaces.default_access": sight.Access,
     "namespace_access.access": sight.Access,
-    "events.type": (sight.LOGGED | {*sight.EventType}).__contains__,
+    "events.type": sight.EVENT_TYPES.__contains__,
     "events.payload": object_of,
     "intents.details": lambda text: sight.details_of(text, defaults_of(sight.IntentDetails)),
     "coordinators.details": sight.guardrails_of,

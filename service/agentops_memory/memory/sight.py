@@ -164,7 +164,7 @@ class Standing:
 
 
 class EventType(StrEnum):
-    """The types of events that only the service logs, no client (§5.1; RFC-0012)."""
+    """The types of events that only the service logs, with OF_STATUS (§5.1; RFC-0012)."""
 
     CREATED = "memory.created"
     UPDATED = "memory.updated"
@@ -173,21 +173,13 @@ class EventType(StrEnum):
     EXPIRED = "memory.expired"
     ARCHIVED = "memory.archived"
     TASK_CREATED = "task.created"
-    TASK_PROGRESS = "task.progress"  # logged when a task is pending again
-    TASK_READY = "task.ready"
-    TASK_CLAIMED = "task.claimed"
-    TASK_STARTED = "task.started"
-    TASK_COMPLETED = "task.completed"
-    TASK_FAILED = "task.failed"
-    TASK_BLOCKED = "task.blocked"
-    TASK_CANCELLED = "task.cancelled"
-    TASK_SKIPPED = "task.skipped"
     TASK_RETRYING = "task.retrying"
     ASSIGNED = "agent_assigned"
 
 
 _VERBS = {TaskStatus.PENDING: "progress", TaskStatus.RUNNING: "started"}
-OF_STATUS = {it: EventType(f"task.{_VERBS.get(it, it)}") for it in TaskStatus}
+OF_STATUS = {it: f"task.{_VERBS.get(it, it)}" for it in TaskStatus}
+"""The types of events of tasks that change to a status."""
 
 # The event types that the package's clients can read, except those that only the service logs.
 LOGGED = frozenset(
@@ -220,6 +212,7 @@ LOGGED = frozenset(
     """.split()
 )
 """The types that clients log; any other type would break every reader of the log."""
+EVENT_TYPES = LOGGED | {*EventType, *OF_STATUS.values()}  # all that the log may contain
 
 # Conditions on tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"

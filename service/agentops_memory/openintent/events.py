@@ -40,11 +40,10 @@ from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, e
 from .intents import INTENT, Object, require_sight, visible_intent
 
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
-KNOWN = LOGGED | {*EventType}
 
 
 def _known(type_: str) -> str:
-    if type_ not in KNOWN:
+    if type_ not in sight.EVENT_TYPES:
         raise Unreadable
     return type_
 

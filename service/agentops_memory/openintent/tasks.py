@@ -354,7 +354,7 @@ def _assign(tx: Transaction, viewer: Viewer, task: Task, before: AgentId | None)
 
 
 def _add_event_of_status(
-    tx: Transaction, viewer: Viewer, type_: EventType, task: Task, before: Task | None
+    tx: Transaction, viewer: Viewer, type_: str, task: Task, before: Task | None
 ) -> None:
     payload = {
         "task_id": task.id, "name": object_of(task.details).get("name"),
@@ -365,7 +365,7 @@ def _add_event_of_status(
 
 
 def _add_event(
-    tx: Transaction, viewer: Viewer, type_: EventType, task: Task, payload: dict[str, Any]
+    tx: Transaction, viewer: Viewer, type_: str, task: Task, payload: dict[str, Any]
 ) -> None:
     labels = Labels(task=task.id, intent=task.intent_id, binding=Binding.TASK)
     add_event(tx, type_, payload, labels, agent=None, actor=viewer.agent)
