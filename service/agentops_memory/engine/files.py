@@ -175,7 +175,7 @@ def drafts(folder: Path) -> Iterator[Path]:
     """
     from tempfile import mkdtemp  # noqa: PLC0415 - seldom needed
 
-    remove_leftovers(folder)
+    leftovers(folder, remove=True)
     while True:
         made = Path(mkdtemp(dir=folder, prefix=PREFIX, suffix=SUFFIX))
         lock = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -190,17 +190,21 @@ def drafts(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def leftovers(folder: Path) -> list[Path]:
-    """Return the folders for drafts whose processes have ended."""
-    with _locked_leftovers(folder) as folders:
-        return folders
+def leftovers(folder: Path, *, remove: bool = False) -> list[Path]:
+    """Return the folders for drafts whose processes have ended; with `remove`, delete them.
 
-
-def remove_leftovers(folder: Path) -> list[Path]:
-    """Remove these folders; return them."""
-    with _locked_leftovers(folder) as folders:
-        for left in folders:
-            shutil.rmtree(left, ignore_errors=True)
+    Each is locked meanwhile, so that no other process uses it.
+    """
+    with ExitStack() as locks:
+        folders = []
+        for left in sorted(folder.glob(f"{PREFIX}*{SUFFIX}")):
+            with suppress(OSError):
+                lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                locks.callback(os.close, lock)
+                if _is_locked(lock):
+                    folders.append(left)
+                    if remove:
+                        shutil.rmtree(left, ignore_errors=True)
         return folders
 
 
@@ -210,20 +214,6 @@ def _owner(path: Path) -> tuple[int, int]:
     except FileNotFoundError:
         status = path.parent.stat()
     return status.st_uid, status.st_gid
-
-
-@contextmanager
-def _locked_leftovers(folder: Path) -> Iterator[list[Path]]:
-    """Yield the leftover folders, each locked for the body, so that no other process uses it."""
-    with ExitStack() as locks:
-        folders = []
-        for left in sorted(folder.glob(f"{PREFIX}*{SUFFIX}")):
-            with suppress(OSError):
-                lock = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                locks.callback(os.close, lock)
-                if _is_locked(lock):
-                    folders.append(left)
-        yield folders
 
 
 def _is_locked(file: int) -> bool | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from .. import __version__
 from ..backend import registry_of
 from ..engine.engine import noop
-from ..engine.files import DRAFT, file_system, is_network, leftovers, opened, remove_leftovers
+from ..engine.files import DRAFT, file_system, is_network, leftovers, opened
 from ..errors import Refusal, SettingRefused, Unavailable, sentence_of
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace
@@ -160,7 +160,7 @@ def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
         unused = [file for file in files if _is_left_over(file)]
         for file in unused:
             file.unlink(missing_ok=True)
-        names = ", ".join(file.name for file in (*unused, *remove_leftovers(path.parent)))
+        names = ", ".join(file.name for file in (*unused, *leftovers(path.parent, remove=True)))
         return f"Removed {names or 'nothing: the files are in use again'}."
 
     remedy = "`agentops-memory doctor --fix` removes what it left."

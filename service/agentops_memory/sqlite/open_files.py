@@ -30,7 +30,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from ..engine.engine import noop
-from ..engine.files import remove_leftovers, sync
+from ..engine.files import leftovers, sync
 from ..errors import StartRefused, Unavailable, reason
 from ..light import dataclass, field
 from .connection import APPLICATION_ID, WriterThread, change, connect, set_pragma
@@ -367,7 +367,7 @@ def require_one_name(path: Path) -> None:
     if names_of(path) <= 1:
         return
     real = Path(os.path.realpath(path))
-    remove_leftovers(real.parent)  # a draft that was linked already
+    leftovers(real.parent, remove=True)  # a draft that was linked already
     if any(_second_names(real)):
         # A running restore holds a lock on the file until the second name is its only one.
         timeout = LINKED_TIMEOUT.total_seconds()
