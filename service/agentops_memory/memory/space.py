@@ -7,15 +7,10 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
-from typing import TYPE_CHECKING, Annotated, Any, NewType
+from typing import Annotated, Any, NewType
 
 from ..errors import DamagedRow
-from ..light import Lazy, dataclass, replace
-
-if TYPE_CHECKING:
-    from ..secrets import redaction
-else:  # which the settings do not need
-    redaction = Lazy(__package__, "..secrets.redaction")
+from ..light import dataclass, replace
 
 
 class ErasureKind(StrEnum):
@@ -144,9 +139,11 @@ class Space:
 @lru_cache(1024)  # an agent uses few names, again and again
 def project_name(name: str) -> Project:
     """Normalize a project's name: redacted, NFC, trimmed, lower case."""
+    from ..secrets.redaction import redacted  # noqa: PLC0415 - the settings do not need it
+
     if len(name) > MAX_NAME:
         return Project(name)
-    name = redaction.redacted(name).text
+    name = redacted(name).text
     if name.isascii():
         return Project(name.strip().lower())
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
