@@ -2,10 +2,10 @@
 
 import json
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..engine.engine import Transaction, durable_later
 from ..errors import Conflict, NotFound
@@ -135,34 +135,30 @@ class Importer:
         self.tally = Tally()
         self._position, self._planned = position, planned
         self._sessions: dict[SessionId, Project] = {}
+        self._new_sessions: list[Session] = []  # those that are not stored yet
         self._new: set[MemoryId] = set()
-        self._new_sessions: list[Session] = []  # sessions and memories that are not stored yet
-        self._new_memories: list[Memory] = []
 
     def add(self, rows: Sequence[Row]) -> None:
-        memories = [it for it in rows if isinstance(it, Memory)]
-        new = unmatched(self.tx, memories)
+        """Store sessions, and the memories after them."""
         named = {it.session if isinstance(it, Memory) else it.id for it in rows}
         if unknown := {it for it in named if it is not None} - self._sessions.keys():
             self._sessions |= self.tx[SessionTable].projects_of(unknown)
-        index = 0
         for row in rows:
             if isinstance(row, Session):
                 self._add_session(row)
-                continue
-            if index in new:
-                self._add_session_of(row)
-                self._new_memories.append(row)
-            elif self._merge(row, self._position + index):
-                new.clear()  # the remaining rows may match the merged memory
-            index += 1
-        self._flush()
-        self._position += index
+        memories = [it for it in rows if isinstance(it, Memory)]
+        if memories and are_new(self.tx, memories):
+            self._insert(memories)
+        else:
+            for position, it in enumerate(memories, self._position):
+                self._merge(it, position)
+        self._store_sessions()
+        self._position += len(memories)
 
     def _add_session(self, session: Session) -> None:
         self.tx.caller.require_project(session.project)
         if session.id in self._sessions:
-            self._flush()
+            self._store_sessions()
             stored = self.tx[SessionTable].get(session.id)
             assert stored is not None
             self.tx.caller.require_project(stored.project)
@@ -188,9 +184,13 @@ class Importer:
             self._new_sessions.append(new)
         caller.require_project(self._sessions[session])
 
-    def _merge(self, memory: Memory, position: int) -> bool:
-        """Merge a memory that may match a stored one; return whether anything was stored."""
-        self._flush()
+    def _store_sessions(self) -> None:
+        if self._new_sessions:
+            self.tx[SessionTable].add(self._new_sessions)
+            self._new_sessions = []
+
+    def _merge(self, memory: Memory, position: int) -> None:
+        """Store a memory that may match a stored one."""
         decided, tally = decision(self.tx, memory), self.tally
         outcome, existing = decided.outcome, decided.existing
         tally.memories[outcome] += 1
@@ -201,7 +201,7 @@ class Importer:
         result = existing if decided.is_present else None
         if not decided.is_present:
             self._add_session_of(memory)
-            self._flush()
+            self._store_sessions()
             result = _apply(self.tx, decided)
             if result is not None:
                 tally.made.add(result.id)
@@ -209,15 +209,12 @@ class Importer:
                     self._new.add(result.id)
         if result is not None and memory.links.uids:
             tally.links.append(Supersession(newer=result.id, older=memory.links.uids))
-        return outcome.is_stored
 
-    def _flush(self) -> None:
-        sessions, self._new_sessions = self._new_sessions, []
-        if sessions:
-            self.tx[SessionTable].add(sessions)
-        memories, self._new_memories = self._new_memories, []
-        if not memories:
-            return
+    def _insert(self, memories: Sequence[Memory]) -> None:
+        """Store new memories, all at once."""
+        for it in memories:
+            self._add_session_of(it)
+        self._store_sessions()
         new_uid = self.tx.new_uid
         new = [it if it.uid else replace(it, uid=new_uid(it.created_at)) for it in memories]
         ids = self.tx[MemoryTable].insert_all(new)
@@ -229,99 +226,67 @@ class Importer:
                 self.tally.links.append(Supersession(newer=id_, older=it.links.uids))
 
 
-def unmatched(tx: Transaction, memories: Sequence[Memory]) -> set[int]:
-    """Return the positions of new memories, which match no stored memory and not each other.
+def are_new(tx: Transaction, memories: Sequence[Memory]) -> bool:
+    """Whether memories match no stored memory and not each other; may be False for new ones."""
+    uids = [it.uid for it in memories if it.uid]
+    at_keys = [(it.space.project, it.space.scope, it.key) for it in memories if it.key]
+    texts = [] if len(uids) == len(memories) else list(map(_text_of, memories))
+    rows = uids, at_keys, texts
+    are_distinct = all(len(set(it)) == len(it) for it in rows)
+    if not are_distinct or any(tx.retention.oldest_kept(it.revision) > 1 for it in memories):
+        return False
+    lookups = zip(rows, _lookups(tx[Sql].dialect), strict=True)
+    return not any(it and tx[Sql].exists(query, texts=json.dumps(it)) for it, query in lookups)
 
-    The result may omit a new memory, but never includes a stored one.
-    """
-    by_text = not all(it.uid for it in memories)
-    keys = [list(_match_keys(it, by_text=by_text)) for it in memories]
-    rows = Counter(key for each in keys for key in each)
-    unique = [
-        (position, it)
-        for position, it in enumerate(memories)
-        if tx.retention.oldest_kept(it.revision) <= 1
-        and all(rows[key] == 1 for key in keys[position])
-    ]
-    with_keys, without_uids = list[object](), list[object]()
-    for position, it in unique:
-        space, text = (it.space.project, it.space.scope), it.text
-        if it.key:
-            with_keys.append((position, *space, it.key))
-        if not it.uid:
-            hash_ = fingerprint(it.key, text.type, text.title, content_hash(text.content))
-            at, second = map(micros, (it.created_at, whole_seconds(it.created_at)))
-            without_uids.append((position, *space, hash_, it.session, at, second))
-    sql, dialect, stored = tx[Sql], tx[Sql].dialect, set[Any]()
-    uids = [it.uid for _, it in unique if it.uid]
-    known = set[str]()
-    if uids:
-        statement = f"""SELECT m.uid
-                          FROM {dialect.texts("listed")}
-                         {dialect.leads} memories m ON m.uid = listed.value"""
-        known.update(sql.column(statement, texts=json.dumps(uids)))
-    if with_keys:
-        statement = f"""{_rows_of(dialect, "position", "project", "scope", "key")}
-            SELECT listed.position
-              FROM listed
-             {dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope
-             {dialect.leads} memories m
-                ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}"""
-        stored.update(sql.column(statement, texts=json.dumps(with_keys)))
-    if without_uids:
-        stored.update(sql.column(_duplicates(dialect), texts=json.dumps(without_uids)))
-    taken = set(map(int, stored))
-    return {position for position, it in unique if it.uid not in known and position not in taken}
+
+def _text_of(memory: Memory) -> tuple[object, ...]:
+    text, space, second = memory.text, memory.space, micros(whole_seconds(memory.created_at))
+    hash_ = fingerprint(memory.key, text.type, text.title, content_hash(text.content))
+    return space.project, space.scope, hash_, memory.session, second
 
 
 @cache
-def _duplicates(dialect: Dialect) -> str:
-    """Return a query for the positions of listed memories with a stored duplicate.
+def _lookups(sql: Dialect) -> tuple[str, str, str]:
+    """Return queries for a stored memory with a listed uid, with a topic key, or with a text.
 
-    Duplicates of the same instant are looked up row by row. Duplicates within the same second are
-    read once per text and second: otherwise each row would read the duplicates of all sessions.
+    Duplicates within the same second are read once per text and second: otherwise each row would
+    read the duplicates of all sessions.
     """
-    columns = "position", "project", "scope", "hash", "session", "at", "second"
-    spaces = f"{dialect.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope"
-    same_text = f"""{dialect.leads} memories m {dialect.hint("memories_by_hash")}
-                ON m.space_id = {{}} AND m.fingerprint = CAST({{}}.hash AS BIGINT) AND {{}}"""
+    spaces = f"{sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope"
     of_second = " UNION ALL ".join(
-        f"""SELECT listed.position
-              FROM unknown {same_text.format("unknown.space", "unknown", state)}
-                   AND m.session_id IN (SELECT session FROM listed)
-                   AND m.created_at >= CAST(unknown.second AS BIGINT)
-                   AND m.created_at < CAST(unknown.second AS BIGINT) + 1000000
-             {dialect.leads} listed
-                ON listed.session = m.session_id AND listed.second = unknown.second
-                   AND listed.hash = unknown.hash AND listed.scope = unknown.scope
-                   AND listed.project = unknown.project"""
+        f"""SELECT 1
+              FROM texts
+             {sql.leads} memories m {sql.hint("memories_by_hash")}
+                ON m.space_id = texts.space AND m.fingerprint = CAST(texts.hash AS BIGINT)
+                   AND {state} AND m.session_id IN (SELECT session FROM listed)
+                   AND m.created_at >= CAST(texts.second AS BIGINT)
+                   AND m.created_at < CAST(texts.second AS BIGINT) + 1000000
+             {sql.leads} listed
+                ON listed.session = m.session_id AND listed.second = texts.second
+                   AND listed.hash = texts.hash AND listed.scope = texts.scope
+                   AND listed.project = texts.project"""
         for state in STATES
     )
-    return f"""{_rows_of(dialect, *columns)},
-        known (position) AS MATERIALIZED (
-            SELECT listed.position
-              FROM listed {spaces} {same_text.format("s.id", "listed", undeleted("m"))}
-                   AND m.session_id = listed.session
-                   AND m.created_at = CAST(listed.at AS BIGINT)),
-        unknown (space, project, scope, hash, second) AS MATERIALIZED (
-            SELECT DISTINCT s.id, s.project, s.scope, hash, second
+    return (
+        f"""SELECT 1
+              FROM {sql.texts("listed")} {sql.leads} memories m ON m.uid = listed.value
+             LIMIT 1""",
+        f"""{_rows_of(sql, "project", "scope", "key")}
+            SELECT 1
               FROM listed {spaces}
-             WHERE position NOT IN (SELECT position FROM known)
-                   AND EXISTS (SELECT 1
-                                 FROM memories n {dialect.hint("memories_in_session")}
+             {sql.leads} memories m
+                ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}
+             LIMIT 1""",
+        f"""{_rows_of(sql, "project", "scope", "hash", "session", "second")},
+            texts (space, project, scope, hash, second) AS MATERIALIZED (
+                SELECT DISTINCT s.id, s.project, s.scope, hash, second
+                  FROM listed {spaces}
+                 WHERE EXISTS (SELECT 1
+                                 FROM memories n {sql.hint("memories_in_session")}
                                 WHERE n.session_id = listed.session AND n.space_id = s.id))
-        SELECT position FROM known UNION ALL {of_second}"""
-
-
-def _match_keys(memory: Memory, *, by_text: bool) -> Iterator[Hashable]:
-    """Yield every key by which a row may match the memory: its uid, topic key, and text."""
-    if memory.uid:
-        yield memory.uid
-    if memory.key:
-        yield memory.space, memory.key
-    if by_text:
-        text, second = memory.text, whole_seconds(memory.created_at)
-        yield memory.space, memory.session, memory.key, text.type, text.title, text.content, second
+            {of_second}
+             LIMIT 1""",
+    )
 
 
 def decision(tx: Transaction, memory: Memory) -> Decision:
@@ -494,16 +459,19 @@ def _imported(
 
 
 def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
-    """Return the characters of new memories; raise Denied if a row may not be stored."""
-    memories = [it for it in rows if isinstance(it, Memory)]
-    new = unmatched(tx, memories)
+    """Return the characters to be stored; raise Denied if a row may not be stored."""
+    memories, size = [it for it in rows if isinstance(it, Memory)], 0
+    all_new = are_new(tx, memories)
     known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
-    for position, it in enumerate(memories):
-        if position in new or not decision(tx, it).is_present:
-            tx.caller.require_space(it.space)
-            assert it.session is not None  # entries of stores are not imported
-            tx.caller.require_project(known.get(it.session, it.space.project))
+    for it in memories:
+        outcome = RowOutcome.NEW if all_new else decision(tx, it).outcome
+        if outcome in (RowOutcome.SAME, RowOutcome.CHANGED):
+            continue
+        tx.caller.require_space(it.space)
+        assert it.session is not None  # entries of stores are not imported
+        tx.caller.require_project(known.get(it.session, it.space.project))
+        size += len(it.text.content) if outcome.is_stored else 0
     for row in rows:
         if isinstance(row, Session):
             tx.caller.require_project(row.project)
-    return sum(len(memories[position].text.content) for position in new)
+    return size
