@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from ..errors import Invalid
 from ..light import Lazy, dataclass, field
@@ -91,15 +91,15 @@ class Rules:
         """Whether the text contains a registered value."""
         return any(value in text for _, value in self.values)
 
-    def _parts(self, text: str) -> Iterator["_Part"]:
+    def _parts(self, text: str) -> Iterator["shapes.SecretSpan"]:
         yield from _private_parts(text)
         masked = self._masked(text)
         for value_id, value in self.values:
             for start, end in self._occurrences(value, masked):
-                yield _Part(start, end, VALUE, self._name(value_id))
-        for start, end, kind in shapes.secrets(text):
-            if kind not in self.allowed_kinds and text[start:end] not in self.allowed:
-                yield _Part(start, end, kind, kind)
+                yield shapes.SecretSpan(start, end, VALUE, self._name(value_id))
+        for it in shapes.secrets(text):
+            if it.kind not in self.allowed_kinds and text[it.start : it.end] not in self.allowed:
+                yield it
 
     def _masked(self, text: str) -> str:
         """Mask our own placeholders, so that no value matches within or across a placeholder."""
@@ -154,15 +154,6 @@ def redacted(text: str, rules: Rules = DEFAULT_RULES) -> Redacted:
     return rules.redacted(text)
 
 
-class _Part(NamedTuple):
-    """A span to redact, its kind, and the name in its placeholder."""
-
-    start: int
-    end: int
-    kind: str
-    name: str
-
-
 def require_registrable(value: str) -> None:
     """Raise Invalid for a value that may not be registered: too short, too long, or marked."""
     if len(value.strip()) < SHORTEST_VALUE:
@@ -177,7 +168,7 @@ def _safe(value_id: str) -> str:
     return _UNSAFE.sub("-", value_id)[:LONGEST_NAME] or VALUE
 
 
-def _private_parts(text: str) -> Iterator[_Part]:
+def _private_parts(text: str) -> Iterator["shapes.SecretSpan"]:
     """Yield the spans between matching private tags; an unclosed span reaches to the end.
 
     A type parameter such as `Local<Private>` is not a tag if nothing closes it.
@@ -197,14 +188,14 @@ def _private_parts(text: str) -> Iterator[_Part]:
         elif depth:
             depth -= 1
             if not depth:
-                yield _Part(start, tag.end(), PRIVATE, PRIVATE)
+                yield shapes.SecretSpan(start, tag.end(), PRIVATE)
     if depth:
-        yield _Part(start, len(text), PRIVATE, PRIVATE)
+        yield shapes.SecretSpan(start, len(text), PRIVATE)
 
 
-def _merged(parts: Iterable[_Part]) -> list[_Part]:
+def _merged(parts: Iterable["shapes.SecretSpan"]) -> list["shapes.SecretSpan"]:
     """Sort the parts and merge overlapping parts, named after the longer."""
-    merged: list[_Part] = []
+    merged: list[shapes.SecretSpan] = []
     for part in sorted(parts, key=lambda part: (part.start, -part.end)):
         if merged and part.start < merged[-1].end:
             last = merged[-1]
@@ -215,10 +206,10 @@ def _merged(parts: Iterable[_Part]) -> list[_Part]:
     return merged
 
 
-def _without(text: str, parts: list[_Part]) -> str:
+def _without(text: str, parts: list["shapes.SecretSpan"]) -> str:
     pieces = []
     at = 0
     for part in parts:
-        pieces += [text[at : part.start], assignments.MARK, part.name, "]"]
+        pieces += [text[at : part.start], assignments.MARK, part.name or part.kind, "]"]
         at = part.end
     return "".join([*pieces, text[at:]])

@@ -303,11 +303,12 @@ SHORT = 100  # characters; in a longer text, one search for all hints is slower 
 
 
 class SecretSpan(NamedTuple):
-    """The position of a secret in a text, and its kind."""
+    """The position of a secret in a text, its kind, and its name, if it has one."""
 
     start: int
     end: int
     kind: str
+    name: str = ""
 
 
 def secrets(text: str) -> Iterator[SecretSpan]:
