@@ -156,19 +156,22 @@ def _move(tx: Transaction, project: Project, into: Project) -> None:
     """Move all rows of a project into another one; the two must not share a key any more."""
     sql = tx[Sql]
     source, target = (sql.place_of(it) for it in (project, into))
-    affected = _in_shared_sessions(tx, project, into)
-    if source and target:
-        in_space = sql.dialect.hint("memories_in_space")
-        affected |= set(
-            sql.column(
-                f"""SELECT m.id
-                      FROM spaces s
-                      JOIN memories m {in_space} ON m.space_id = s.id
-                     WHERE s.area = :area AND {indexed("m")}""",
-                area=source[0],
-            )
-        )
-    with tx.index.moving(sorted(affected)):
+    sessions = "SELECT session_id FROM memories WHERE space_id IN"
+    affected = sql.column(  # memories that change their area, or whose sessions become longer
+        f"""SELECT m.id
+              FROM spaces s
+              JOIN memories m {sql.dialect.hint("memories_in_space")} ON m.space_id = s.id
+             WHERE {indexed("m")}
+                   AND (s.area = :area
+                        OR (s.project IN (:project, :into)
+                            AND m.session_id IN (
+                                {sessions} (SELECT id FROM spaces WHERE project = :project)
+                                INTERSECT
+                                {sessions} (SELECT id FROM spaces WHERE project = :into))))
+          ORDER BY m.id""",
+        project=project, into=into, area=source[0] if source and target else None,
+    )  # fmt: skip
+    with tx.index.moving(affected):
         for from_, to in sql.run(SAME_SCOPES, project=project, into=into).fetchall():
             for table in ("memories", "lifecycles"):
                 move = f"UPDATE {table} SET space_id = :target WHERE space_id = :source"
@@ -184,32 +187,6 @@ def _move(tx: Transaction, project: Project, into: Project) -> None:
         _rename(sql, project, into)
     if source and target:
         tx.index.merge_area(*source)
-
-
-def _in_shared_sessions(tx: Transaction, project: Project, into: Project) -> set[MemoryId]:
-    """Return memories of both projects that share session and scope with the other project."""
-    sql, in_session = tx[Sql], tx[Sql].dialect.hint("memories_in_session")
-    ids = sql.column(
-        f"""  WITH pairs AS ({SAME_SCOPES}),
-                   shared AS (
-                       SELECT DISTINCT m.session_id, source, target
-                         FROM pairs
-                         JOIN memories m {sql.dialect.hint("memories_in_space")}
-                           ON m.space_id = source
-                        WHERE {indexed("m")}
-                              AND EXISTS (SELECT 1
-                                            FROM memories n {in_session}
-                                           WHERE n.session_id = m.session_id
-                                                 AND n.space_id = target
-                                                 AND {indexed("n")}))
-            SELECT m.id
-              FROM shared
-              JOIN memories m {in_session}
-                ON m.session_id = shared.session_id AND m.space_id IN (source, target)
-             WHERE {indexed("m")}""",
-        project=project, into=into,
-    )  # fmt: skip
-    return set(ids)
 
 
 def _rename(sql: Sql, project: Project, new: Project) -> None:
