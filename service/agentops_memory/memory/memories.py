@@ -15,7 +15,9 @@ from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Sh
 from .rows import EARLIEST, MAX_LIST, Uids, columns, micros, portion, whole_seconds
 from .search import Filter
 from .space import (
+    GLOBAL_AREA,
     OF_A_PROJECT,
+    UNINDEXED_AREA,
     Project,
     Space,
     SpaceKind,
@@ -23,6 +25,7 @@ from .space import (
     condition_of,
     in_a_session,
     names_of,
+    place_of,
     require_place,
 )
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
@@ -283,11 +286,20 @@ class SpaceTable(Table):
     def add(self, space: Space, other: int | None = None) -> tuple[int, int]:
         """Create a space, in the area of another space if named; return its id and area."""
         shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=other)
-        area, partition = shared.fetchone() or self._index.place(space)
+        area, partition = shared.fetchone() or self._new_place(space)
         if other is not None:
             require_place(other, area, partition, space.project)
         row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
         return self._inserted("spaces", **row), area
+
+    def _new_place(self, space: Space) -> tuple[int, int | None]:
+        """Return the area and partition of a new space: those of its project, or new ones."""
+        if space.is_global:
+            return GLOBAL_AREA, None
+        if (group := space.traits.index) is None:
+            return UNINDEXED_AREA, None
+        known = place_of(self._connection, space.project) if space.traits.has_project else None
+        return known or self._index.new_place(group)
 
 
 def _equal(names: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from .access import Patterns
 from .memory import Memory, MemoryId, Moment, SessionId, superseded, superseded_in_ref
 from .rows import MAX_PAGE, RowMapper, portion
 from .search import Filter
-from .space import GLOBAL_SCOPE, OF_A_PROJECT, Project, Space, place_of
+from .space import GLOBAL_SCOPE, OF_A_PROJECT, IndexGroup, Project, Space, place_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -158,8 +158,8 @@ class Index(Protocol):
     Each project and each store has its own area of the index; partitions contain areas.
     """
 
-    def place(self, space: Space) -> tuple[int, int | None]:
-        """Return the area and partition for a new space: those of its project, or new ones."""
+    def new_place(self, group: IndexGroup) -> tuple[int, int]:
+        """Return a new area, and the partition for it, of a group of spaces."""
 
     def prepare(self, area: int) -> None:
         """Make sure that an area can be written to, before anything is written."""

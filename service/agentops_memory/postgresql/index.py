@@ -86,16 +86,9 @@ class Index(Borrowing):
         self._added_chars = 0
         self._invalidated: set[int] = set()  # areas with changes that cached ones cannot apply
 
-    def place(self, space: spaces.Space) -> tuple[int, int | None]:
-        if space.scope == spaces.GLOBAL_SCOPE:
-            return spaces.GLOBAL_AREA, None
-        if space.traits.index is None:
-            return spaces.UNINDEXED_AREA, None
-        row = spaces.place_of(self._connection, space.project) if space.traits.has_project else None
-        return row or (
-            self._number("SELECT nextval('area_numbers')"),
-            Groups(self._connection, self._sql).number_for(space.traits.index),
-        )
+    def new_place(self, group: spaces.IndexGroup) -> tuple[int, int]:
+        area = self._number("SELECT nextval('area_numbers')")
+        return area, Groups(self._connection, self._sql).number_for(group)
 
     def prepare(self, area: int) -> None:
         """Do nothing: an area is created with its first words."""

@@ -13,15 +13,12 @@ from ..memory.rows import micros, optional_micros
 from ..memory.search import weights_of
 from ..memory.space import (
     GLOBAL_AREA,
-    GLOBAL_SCOPE,
     LAST_AREA,
     TRAITS,
     UNINDEXED_AREA,
     IndexGroup,
-    Space,
     group_of,
     kind_of,
-    place_of,
 )
 from ..memory.table import Known, Waiting
 from ..recall.area import Row as IndexedMemory
@@ -97,15 +94,8 @@ class Index(SqliteTable):
         self._new: dict[MemoryId, NewMemory] = {}
         self._new_size = 0  # characters
 
-    def place(self, space: Space) -> tuple[int, int | None]:
-        if space.scope == GLOBAL_SCOPE:
-            return GLOBAL_AREA, None
-        if space.traits.index is None:
-            return UNINDEXED_AREA, None
+    def new_place(self, group: IndexGroup) -> tuple[int, int]:
         self.partitions.forget()  # a new area may have the number of a removed one
-        row = place_of(self._connection, space.project) if space.traits.has_project else None
-        if row is not None:
-            return row
         next_area = self._number(
             """SELECT coalesce(max(area), :none) + 1
                  FROM spaces
@@ -113,7 +103,7 @@ class Index(SqliteTable):
             none=GLOBAL_AREA,
             last=LAST_AREA,
         )
-        return next_area, self.partitions.number_for(space.traits.index)
+        return next_area, self.partitions.number_for(group)
 
     def prepare(self, area: int) -> None:
         if area != UNINDEXED_AREA:
