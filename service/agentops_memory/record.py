@@ -77,22 +77,13 @@ def milliseconds(at: datetime) -> str:
     return at.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
-Milliseconds = Annotated[
-    datetime,
-    PlainSerializer(milliseconds),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
-"""An instant that is sent in whole milliseconds."""
-
-
 def microseconds(at: datetime) -> str:
     """Format the instant in RFC 3339, in UTC, in whole microseconds."""
     return at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-Microseconds = Annotated[
-    datetime,
-    PlainSerializer(microseconds),
-    WithJsonSchema({"type": "string", "format": "date-time"}),
-]
+DATE_TIME = WithJsonSchema({"type": "string", "format": "date-time"})
+Milliseconds = Annotated[datetime, PlainSerializer(milliseconds), DATE_TIME]
+"""An instant that is sent in whole milliseconds."""
+Microseconds = Annotated[datetime, PlainSerializer(microseconds), DATE_TIME]
 """An instant that is sent in whole microseconds."""

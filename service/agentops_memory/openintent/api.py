@@ -39,7 +39,7 @@ from ..memory.saves import Written
 from ..memory.sight import IntentId, Viewer
 from ..memory.table import Attributes
 from ..recall.text import has_controls
-from ..record import Record
+from ..record import DATE_TIME, Record
 from ..telemetry import annotate, hide_by
 
 T = TypeVar("T")
@@ -145,11 +145,7 @@ def rendered(at: datetime) -> str:
     return at.isoformat(timespec="microseconds")
 
 
-Time = Annotated[
-    datetime,
-    PlainSerializer(rendered),
-    pydantic.WithJsonSchema({"type": "string", "format": "date-time"}),
-]
+Time = Annotated[datetime, PlainSerializer(rendered), DATE_TIME]
 
 
 class FullRecord(Record):
