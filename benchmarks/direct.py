@@ -12,7 +12,7 @@ from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import project_name
 from agentops_memory.recall.query import Query, parse_query
 from agentops_memory.recall.recall import context, search
-from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.connection import Database, connect
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
 from .seeding import START
@@ -36,7 +36,7 @@ class Read:
     project: str
 
 
-def through_the_domain(database: sqlite3.Connection, read: Read) -> object:
+def through_the_domain(database: Database, read: Read) -> object:
     """What the service computes, without HTTP, threads and JSON."""
     seen = Filter(project=project_name(read.project), global_too=True)
     with _snapshot(database):
@@ -44,7 +44,7 @@ def through_the_domain(database: sqlite3.Connection, read: Read) -> object:
         return READS[read.path](transaction, parse_query(read.text), seen, LIMITS[read.path])
 
 
-def statements(database: sqlite3.Connection, read: Read) -> list[Statement]:
+def statements(database: Database, read: Read) -> list[Statement]:
     """The statements of a read, with their values, to be run again bare."""
     recorder = Recorder(database)
     through_the_domain(recorder.connection, read)
@@ -67,7 +67,7 @@ def is_read(statement: str) -> bool:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[sqlite3.Connection]:
+def opened(path: Path) -> Iterator[Database]:
     """A connection as the service has it."""
     with closing(connect(path)) as database:
         yield database
@@ -76,14 +76,14 @@ def opened(path: Path) -> Iterator[sqlite3.Connection]:
 class Recorder:
     """A connection that remembers its statements; many at once are remembered as a list."""
 
-    def __init__(self, database: sqlite3.Connection) -> None:
+    def __init__(self, database: Database) -> None:
         self._database = database
         self.statements: list[Statement] = []
 
     @property
-    def connection(self) -> sqlite3.Connection:
+    def connection(self) -> Database:
         """Itself, for those who ask for a connection: it does all that one does."""
-        return cast(sqlite3.Connection, self)
+        return cast(Database, self)
 
     def execute(self, statement: str, values: Values = ()) -> sqlite3.Cursor:
         kept = values if isinstance(values, Mapping) else tuple(values)
@@ -94,6 +94,8 @@ class Recorder:
         kept = list(rows)
         self.statements.append((statement, kept))
         return self._database.executemany(statement, kept)
+
+    read, inserted, inserted_all = execute, Database.inserted, Database.inserted_all
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._database, name)

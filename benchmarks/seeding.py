@@ -17,7 +17,7 @@ from agentops_memory.memory.saves import save
 from agentops_memory.memory.search import weights_of
 from agentops_memory.memory.space import Space, project_name
 from agentops_memory.recall.features import ALL
-from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.connection import Database, connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.migrate import migrated
 from agentops_memory.sqlite.transaction import SqliteTransaction
@@ -90,14 +90,14 @@ def seeded(path: Path, size: Size, seed: int) -> None:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _index(database: sqlite3.Connection) -> None:
+def _index(database: Database) -> None:
     """Put all of them into the full-text index, as a service does when no change comes."""
     database.execute("BEGIN")
     Index(database).flush()
     database.execute("COMMIT")
 
 
-def _store_stems(database: sqlite3.Connection) -> None:
+def _store_stems(database: Database) -> None:
     """As a service does in the background."""
     index = SqliteTransaction(database, START, OPERATOR).index
     after: int | None = 0

@@ -18,7 +18,7 @@ from agentops_memory.recall import visibility as document
 from agentops_memory.recall.query import parse_query
 from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite import index, transaction
-from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.connection import Database, connect
 from agentops_memory.sqlite.partitions import Partitions, table
 from agentops_memory.sqlite.transaction import SqliteTransaction
 
@@ -101,7 +101,7 @@ def assert_index_is_exact(path: Path) -> None:
 
 
 @contextmanager
-def copy(path: Path) -> Iterator[sqlite3.Connection]:
+def copy(path: Path) -> Iterator[Database]:
     """A copy of the file, in memory."""
     with closing(connect(path)) as original, closing(connect(Path(":memory:"))) as database:
         original.backup(database)

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sqlite3
 import threading
 from collections.abc import Callable
 from contextlib import closing
@@ -16,7 +15,7 @@ from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import open_files as wal
-from agentops_memory.sqlite.connection import connect
+from agentops_memory.sqlite.connection import Database, connect
 
 from ..support.engine import count, run, save, statement
 from ..support.service import serving
@@ -117,7 +116,7 @@ def tried(
     """Whether the log has begun again, each time that it was to."""
     outcomes, try_it = list[bool](), wal.restarted
 
-    def restarted(database: sqlite3.Connection) -> bool:
+    def restarted(database: Database) -> bool:
         before()
         outcomes.append(try_it(database))
         return outcomes[-1]

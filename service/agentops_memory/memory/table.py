@@ -90,24 +90,24 @@ class Connection(Protocol):
     def executemany(self, statement: str, rows: Iterable[Mapping[str, object]], /) -> Cursor:
         """Run a statement for each row of parameters."""
 
+    def read(self, query: str, parameters: Mapping[str, object], /) -> Iterable[Any]:
+        """Run a query, whose rows are fetched in small batches as they are used."""
+
+    def inserted(self, statement: str, parameters: Mapping[str, object], /) -> int:
+        """Run an INSERT, and return the `id` of its row."""
+
+    def inserted_all(
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]], /
+    ) -> Sequence[int]:
+        """Insert at least one row of these columns into a table, and return the `id` of each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dialect:
     """The SQL in which the engines differ, for one of them; they share everything else."""
 
-    inserted: Callable[[Connection, str, Mapping[str, object]], int]
-    """Run an INSERT, and return the `id` of its row."""
-
-    inserted_all: Callable[
-        [Connection, str, Sequence[str], Sequence[Sequence[object]]], Sequence[int]
-    ]
-    """Insert at least one row of these columns into a table, and return the `id` of each."""
-
     row: str
     """The column that identifies a row whose key is chosen by a user."""
-
-    read: Callable[[Connection, str, Mapping[str, object]], Iterable[Any]]
-    """Run a query, whose rows are fetched in small batches as they are used."""
 
     leads: str
     """A join after which the table on its left is read first."""
@@ -319,7 +319,7 @@ class Table:
                 return page
 
     def _stream(self, statement: str, **parameters: object) -> Iterable[Any]:
-        return self._sql.read(self._connection, statement, self._named(parameters))
+        return self._connection.read(statement, self._named(parameters))
 
     def _insert(self, table: str, /, **row: object) -> None:
         self._connection.execute(inserting(table, tuple(row)), row)
@@ -330,14 +330,14 @@ class Table:
 
     def _inserted(self, table: str, /, **row: object) -> int:
         """Insert into a table whose key is `id`; return the id of the new row."""
-        return self._sql.inserted(self._connection, inserting(table, tuple(row)), row)
+        return self._connection.inserted(inserting(table, tuple(row)), row)
 
     def _inserted_all(self, table: str, rows: Sequence[Mapping[str, object]]) -> Sequence[int]:
         """Insert rows of the same columns into a table whose key is `id`; return their ids."""
         if not rows:
             return ()
         values = [tuple(row.values()) for row in rows]
-        return self._sql.inserted_all(self._connection, table, tuple(rows[0]), values)
+        return self._connection.inserted_all(table, tuple(rows[0]), values)
 
 
 @cache

@@ -35,6 +35,7 @@ from ..recall.features import Features
 from ..recall.stems import Stems
 from ..recall.text import clean
 from ..sqlite.connection import CHANGING, connect, read_only, use_wal
+from ..sqlite.connection import Database as SqliteDatabase
 from ..sqlite.dialect import refusing, translated
 from ..sqlite.index import Index as SqliteIndex
 from ..sqlite.migrate import make_schema, newest_format, planned, require_small_ids
@@ -127,7 +128,7 @@ class Tally:
 class FileRows:
     """The rows of a database file, in a transaction."""
 
-    database: sqlite3.Connection
+    database: SqliteDatabase
     tables: Sequence[Table] = ()  # empty: the database on the other side lists the tables
 
     def read(self, table: Table) -> Iterator[Row]:

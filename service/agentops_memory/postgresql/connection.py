@@ -34,12 +34,14 @@ from ..errors import (
     Unavailable,
 )
 from ..memory.access import DEFAULT_TENANT, TenantId
-from ..memory.table import Connection, Dialect
+from ..memory.table import Dialect
 
 FETCH_SIZE = 200  # most rows of one FETCH
 _NUMBERS = count()
 _NAMED = re.compile(r"('(?:[^']|'')*')|(?<!:):([a-z_]\w*)|(%)")
 _NUL = re.compile(r"\x00|(?<!\\)((?:\\\\)*)\\u0000")  # a NUL as such, or escaped in JSON
+
+_MEMORY = "INSERT INTO memories ("
 
 NUL_SUBSTITUTE = "\U0010ffff\U0010ffff"  # noncharacters, which no stored text has
 
@@ -118,6 +120,23 @@ class PostgresConnection:
             cursor.executemany(cast(Any, with_placeholders(statement)), parameters)
         return cursor
 
+    def inserted(self, statement: str, parameters: Mapping[str, object]) -> int:
+        if not (self.ids and statement.startswith(_MEMORY)):
+            ((id_,),) = self.execute(f"{statement} RETURNING id", parameters)
+            return cast("int", id_)
+        self.rows.append({"id": self.ids[-1], **parameters})  # inserted later, without a wait
+        self.has_written = True
+        return self.ids.pop()
+
+    def inserted_all(
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> Sequence[int]:
+        values = ", ".join(["%s"] * len(columns))
+        insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) RETURNING id"
+        self.has_written, cursor = True, self.raw.cursor()
+        cursor.executemany(cast("Any", insert), rows, returning=True)
+        return [it.fetchall()[0][0] for it in cursor.results()]
+
     def flush(self) -> None:
         """Insert the waiting memories in one statement."""
         if self.rows:
@@ -186,27 +205,6 @@ def with_placeholders(statement: str) -> str:
     return _NAMED.sub(placeholder, statement)
 
 
-def _inserted(connection: Connection, statement: str, values: Mapping[str, object]) -> int:
-    ours = cast("PostgresConnection", connection)
-    if not (ours.ids and statement.startswith("INSERT INTO memories (")):
-        ((id_,),) = connection.execute(f"{statement} RETURNING id", values)
-        return cast("int", id_)
-    ours.rows.append({"id": ours.ids[-1], **values})  # inserted later, without a wait
-    ours.has_written = True
-    return ours.ids.pop()
-
-
-def _inserted_all(
-    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
-) -> Sequence[int]:
-    values = ", ".join(["%s"] * len(columns))
-    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values}) RETURNING id"
-    ours = cast("PostgresConnection", connection)
-    ours.has_written, cursor = True, ours.raw.cursor()
-    cursor.executemany(cast("Any", insert), rows, returning=True)
-    return [it.fetchall()[0][0] for it in cursor.results()]
-
-
 def _gathered(*values: str) -> str:
     row = values[0] if len(values) == 1 else f"json_build_array({', '.join(values)})"
     return f"CAST(coalesce(json_agg({row}), '[]') AS TEXT)"
@@ -214,9 +212,6 @@ def _gathered(*values: str) -> str:
 
 POSTGRESQL = Dialect(
     row="ctid",
-    read=lambda connection, *query: cast(PostgresConnection, connection).read(*query),
-    inserted=_inserted,
-    inserted_all=_inserted_all,
     leads="JOIN",
     each="CROSS JOIN LATERAL ({}) picked JOIN memories m ON m.id = picked.id".format,
     reordered="ORDER BY {}".format,

@@ -15,7 +15,7 @@ from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
 from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
 from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
 from ..recall.stems import Entry
-from .connection import in_snapshot, known_stems, token_of
+from .connection import Database, in_snapshot, token_of
 from .dialect import SqliteTable
 from .partitions import Documents, Partitions, entries_of, numbers, table
 
@@ -40,7 +40,7 @@ _BEHIND = f"""SELECT 1
                WHERE s.area = a.area AND {indexed("m")}"""
 
 
-def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
+def load_requested(database: Database, index: DatabaseIndex) -> None:
     """Load the next requested part of the index into memory, while no request waits for it."""
     with index.queue.next() as number:
         if number is None:
@@ -58,7 +58,7 @@ def load_requested(database: sqlite3.Connection, index: DatabaseIndex) -> None:
 
 
 def load_at_once(
-    database: sqlite3.Connection,
+    database: Database,
     index: DatabaseIndex,
     number: int,
     requested: Collection[int],
@@ -287,6 +287,6 @@ class StoredAreas(SqliteTable):
 
     def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
         """Compute the entries of memories without stored stems, as in an older format."""
-        stems = known_stems(self._connection)
+        stems = self._connection.stems
         documents = Documents(self._connection, Partitions(self._connection, is_alone=False))
         return entries_of(stems, documents.of(memories))

@@ -10,7 +10,7 @@ import sqlite3
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -93,10 +93,41 @@ class ChangeLog:
         return Changes(areas=areas, new=list(new), projects=set(self._projects))
 
 
+class Database(sqlite3.Connection):
+    """A connection, with what this process caches of its database."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.stems = Stems()
+        self.known = Known()
+        self.change_log = ChangeLog(self.known)
+        self.version = 0  # the data_version that `known` is valid for
+        self.pragmas: dict[str, str | int] = {}  # those that `set_pragma` has set
+        self.damaged: list[DamagedRow] = []  # rows that reads skipped, until they are taken
+
+    read = sqlite3.Connection.execute
+
+    def inserted(self, statement: str, parameters: Mapping[str, object]) -> int:
+        # RETURNING would double the cost of an INSERT.
+        return self.execute(statement, parameters).lastrowid or 0
+
+    def inserted_all(
+        self, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
+    ) -> Sequence[int]:
+        values = ", ".join("?" * len(columns))
+        self.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})", rows)
+        ((last,),) = self.execute("SELECT last_insert_rowid()")
+        return range(last - len(rows) + 1, last + 1)  # no other connection can insert meanwhile
+
+    def close(self) -> None:
+        self.stems.close()
+        super().close()
+
+
 def connect(
     path: Path, *, busy_timeout: timedelta = BUSY_TIMEOUT, features: Features = ALL, mode: str = "",
     is_strict: bool = False,
-) -> sqlite3.Connection:  # fmt: skip
+) -> Database:  # fmt: skip
     """Open a connection with our settings and functions.
 
     `mode` is the query of SQLite's file URI (https://sqlite.org/uri.html); without it, a missing
@@ -105,7 +136,7 @@ def connect(
     In text that is not UTF-8, U+FFFD replaces what cannot be decoded. With `is_strict` such text
     is an error, and reading is faster: see `find_undecodable`.
     """
-    database = sqlite3.connect(
+    database: Database = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?{mode}" if mode else path,
         uri=bool(mode),
         isolation_level=None,
@@ -131,47 +162,25 @@ def connect(
     return database
 
 
-def ours(database: sqlite3.Connection) -> "Database":
-    """Return a connection made by `connect` as its own class."""
-    return cast(Database, database)
-
-
-def known_stems(database: sqlite3.Connection) -> Stems:
-    """Return the stemmer, with its cache, of a connection made by `connect`."""
-    return ours(database).stems
-
-
-def known_to(database: sqlite3.Connection) -> Known:
+def known_to(database: Database) -> Known:
     """Return what the writer's connection knows of rows; to be called in a transaction."""
-    it = ours(database)
     ((version,),) = database.execute("PRAGMA data_version")  # others' commits change it
-    if version != it.version:
-        it.known.forget()
-        it.version = version
-    it.known.keep_small()
-    return it.known
+    if version != database.version:
+        database.known.forget()
+        database.version = version
+    database.known.keep_small()
+    return database.known
 
 
-def taken_damage(database: sqlite3.Connection) -> list[DamagedRow]:
+def taken_damage(database: Database) -> list[DamagedRow]:
     """Return the damaged rows that reads have skipped since the last call."""
-    damaged, ours(database).damaged = ours(database).damaged, []
+    damaged, database.damaged = database.damaged, []
     return damaged
 
 
 def read_only(database: sqlite3.Connection) -> None:
     database.execute("PRAGMA query_only = ON")  # only the one writer may write
     database.execute(f"PRAGMA cache_size = -{READ_CACHE}")
-
-
-@contextmanager
-def writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
-    """Within, a reader may create temporary tables."""
-    ((is_reader,),) = database.execute("PRAGMA query_only").fetchall()
-    try:
-        database.execute("PRAGMA query_only = OFF")
-        yield
-    finally:
-        database.execute(f"PRAGMA query_only = {is_reader}")
 
 
 def interrupt_at(database: sqlite3.Connection, end: float) -> None:
@@ -194,7 +203,7 @@ def use_wal(database: sqlite3.Connection, timeout: timedelta) -> None:
 
 
 @contextmanager
-def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None]:
+def in_snapshot(database: Database, limit: timedelta) -> Iterator[None]:
     """Run a transaction that sees one state and is interrupted at the time limit.
 
     Its exceptions can be handed to another thread.
@@ -210,16 +219,16 @@ def in_snapshot(database: sqlite3.Connection, limit: timedelta) -> Iterator[None
         _free(database)
 
 
-def set_pragma(database: sqlite3.Connection, name: str, value: str | int) -> None:
+def set_pragma(database: Database, name: str, value: str | int) -> None:
     """Set a value of the connection, unless this has set the same one before."""
-    if ours(database).pragmas.get(name) != value:
+    if database.pragmas.get(name) != value:
         database.execute(f"PRAGMA {name} = {value}")
-        ours(database).pragmas[name] = value
+        database.pragmas[name] = value
 
 
 @contextmanager
 def change(
-    database: sqlite3.Connection, deadline: float, check: Check = noop, *, is_synced: bool = True
+    database: Database, deadline: float, check: Check = noop, *, is_synced: bool = True
 ) -> Iterator[None]:
     """Run a transaction that is committed whole, or rolled back if anything raises.
 
@@ -283,24 +292,7 @@ _PRAGMAS = (
 )
 
 
-class Database(sqlite3.Connection):
-    """A connection, with what this process caches of its database."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.stems = Stems()
-        self.known = Known()
-        self.change_log = ChangeLog(self.known)
-        self.version = 0  # the data_version that `known` is valid for
-        self.pragmas: dict[str, str | int] = {}  # those that `set_pragma` has set
-        self.damaged: list[DamagedRow] = []  # rows that reads skipped, until they are taken
-
-    def close(self) -> None:
-        self.stems.close()
-        super().close()
-
-
-def _free(database: sqlite3.Connection) -> None:
+def _free(database: Database) -> None:
     database.set_progress_handler(None, 0)
     if database.in_transaction:
         database.execute("ROLLBACK")
@@ -351,9 +343,9 @@ _TRIGGERS = {
 }
 
 
-def note_changes(database: sqlite3.Connection) -> None:
+def note_changes(database: Database) -> None:
     """Make a connection note its changes from now on."""
-    changes = ours(database).change_log
+    changes = database.change_log
     database.create_function("note_change", 3, changes.note)
     database.create_function("note_summary", 1, changes.note_summary)
     for number, (event, noting) in enumerate(_TRIGGERS.items()):
@@ -376,14 +368,14 @@ AHEAD = 4
 class WriterThread(aiosqlite.Connection):
     """The connection that writes, with a thread that runs whole functions."""
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, work: Callable[[Database], T]) -> T:
         """Run `work` on the thread and return its result. Cancelling does not stop the work."""
         result: T = await self._execute(work, self._conn)  # type: ignore[no-untyped-call]
         return result
 
     @property
     def known(self) -> Known:
-        return ours(self._conn).known
+        return cast(Database, self._conn).known
 
 
 class Threads:
@@ -395,8 +387,8 @@ class Threads:
     """
 
     def __init__(
-        self, connections: Sequence[sqlite3.Connection], *, check: Check = noop,
-        afterwards: Callable[[sqlite3.Connection], object] = noop, timeout: timedelta | None = None,
+        self, connections: Sequence[Database], *, check: Check = noop,
+        afterwards: Callable[[Database], object] = noop, timeout: timedelta | None = None,
     ) -> None:  # fmt: skip
         self.connections = connections
         self._check = check
@@ -414,7 +406,7 @@ class Threads:
         for thread in self._threads:
             thread.start()
 
-    async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def run(self, work: Callable[[Database], T]) -> T:
         """Run `work` on a thread and return its result. Cancelling does not stop work that runs."""
         if not self._threads:
             raise Unavailable("The database is closed.")
@@ -441,7 +433,7 @@ class Threads:
         for thread in threads:
             await asyncio.to_thread(thread.join)
 
-    def _serve(self, connection: sqlite3.Connection) -> None:
+    def _serve(self, connection: Database) -> None:
         while (has_run := self._run_next(connection)) is not None:
             if has_run:
                 try:
@@ -450,7 +442,7 @@ class Threads:
                     log.exception("What follows a read has failed.")
         connection.close()
 
-    def _run_next(self, connection: sqlite3.Connection) -> bool | None:
+    def _run_next(self, connection: Database) -> bool | None:
         """Run the next call; return False if its caller has left, and None at the end.
 
         No reference to a call is kept afterwards, or while waiting for the next one.
@@ -466,7 +458,7 @@ class Threads:
             call.loop.call_soon_threadsafe(self._settle, call.answer, outcome)
         return True
 
-    def _checked(self, work: Callable[..., T], connection: sqlite3.Connection) -> T:
+    def _checked(self, work: Callable[..., T], connection: Database) -> T:
         try:
             return work(connection)
         finally:  # whatever error it has met: if the log was replaced, it need not be damage
@@ -478,7 +470,7 @@ class Threads:
 
 
 class _Call:
-    def __init__(self, work: Callable[[sqlite3.Connection], Any]) -> None:
+    def __init__(self, work: Callable[[Database], Any]) -> None:
         self.work = work
         self.loop = asyncio.get_running_loop()
         self.answer: asyncio.Future[Any] = self.loop.create_future()
@@ -532,7 +524,7 @@ OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
 
 
 @contextmanager
-def open_read_only(path: Path, features: Features = ALL) -> Iterator[sqlite3.Connection]:
+def open_read_only(path: Path, features: Features = ALL) -> Iterator[Database]:
     """Open a connection that can only read, on one state of the file.
 
     Without a log nobody has the file open, so it is opened as immutable: SQLite would otherwise

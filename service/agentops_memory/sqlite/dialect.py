@@ -8,22 +8,26 @@ text that it cannot decode.
 import json
 import logging
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..errors import Damaged, RunAgain, Unavailable, Unreadable
+from ..light import dataclass
 from ..memory.access import Patterns
 from ..memory.rows import tag_tuple
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS
 from ..memory.space import Project
-from ..memory.table import Connection, Dialect, Table
+from ..memory.table import Dialect, Table
 from ..recall.features import ALL, Feature, Features
 from ..recall.stems import rules
 from ..recall.text import End, borrows, context, fingerprint, indexed, tags_column, words_of
+
+if TYPE_CHECKING:
+    from .connection import Database
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +58,21 @@ def translated() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        code = primary_code(error)
-        if code not in _REFUSALS:
-            raise
-        refusal, sentence = _REFUSALS[code]
-        if refusal is not Damaged:  # damage is logged once, not for each request
-            # Logged and raised, as the caller can only retry: the operator has to act.
-            log.warning("the database refused", extra={"code": error.sqlite_errorname})
-        raise refusal(sentence) from error
+        if refusal := refusal_of(error):
+            raise refusal from error
+        raise
+
+
+def refusal_of(error: sqlite3.Error) -> errors.Refusal | None:
+    """Return SQLite's error as a Refusal; None if it is a fault of the program."""
+    code = primary_code(error)
+    if code not in _REFUSALS:
+        return None
+    refusal, sentence = _REFUSALS[code]
+    if refusal is not Damaged:  # damage is logged once, not for each request
+        # Logged and raised, as the caller can only retry: the operator has to act.
+        log.warning("the database refused", extra={"code": error.sqlite_errorname})
+    return refusal(sentence)
 
 
 @contextmanager
@@ -145,22 +156,6 @@ def find_undecodable(database: sqlite3.Connection, error: sqlite3.OperationalErr
 PRIOR_TEXT = " ".join(["\ufe00"] * PRIOR_WORDS)  # no text has this word, as `unified` drops it
 
 
-def _inserted(connection: Connection, statement: str, parameters: Mapping[str, object]) -> int:
-    # RETURNING would double the cost of an INSERT.
-    cursor = cast(sqlite3.Cursor, connection.execute(statement, parameters))
-    return cursor.lastrowid or 0
-
-
-def _inserted_all(
-    connection: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[object]]
-) -> Sequence[int]:
-    values = ", ".join("?" * len(columns))
-    insert = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({values})"
-    cast(sqlite3.Connection, connection).executemany(insert, rows)
-    ((last,),) = connection.execute("SELECT last_insert_rowid()", {})
-    return range(last - len(rows) + 1, last + 1)  # no other connection can insert meanwhile
-
-
 def _gathered(*values: str) -> str:
     row = values[0] if len(values) == 1 else f"json_array({', '.join(values)})"
     return f"json_group_array({row})"
@@ -168,9 +163,6 @@ def _gathered(*values: str) -> str:
 
 SQLITE = Dialect(
     row="rowid",
-    read=lambda connection, query, parameters: connection.execute(query, parameters),
-    inserted=_inserted,
-    inserted_all=_inserted_all,
     leads="CROSS JOIN",
     hint="INDEXED BY {}".format,
     each="JOIN memories m ON m.id IN ({})".format,
@@ -188,14 +180,12 @@ SQLITE = Dialect(
 )
 
 
+@dataclass(eq=False)
 class SqliteTable(Table):
     """A table that exists only in SQLite."""
 
-    _connection: sqlite3.Connection
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
-        self._sql = SQLITE
+    _connection: "Database"
+    _sql: Dialect = SQLITE
 
 
 def register_functions(database: sqlite3.Connection, features: Features = ALL) -> None:

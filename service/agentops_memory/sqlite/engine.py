@@ -55,6 +55,7 @@ from .connection import (
     BUSY_TIMEOUT,
     PROGRESS,
     READ_LIMIT,
+    Database,
     Threads,
     WriterThread,
     connect,
@@ -65,7 +66,7 @@ from .connection import (
     taken_damage,
     token_of,
 )
-from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, translated
+from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, refusal_of, translated
 from .index import STEMMED_AT_ONCE, Index
 from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
 from .open_files import (
@@ -117,7 +118,7 @@ async def opened_file(
                     await writer.run(_empty_log)
 
 
-def _empty_log(database: sqlite3.Connection) -> None:
+def _empty_log(database: Database) -> None:
     with suppress(sqlite3.Error):
         if checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT):
             return
@@ -137,7 +138,7 @@ OnDamage = Callable[[Caller], object]
 """Called with the caller whose request met damage, on any thread."""
 
 
-def _is_intact(database: sqlite3.Connection) -> bool:
+def _is_intact(database: Database) -> bool:
     """Whether every table and its indexes can be read, page by page.
 
     Damage in free pages does not count.
@@ -146,7 +147,7 @@ def _is_intact(database: sqlite3.Connection) -> bool:
     return is_listed and all(is_readable(database, name) for name in tables(database))
 
 
-async def _inspect(path: Path, inspect: Callable[[sqlite3.Connection], T]) -> T:
+async def _inspect(path: Path, inspect: Callable[[Database], T]) -> T:
     """Run a long read on a connection of its own; interrupt it if the caller is cancelled."""
     stop = threading.Event()
 
@@ -421,7 +422,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         may_be_behind = False
 
-        def transaction(database: sqlite3.Connection) -> T:
+        def transaction(database: Database) -> T:
             try:
                 with in_snapshot(database, READ_LIMIT):
                     tx = self._transaction(
@@ -458,7 +459,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 raise
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def transaction(database: sqlite3.Connection, batch: Index) -> T:
+        def transaction(database: Database, batch: Index) -> T:
             tx = self._transaction(
                 database, self._clock(), caller,
                 batch=batch, others=lambda: self._writer.waiting - 1,
@@ -513,7 +514,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         Raises what a write raises, and Damaged while damage is known.
         """
 
-        def rewrite(database: sqlite3.Connection, _: Index) -> bool:
+        def rewrite(database: Database, _: Index) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
             database.execute(f"PRAGMA user_version = {version}")  # writes without a change
             return version_of(database) == newest_format()
@@ -537,15 +538,18 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     @contextmanager
     def _translated(self, caller: Caller) -> Iterator[None]:
         try:
-            with translated():
-                yield
+            yield
         except DamagedRow as damage:
             self.known_damage.add(caller, [damage])
             raise
-        except Damaged:
-            self.note_damage(caller, is_intact=False)
-            self._report(caller)
-            raise
+        except (sqlite3.Error, Damaged) as error:
+            refusal = error if isinstance(error, Damaged) else refusal_of(error)
+            if isinstance(refusal, Damaged):
+                self.note_damage(caller, is_intact=False)
+                self._report(caller)
+            if refusal is None or refusal is error:
+                raise
+            raise refusal from error
 
     def note_damage(self, caller: Caller, *, is_intact: bool) -> None:
         """Note the result of a check; log each change once."""

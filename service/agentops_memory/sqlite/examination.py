@@ -16,7 +16,7 @@ from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
 from . import migrate, repair
-from .connection import connect, faults_of, log_size, open_read_only, sizes_of
+from .connection import Database, connect, faults_of, log_size, open_read_only, sizes_of
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .partitions import Partitions, table, text_of
@@ -54,7 +54,7 @@ SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, s
 ACCESS = (
     "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
 )
-Check = Callable[[sqlite3.Connection, Subject], Iterator[Finding]]
+Check = Callable[[Database, Subject], Iterator[Finding]]
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
@@ -241,7 +241,7 @@ def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
     return True
 
 
-def check_seals(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+def check_seals(database: Database, subject: Subject) -> Iterator[Finding]:
     seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
     count, lost, after = 0, 0, UNSAVED
     while page := seals.page(after, PAGE):
@@ -312,7 +312,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed("format", "It is a database of another program.", remedy)
 
 
-def difference(database: sqlite3.Connection) -> tuple[Parts, set[Part], Parts]:
+def difference(database: Database) -> tuple[Parts, set[Part], Parts]:
     """Return the schema's missing parts, its changed parts, and its additional parts."""
     numbers = tuple(Partitions(database, is_alone=False).all())
     parts, expected = _parts(database), _expected(numbers, migrate.scripts())
@@ -351,7 +351,7 @@ def partition_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def check_schema(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+def check_schema(database: Database, subject: Subject) -> Iterator[Finding]:
     missing, changed, further = difference(database)
     if further:
         remedy = "Its creator may remove it; the service does not use it."
@@ -377,7 +377,7 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         yield ok("values", "Every row has valid values.")
 
 
-def check_index(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
+def check_index(database: Database, subject: Subject) -> Iterator[Finding]:
     if not is_by_rules(database):
         problem = "The full-text index was built with rules other than those of the settings."
         remedy = "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`."

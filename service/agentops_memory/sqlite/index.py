@@ -4,7 +4,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from ..errors import DamagedRow, Unavailable
 from ..memory.erasure import MAX_STEP
@@ -36,7 +36,7 @@ from ..recall.text import (
 )
 from ..recall.visibility import AREA
 from .areas import StoredAreas
-from .connection import NO_GROUP, known_stems, ours
+from .connection import NO_GROUP, Database
 from .dialect import SqliteTable, decoded
 from .partitions import (
     AREAS,
@@ -72,7 +72,7 @@ class Index(SqliteTable):
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Database,
         *,
         is_alone: bool = True,
         most: int = 0,
@@ -86,13 +86,20 @@ class Index(SqliteTable):
         super().__init__(connection)
         self.known = known or Known()
         self._notes_changes = known is not None
-        self.partitions = Partitions(connection, is_alone=is_alone, known=self.known)
+        self.is_alone = is_alone  # whether no other work shares the transaction
         self._most = most
         self._is_awaited = is_awaited
         self.areas = StoredAreas(connection)
-        self._documents = Documents(connection, self.partitions)
         self._new: dict[MemoryId, NewMemory] = {}
         self._new_size = 0  # characters
+
+    @cached_property
+    def partitions(self) -> Partitions:
+        return Partitions(self._connection, is_alone=self.is_alone, known=self.known)
+
+    @cached_property
+    def _documents(self) -> Documents:
+        return Documents(self._connection, self.partitions)
 
     def new_place(self, group: IndexGroup) -> tuple[int, int]:
         self.partitions.forget()  # a new area may have the number of a removed one
@@ -214,12 +221,14 @@ class Index(SqliteTable):
 
     def changes(self) -> Changes:
         """Return what the transaction has changed; to be called at its end."""
-        return ours(self._connection).change_log.changes(self._new.values())
+        return self._connection.change_log.changes(self._new.values())
 
     def _note_new(
         self, id_: MemoryId, memory: Memory, space: int, area: int, columns: Columns
     ) -> None:
-        number = NO_GROUP if area == GLOBAL_AREA else self.partitions.of_area(area)[0]
+        number = NO_GROUP
+        if area != GLOBAL_AREA:
+            number, *_ = self.known.partitions.get(area) or self.partitions.of_area(area)
         expiry = optional_micros(memory.lifecycle.expires_at)
         pinned_at = optional_micros(memory.lifecycle.pinned_at)
         row = IndexedMemory(
@@ -228,7 +237,7 @@ class Index(SqliteTable):
         self._new[id_] = NewMemory((number, area), row, columns)
         self._new_size += sum(map(len, columns))
         if self._new_size > MOST_NEW:  # caches read their projects again
-            changes = ours(self._connection).change_log
+            changes = self._connection.change_log
             for (partition, of_area), row, _ in self._new.values():
                 changes.note_area(partition, of_area, row.id)
             self._new.clear()
@@ -345,7 +354,7 @@ class Index(SqliteTable):
             ).fetchall()
         )
         documents = self._documents.of(stored)
-        entries = entries_of(known_stems(self._connection), documents)
+        entries = entries_of(self._connection.stems, documents)
         weights = weights_of(self.require_own_rules())
         try:
             for area in self._scalars(AREAS, partition=partition):
@@ -390,7 +399,7 @@ class Index(SqliteTable):
         """Compute and store the stems of memories, in the form that is loaded into memory."""
         self.require_own_rules()
         documents = self._documents.of(memories)
-        self._documents.store(entries_of(known_stems(self._connection), documents))
+        self._documents.store(entries_of(self._connection.stems, documents))
 
     def recreate(self, partition: int) -> None:
         """Replace a partition by one built from the memories, without reading the old one."""
@@ -450,7 +459,7 @@ class Index(SqliteTable):
             partition=partition,
         ).fetchall()
         for number, area in areas:
-            ours(self._connection).change_log.note(number, area, 0)
+            self._connection.change_log.note(number, area, 0)
         self._execute(
             f"""DELETE FROM memory_stems
                  WHERE memory_id IN (SELECT m.id

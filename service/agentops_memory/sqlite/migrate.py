@@ -28,7 +28,15 @@ from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, 
 from ..recall.features import ALL, Features
 from ..recall.text import clean, content_hash
 from ..recall.visibility import MOST_IDS
-from .connection import APPLICATION_ID, connect, drop_statements, log_size, open_read_only, use_wal
+from .connection import (
+    APPLICATION_ID,
+    Database,
+    connect,
+    drop_statements,
+    log_size,
+    open_read_only,
+    use_wal,
+)
 from .dialect import read_text, refusing, run
 from .index import Index, is_by_rules
 from .open_files import kept_copy, require_one_name, vacuum_remains
@@ -187,7 +195,7 @@ def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _migrate(database: sqlite3.Connection, path: Path, now: datetime) -> None:
+def _migrate(database: Database, path: Path, now: datetime) -> None:
     database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
     database.execute("BEGIN IMMEDIATE")
     try:

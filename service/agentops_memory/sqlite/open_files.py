@@ -33,7 +33,7 @@ from ..engine.engine import noop
 from ..engine.files import leftovers, sync
 from ..errors import StartRefused, Unavailable, reason
 from ..light import dataclass, field
-from .connection import APPLICATION_ID, WriterThread, change, connect, set_pragma
+from .connection import APPLICATION_ID, Database, WriterThread, change, connect, set_pragma
 from .dialect import primary_code, refusing
 
 GONE = "The database file is gone, or another one is in its place."
@@ -81,7 +81,7 @@ _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind
 class OpenFiles:
     """The database file that connections have open, its log, and the log's shared memory."""
 
-    def __init__(self, path: Path, file: FileId | None, database: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, file: FileId | None, database: Database) -> None:
         """Note the files of a connection, which opens its log now.
 
         Raises StartRefused if they are not at their paths.
@@ -138,7 +138,7 @@ class OpenFiles:
         )
         return is_replaced and file_id(self._path) == self.database
 
-    def rescue(self, database: sqlite3.Connection) -> None:
+    def rescue(self, database: Database) -> None:
         """Copy the open log into the database file, where the next process finds the commits.
 
         Do nothing if another log is in use: pages committed through it would be overwritten.
@@ -187,7 +187,7 @@ class WriteAheadLog:
             self._stuck_at = 0 if await self._writer.run(restarted) else pages
 
 
-def _pages(database: sqlite3.Connection) -> int:
+def _pages(database: Database) -> int:
     """Return the pages of the log, after a passive checkpoint."""
     with suppress(sqlite3.Error):
         _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -195,22 +195,20 @@ def _pages(database: sqlite3.Connection) -> int:
     return 0
 
 
-def restarted(database: sqlite3.Connection) -> bool:
+def restarted(database: Database) -> bool:
     with suppress(sqlite3.Error):  # a long read, or another process
         return checkpointed(database, "RESTART", TIMEOUT)
     return False
 
 
-def checkpointed(database: sqlite3.Connection, mode: str, timeout: timedelta) -> bool:
+def checkpointed(database: Database, mode: str, timeout: timedelta) -> bool:
     """Copy the whole log into the file; return False if a read needs the log for longer."""
     set_pragma(database, "busy_timeout", round(1000 * timeout.total_seconds()))
     (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return not is_blocked
 
 
-def vacuum_remains(
-    database: sqlite3.Connection, path: Path, on_rewrite: Callable[[], object] = noop
-) -> bool:
+def vacuum_remains(database: Database, path: Path, on_rewrite: Callable[[], object] = noop) -> bool:
     """Vacuum the file if its free pages may have deleted data; return False on failure."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
@@ -427,7 +425,7 @@ class Walk:
     _log: bytes = b""  # the header of the log with all changes since the last step
     _version: int = -1  # data_version, which changes when another connection writes
 
-    def step(self, database: sqlite3.Connection) -> bool:
+    def step(self, database: Database) -> bool:
         """Do a step; False if a read needs the log, another process writes, or files were replaced.
 
         Once it is done, data deleted before this step is neither in the file nor in its log.
@@ -446,7 +444,7 @@ class Walk:
                 raise
             return False
 
-    def _stepped(self, database: sqlite3.Connection) -> bool:
+    def _stepped(self, database: Database) -> bool:
         with change(database, time.monotonic() + WRITES.total_seconds()):
             ((version,),) = database.execute("PRAGMA data_version")
             if version != self._version:
@@ -467,7 +465,7 @@ class Walk:
         self._next = FIRST_PAGE
         self._changed.clear()
 
-    def _scrub(self, database: sqlite3.Connection) -> bool:
+    def _scrub(self, database: Database) -> bool:
         ((size,),) = database.execute("PRAGMA page_size")
         ((has_page_map,),) = database.execute("PRAGMA auto_vacuum")
         file = descriptor_of(self._files)

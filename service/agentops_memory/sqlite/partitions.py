@@ -25,7 +25,7 @@ from ..memory.space import (
 from ..memory.table import Known, Waiting
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
-from .connection import drop_statements, is_readable
+from .connection import Database, drop_statements, is_readable
 from .dialect import NeedsTransactionOfItsOwn, SqliteTable, is_damage
 
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
@@ -57,7 +57,7 @@ class Partitions(SqliteTable, Groups):
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Database,
         *,
         is_alone: bool,
         known: Known | None = None,
@@ -410,7 +410,7 @@ Row = tuple[int, str, str, str, str]
 
 
 class Documents(SqliteTable, Borrowing):
-    def __init__(self, connection: sqlite3.Connection, partitions: Partitions) -> None:
+    def __init__(self, connection: Database, partitions: Partitions) -> None:
         super().__init__(connection)
         self._partitions = partitions
 

@@ -26,7 +26,7 @@ from ..memory.rows import micros, rendered
 from ..memory.sight import Access
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
-from .connection import CHANGING, change, connect, drop_statements, faults_of
+from .connection import CHANGING, Database, change, connect, drop_statements, faults_of
 from .dialect import NotText, run
 from .index import Index
 from .migrate import checks, damaged, tables, undecoded
@@ -307,12 +307,12 @@ def repaired(subject: Subject, repair: Repair, *args: object) -> str:
     return done
 
 
-def rebuild(database: sqlite3.Connection, _: Path, number: int) -> str:
+def rebuild(database: Database, _: Path, number: int) -> str:
     Index(database).rebuild(number)
     return f"Partition {number} was rebuilt."
 
 
-def make_partition(database: sqlite3.Connection, _: Path, number: int) -> str:
+def make_partition(database: Database, _: Path, number: int) -> str:
     Index(database).recreate(number)
     return f"Partition {number} was recreated."
 
@@ -332,7 +332,7 @@ def reindex(database: sqlite3.Connection, _: Path) -> str:
     return "All ordinary indexes were rebuilt."
 
 
-def quarantine(database: sqlite3.Connection, path: Path, now: datetime) -> str:
+def quarantine(database: Database, path: Path, now: datetime) -> str:
     """Move damaged rows from the file to the quarantine file; keep a copy of the old file."""
     copy = _kept_copy(path)
     removed = Quarantine(database, now)
@@ -400,5 +400,5 @@ def _explained() -> Iterator[None]:
         raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
 
 
-def _connected(path: Path, features: Features) -> sqlite3.Connection:
+def _connected(path: Path, features: Features) -> Database:
     return connect(path, busy_timeout=TIMEOUT, features=features, mode=CHANGING)

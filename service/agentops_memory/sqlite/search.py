@@ -29,13 +29,7 @@ from ..recall.visibility import (
     memory_of,
 )
 from .areas import TOTALS, load_at_once
-from .connection import (
-    READ_LIMIT,
-    interrupt_at,
-    known_stems,
-    token_of,
-    writable_temporarily,
-)
+from .connection import READ_LIMIT, Database, interrupt_at, token_of
 from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
 from .partitions import OWN_COLUMNS, Partitions, numbers, table
 
@@ -130,12 +124,23 @@ LAST_LETTER = 0x10FFFF
 RESERVED = timedelta(seconds=1)  # of a read's time limit, for its work after a search timeout
 
 
+@contextmanager
+def _writable_temporarily(database: sqlite3.Connection) -> Iterator[None]:
+    """Within, a reader may create temporary tables."""
+    ((is_reader,),) = database.execute("PRAGMA query_only").fetchall()
+    try:
+        database.execute("PRAGMA query_only = OFF")
+        yield
+    finally:
+        database.execute(f"PRAGMA query_only = {is_reader}")
+
+
 class SqliteSearch(SqliteTable, Search):
     """Search by FTS5, or by the in-memory index where it has the area."""
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: Database,
         memories: MemoryLists,
         visibility: Visibility,
         index: DatabaseIndex | None,
@@ -144,7 +149,7 @@ class SqliteSearch(SqliteTable, Search):
         may_be_behind: bool,
     ) -> None:
         SqliteTable.__init__(self, connection)
-        lookup, stems = RowLookup(connection, SQLITE), known_stems(connection)
+        lookup, stems = RowLookup(connection, SQLITE), connection.stems
         Search.__init__(self, memories, visibility, lookup, stems)
         self.met_damage = False  # even if the newest memories replaced the matches
         self._end = begun + READ_LIMIT.total_seconds()
@@ -355,7 +360,7 @@ class SqliteSearch(SqliteTable, Search):
         """Create a temporary table, which stays, because readers commit; return its name."""
         name = f"stems_{number}"
         if not self._exists("SELECT 1 FROM temp.sqlite_schema WHERE name = :name", name=name):
-            with writable_temporarily(self._connection):
+            with _writable_temporarily(self._connection):
                 self._execute(
                     f"CREATE VIRTUAL TABLE temp.{name} USING fts5vocab (main, {table(number)}, row)"
                 )

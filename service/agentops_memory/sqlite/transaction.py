@@ -39,15 +39,14 @@ from .areas import load_at_once
 from .connection import (
     READ_LIMIT,
     Check,
+    Database,
     Threads,
     WriterThread,
     carriable,
     change,
     connect,
     in_snapshot,
-    known_stems,
     known_to,
-    ours,
     read_only,
     sizes_of,
     token_of,
@@ -68,16 +67,16 @@ class SqliteTransaction(Transaction):
     Each table is created on first use: a request needs few of them.
     """
 
-    _connection: sqlite3.Connection
+    _connection: Database
     _sql = SQLITE
 
     def __init__(
-        self, connection: sqlite3.Connection, now: datetime, caller: Caller, *,
+        self, connection: Database, now: datetime, caller: Caller, *,
         batch: Index | None = None, index: DatabaseIndex | None = None, may_be_behind: bool = False,
         **bound: Any,
     ) -> None:  # fmt: skip
         known = None if batch is None else batch.known
-        is_alone = batch is None or batch.partitions.is_alone
+        is_alone = batch is None or batch.is_alone
         super().__init__(connection, now, caller, known=known, is_alone=is_alone, **bound)
         self._in_memory = index
         self._may_be_behind = may_be_behind
@@ -141,7 +140,7 @@ READ_TIMEOUT = timedelta(seconds=5)  # how long a read waits for a free reader
 
 @asynccontextmanager
 async def readers(
-    path: Path, features: Features, check: Check, afterwards: Callable[[sqlite3.Connection], None]
+    path: Path, features: Features, check: Check, afterwards: Callable[[Database], None]
 ) -> AsyncIterator[Threads]:
     """Yield threads that read the file now at the path, even if another one replaces it.
 
@@ -155,7 +154,7 @@ async def readers(
         await threads.close()
 
 
-def _connections(path: Path, features: Features) -> list[sqlite3.Connection]:
+def _connections(path: Path, features: Features) -> list[Database]:
     with refusing(path), ExitStack() as opened:
         connections = []
         for _ in range(READERS):
@@ -174,7 +173,7 @@ NO_WAIT = timedelta(0)  # for a lock: waiting would block the event loop
 class SqliteStored(SqliteTable):
     """Lookups for cached reads, of a few microseconds each."""
 
-    def __init__(self, connection: sqlite3.Connection, files: OpenFiles) -> None:
+    def __init__(self, connection: Database, files: OpenFiles) -> None:
         super().__init__(connection)
         self._files = files
         self._data_version = -1
@@ -229,7 +228,7 @@ def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator
         stored = StoredReads(
             lookups.token, lookups.location, lookups.summaries, lookups.texts, load
         )
-        yield CachedReads(index, stored, known_stems(connection))
+        yield CachedReads(index, stored, connection.stems)
 
 
 MEMBERS = 64  # most changes of one batch
@@ -249,7 +248,7 @@ LONG = 0.004  # seconds of these iterations: a slower loop is rendering, so a ch
 OnCommit = Callable[[int, float], None]
 """Called after each commit with the number of its changes and the seconds that it took."""
 
-Change = Callable[[sqlite3.Connection, Index], T]
+Change = Callable[[Database, Index], T]
 """A function that never commits and can run again after a rollback, alone or in a batch."""
 
 
@@ -394,7 +393,7 @@ class Writer:
     async def _run(
         self,
         batch: Sequence["_Queued"],
-        work: Callable[[sqlite3.Connection], Sequence[Outcome | None]],
+        work: Callable[[Database], Sequence[Outcome | None]],
     ) -> list["_Queued"]:
         """Run changes, answer those with an outcome, and return those to run alone."""
         began, outcomes = time.monotonic(), await self._thread.run(work)
@@ -427,7 +426,7 @@ class Writer:
 
     def _run_alone(
         self, work: Change[object], deadline: float, is_synced: bool,
-        database: sqlite3.Connection, own: int = 1,
+        database: Database, own: int = 1,
     ) -> tuple[Outcome]:  # fmt: skip
         def run() -> object:
             with self._transaction(database, deadline, own, is_synced=is_synced) as batch:
@@ -437,9 +436,7 @@ class Writer:
         is_retried = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
         return (outcome_of(run) if is_retried else outcome,)
 
-    def _run_batch(
-        self, changes: Sequence["_Queued"], database: sqlite3.Connection
-    ) -> list[Outcome | None]:
+    def _run_batch(self, changes: Sequence["_Queued"], database: Database) -> list[Outcome | None]:
         """Run the first changes in one transaction, at least one, and return their outcomes.
 
         The time limit may leave out the last changes. None: the change is undone; run it alone.
@@ -459,16 +456,16 @@ class Writer:
 
     @contextmanager
     def _transaction(
-        self, database: sqlite3.Connection, deadline: float, own: int, *, is_synced: bool = True
+        self, database: Database, deadline: float, own: int, *, is_synced: bool = True
     ) -> Iterator[Index]:
         """Yield the index of a batch of `own` changes from the queue.
 
         At the end, commit, and pass the changes on to the index in memory.
         """
-        token, before, version = next(self._tokens), database.total_changes, ours(database).version
+        token, before, version = next(self._tokens), database.total_changes, database.version
         # After a recent ranked search nothing waits for the index: the next one would wait for it.
         is_ranked = time.monotonic() < self._ranked_at + RANKING_WINDOW
-        ours(database).change_log.clear()
+        database.change_log.clear()
         with self._index.writing(token) as publish:
             try:
                 with change(database, deadline, self._check, is_synced=is_synced):
@@ -477,7 +474,7 @@ class Writer:
                         known=known_to(database), is_awaited=lambda: len(self._queue) > own,
                     )  # fmt: skip
                     # Commits of other processes, such as an import, may not be synced.
-                    self._has_unsynced |= version not in (0, ours(database).version)
+                    self._has_unsynced |= version not in (0, database.version)
                     yield batch
                     batch.end()
                     # A commit without a change would sync nothing.
@@ -488,7 +485,7 @@ class Writer:
                 # The index can be brought up to date again, so it need not be synced.
                 self._has_unsynced = not is_synced and (own > 0 or self._has_unsynced)
             except BaseException:
-                ours(database).known.forget()
+                database.known.forget()
                 raise
 
 
@@ -496,7 +493,7 @@ def _is_due(known: Known) -> bool:
     return len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP
 
 
-def _indexed_some(_: sqlite3.Connection, batch: Index) -> bool:
+def _indexed_some(_: Database, batch: Index) -> bool:
     is_due = _is_due(batch.known) or batch.known.has_entries
     return batch.partitions.merge_some() or (is_due and batch.flush(AT_ONCE, may_stop=True))
 
@@ -527,7 +524,7 @@ class _BatchLost(Exception):
     """A change raised after it had written, so the whole batch is rolled back."""
 
 
-def _in_batch(work: Change[object], database: sqlite3.Connection, batch: Index) -> Outcome | None:
+def _in_batch(work: Change[object], database: Database, batch: Index) -> Outcome | None:
     before = database.total_changes
     outcome: Outcome | None
     try:
