@@ -133,7 +133,7 @@ def test_a_write_beside_others_reaches_only_what_is_claimed(
         cast("Any", tx), transaction.Claims(cast("Any", None), "t", set())
     )
     subject = SimpleNamespace(id="s", key=b"k", scope="project", project="p", hex=str)
-    subject.traits = SimpleNamespace(has_project=True)
+    subject.kind = SimpleNamespace(traits=SimpleNamespace(has_project=True))
     subject.space = subject
 
     assert vars(within).keys() - HARMLESS == {"_tx", "_claims"}

@@ -93,7 +93,7 @@ def explained_item(
     """Return why the memory at a position is in an explained result."""
     assert result.explanation is not None
     memory = whole_memory(hit)
-    why, traits = result.explanation, memory.space.traits
+    why, traits = result.explanation, memory.space.kind.traits
     explained, links = why.items.get(memory.id), why.links.get(memory.id, NO_LINKS)
     plain = ItemExplanation(
         id=memory.id, place=position, source_place=hit.place, rank=hit.rank,

@@ -14,10 +14,10 @@ from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, c
 from ..errors import RunAgain
 from ..light import dataclass, fields
 from ..memory.access import Caller
-from ..memory.memory import Moment, SessionId
+from ..memory.memory import SessionId
 from ..memory.rows import Uids, uid_of
 from ..memory.space import DEFAULT_RETENTIONS, Held, Project, Retentions
-from ..memory.table import Connection, Dialect, Index, Known, Table
+from ..memory.table import Connection, Dialect, Index, Known, Moment, Table
 from ..recall.search import Search
 
 Progress = Callable[[str], None]

@@ -29,7 +29,7 @@ from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.saves import RevisionTable
 from ..memory.sight import AgentEntryId
-from ..memory.space import BY_CLOCK, TRAITS, Kind, Project, Retentions, SpaceKind
+from ..memory.space import BY_CLOCK, Kind, Project, Retentions, SpaceKind
 from ..openintent import agents
 from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events
@@ -380,7 +380,7 @@ def _memories_of(kind: Kind) -> Sweep:
             else:
                 erased, revisions = len(memories), tx[MemoryTable].erase_some(memories)
             tx[ReceiptTable].add(Erasure(
-                id=ErasureId(tx.new_uid(tx.now)), kind=TRAITS[space].erasure, project=project,
+                id=ErasureId(tx.new_uid(tx.now)), kind=space.traits.erasure, project=project,
                 memories=tuple(memories), observations=erased, revisions=revisions,
                 erased_at=tx.now,
             ))  # fmt: skip

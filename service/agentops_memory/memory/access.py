@@ -150,7 +150,7 @@ class Caller:
     def require_space(self, space: Space) -> None:
         """Raise Denied unless the caller may change memories of this space."""
         self.require_project(space.project)
-        if space.is_global and not self.projects.are_everything:
+        if not self.projects.are_everything and space.is_global:
             raise Denied("Changing a global memory needs a key for every project.")
 
 

@@ -228,7 +228,7 @@ class SpaceTable(Table):
         if known is not None:
             return known
         of_store = "s.id = (SELECT space_id FROM stores WHERE uid = :scope)"
-        condition = of_store if space.traits.has_entries else condition_of(space)
+        condition = of_store if space.kind.traits.has_entries else condition_of(space)
         row: tuple[int, int, int] | None = self._execute(
             f"SELECT s.id, s.area, s.partition FROM spaces s WHERE {condition}", **names_of(space)
         ).fetchone()
@@ -244,7 +244,7 @@ class SpaceTable(Table):
         if row is None:
             row = self._found[space] = self.find(space) or self.add(space)
             self._index.prepare(row[1])
-            if space.traits.has_sessions:
+            if space.kind.traits.has_sessions:
                 self._known.spaces[space] = row
         return row
 
@@ -296,9 +296,9 @@ class SpaceTable(Table):
         """Return the area and partition of a new space: those of its project, or new ones."""
         if space.is_global:
             return GLOBAL_AREA, None
-        if (group := space.traits.index) is None:
+        if (group := space.kind.traits.index) is None:
             return UNINDEXED_AREA, None
-        known = place_of(self._connection, space.project) if space.traits.has_project else None
+        known = place_of(self._connection, space.project) if space.kind.traits.has_project else None
         return known or self._index.new_place(group)
 
 
@@ -394,7 +394,7 @@ class MemoryTable(MemoryLists):
         stays = before.lifecycle == memory.lifecycle == records.NO_LIFECYCLE and (
             (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
         )
-        with self._index.updating(memory.id) if memory.space.traits.index else nullcontext():
+        with self._index.updating(memory.id) if memory.space.kind.traits.index else nullcontext():
             row = self._row(memory)
             self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
             if not stays:
@@ -470,7 +470,9 @@ class MemoryTable(MemoryLists):
 
     def _key(self, memory: Memory) -> str | None:
         """Return the key for the memory's row; the key of an expired one is in `lifecycles`."""
-        return None if memory.lifecycle.is_expired(self._moment.now) else memory.key
+        if memory.key is None or memory.lifecycle.is_expired(self._moment.now):
+            return None
+        return memory.key
 
     def _put_lifecycle(self, memory: Memory) -> None:
         if memory.lifecycle == records.NO_LIFECYCLE:

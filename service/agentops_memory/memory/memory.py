@@ -7,13 +7,12 @@ The SQL functions return a condition on a memory, by table alias or name. `expir
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
-from functools import cached_property
-from typing import Annotated, Any, Final, Literal, NamedTuple, NewType
+from typing import Annotated, Final, Literal, NewType
 
 from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields, replace
 from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
-from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, micros, optional_instant, tag_array
+from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, optional_instant, tag_array
 from .space import Project, Space
 
 # Conditions on a lifecycle: expired; expired but still indexed; not expired but not indexed again.
@@ -81,33 +80,6 @@ def seen_by_a_run(memories: str) -> str:
                               AND e.deleted_after >= (SELECT min(log_offset)
                                                         FROM runs
                                                        WHERE ended_at IS NULL))"""
-
-
-class Facts(NamedTuple):
-    """Whether there are any such rows: if there are none, a reader can skip the query."""
-
-    pins: bool
-    unswept: bool  # expired memories that are still in the index
-    superseded: bool
-
-
-class Moment:
-    """The instant of a transaction, and which queries a reader needs at that instant."""
-
-    def __init__(self, connection: Any, now: datetime) -> None:
-        self.now = now
-        self.values: dict[str, object] = {"now": micros(now)}
-        self._connection = connection
-
-    @cached_property
-    def has(self) -> Facts:
-        return Facts(*map(bool, self._connection.execute(_FACTS, self.values).fetchone()))
-
-
-_FACTS = f"""
-    SELECT EXISTS (SELECT 1 FROM lifecycles WHERE pinned_at IS NOT NULL),
-           EXISTS (SELECT 1 FROM lifecycles WHERE {UNSWEPT}),
-           EXISTS (SELECT 1 FROM supersessions)"""
 
 
 MemoryId = NewType("MemoryId", int)

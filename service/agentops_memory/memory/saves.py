@@ -191,7 +191,7 @@ def created(tx: Transaction, memory: Memory) -> Memory:
     if not memory.content_hash:
         memory = replace(memory, content_hash=content_hash(memory.text.content))
     stored = tx[MemoryTable].insert(memory)
-    if memory.space.traits.has_entries:  # versions of an entry refer to its revisions
+    if memory.space.kind.traits.has_entries:  # versions of an entry refer to its revisions
         tx[RevisionTable].add(stored, ChangeKind.CREATED)
     return stored
 
@@ -206,7 +206,7 @@ def revised(
     """
     hash_ = content_hash(after.text.content)
     after = replace(after, revision=before.revision + 1, content_hash=hash_)
-    history = before.space.traits.history
+    history = before.space.kind.traits.history
     if history is not History.NONE:
         tx[RevisionTable].keep(before, has_text=has_new_text)
         tx[RevisionTable].add(after, kind)

@@ -3,7 +3,6 @@ SQL; and the retention of each kind of data.
 """
 
 import unicodedata
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from functools import lru_cache
@@ -23,15 +22,6 @@ class ErasureKind(StrEnum):
     SUBJECT = "subject"  # all data about a subject of a host
 
 
-class SpaceKind(StrEnum):
-    PROJECT = "project"  # a scope of a project
-    STORE = "store"
-    WORKING = "working"  # an agent's working memory in a namespace
-    EPISODIC = "episodic"  # an agent's episodic memory in a namespace
-    SEMANTIC = "semantic"  # a namespace's memory, shared by all agents
-    REF = "ref"  # the memory under a reference of a host
-
-
 class IndexGroup(StrEnum):
     """Kinds of spaces that share partitions of the index; no group affects another's ranking."""
 
@@ -48,7 +38,7 @@ class History(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traits:
-    """The properties of a kind of space; a new kind is a new row of TRAITS."""
+    """The properties of a kind of space."""
 
     has_project: bool = False  # the space belongs to a project, and shares the project's area
     has_sessions: bool = False  # its memories are observations of sessions
@@ -61,22 +51,33 @@ class Traits:
 
 
 _OF_AGENTS = Traits(history=History.NONE, is_json=True, erasure=ErasureKind.AGENT)
+_SEARCHED = replace(_OF_AGENTS, index=IndexGroup.AGENTS)
 
-TRAITS: Mapping[SpaceKind, Traits] = {
-    SpaceKind.WORKING: _OF_AGENTS,
-    SpaceKind.EPISODIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
-    SpaceKind.SEMANTIC: replace(_OF_AGENTS, index=IndexGroup.AGENTS),
-    SpaceKind.PROJECT: Traits(
+
+class SpaceKind(StrEnum):
+    """A kind of space with its traits: rules ask for a trait, never for a kind."""
+
+    traits: Traits
+
+    def __new__(cls, name: str, traits: Traits) -> "SpaceKind":
+        kind = str.__new__(cls, name)
+        kind._value_, kind.traits = name, traits
+        return kind
+
+    PROJECT = "project", Traits(  # a scope of a project
         has_project=True, has_sessions=True, history=History.NEWEST, index=IndexGroup.PROJECTS,
         erasure=ErasureKind.OBSERVATION,
-    ),
-    SpaceKind.STORE: Traits(
+    )  # fmt: skip
+    STORE = "store", Traits(
         has_entries=True, history=History.EVERY, index=IndexGroup.STORES, erasure=ErasureKind.STORE,
-    ),
-    SpaceKind.REF: Traits(
+    )  # fmt: skip
+    WORKING = "working", _OF_AGENTS  # an agent's working memory in a namespace
+    EPISODIC = "episodic", _SEARCHED  # an agent's episodic memory in a namespace
+    SEMANTIC = "semantic", _SEARCHED  # a namespace's memory, shared by all agents
+    REF = "ref", Traits(  # the memory under a reference of a host
         is_of_hosts=True, history=History.EVERY, index=IndexGroup.STORES, erasure=ErasureKind.REF,
-    ),
-}  # fmt: skip
+    )  # fmt: skip
+
 
 # The few projects, or stores, of one partition share term statistics. More memories make the
 # weight of a word more accurate, and a search more expensive.
@@ -128,10 +129,6 @@ class Space:
         return cls(scope=store, kind=SpaceKind.STORE)
 
     @property
-    def traits(self) -> Traits:
-        return TRAITS[self.kind]
-
-    @property
     def is_global(self) -> bool:
         return self.scope == GLOBAL_SCOPE
 
@@ -154,7 +151,7 @@ GLOBAL_AREA = 0  # the index area of the global memories of every project
 UNINDEXED_AREA = -1  # the area of spaces that are not indexed
 LAST_AREA = (1 << 22) - 1  # the last area that fits into the row numbers of the index
 
-_OF_PROJECTS = ", ".join(f"'{kind}'" for kind, traits in TRAITS.items() if traits.has_sessions)
+_OF_PROJECTS = ", ".join(f"'{kind}'" for kind in SpaceKind if kind.traits.has_sessions)
 OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # condition on `spaces s`
 
 
@@ -200,7 +197,7 @@ def require_place(
 
 def condition_of(space: Space) -> str:
     """Return the condition that a row `s` of the table of spaces is this one, by `names_of`."""
-    project = "s.project = :project" if space.traits.has_project else "s.project IS NULL"
+    project = "s.project = :project" if space.kind.traits.has_project else "s.project IS NULL"
     return f"{project} AND s.scope = :scope"
 
 

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from datetime import datetime
 from functools import cache, cached_property, wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
@@ -13,8 +14,8 @@ from ..light import dataclass, field
 from ..recall.features import Features
 from ..recall.text import Columns, End
 from .access import Patterns
-from .memory import Memory, MemoryId, Moment, SessionId, superseded, superseded_in_ref
-from .rows import MAX_PAGE, RowMapper, portion
+from .memory import UNSWEPT, Memory, MemoryId, SessionId, superseded, superseded_in_ref
+from .rows import MAX_PAGE, RowMapper, micros, portion
 from .search import Filter
 from .space import GLOBAL_SCOPE, OF_A_PROJECT, IndexGroup, Project, Space, place_of
 
@@ -350,6 +351,34 @@ def inserting(table: str, columns: tuple[str, ...]) -> str:
 def _updating(table: str, key: str, columns: tuple[str, ...]) -> str:
     values = ", ".join(f"{column} = :{column}" for column in columns if column != key)
     return f"UPDATE {table} SET {values} WHERE {key} = :{key}"
+
+
+class Facts(NamedTuple):
+    """Whether there are any such rows: if there are none, a reader can skip the query."""
+
+    pins: bool
+    unswept: bool  # expired memories that are still in the index
+    superseded: bool
+
+
+class Moment:
+    """The instant of a transaction, and which queries a reader needs at that instant."""
+
+    def __init__(self, connection: Connection, now: datetime) -> None:
+        self.now = now
+        self.values: dict[str, object] = {"now": micros(now)}
+        self._connection = connection
+
+    @cached_property
+    def has(self) -> Facts:
+        (row,) = self._connection.execute(_FACTS, self.values)
+        return Facts(*map(bool, row))
+
+
+_FACTS = f"""
+    SELECT EXISTS (SELECT 1 FROM lifecycles WHERE pinned_at IS NOT NULL),
+           EXISTS (SELECT 1 FROM lifecycles WHERE {UNSWEPT}),
+           EXISTS (SELECT 1 FROM supersessions)"""
 
 
 @dataclass(eq=False)

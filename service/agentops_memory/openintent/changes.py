@@ -331,7 +331,7 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
     )  # fmt: skip
     # All spaces in a tier of one agent share an area of the index.
     grouped_by = ("tier", "agent") if key.owner is not None else ()
-    kind = SpaceKind(key.tier.value)
+    kind = SpaceKind[key.tier.name]
     space = tx[SpaceTable].named(kind, "agent_spaces", key.named, grouped_by)
     stored = created(tx, _memory(entry, space))
     entry = entry.model_copy(update={"memory": stored.id})
@@ -557,7 +557,7 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
-        space=space or Space(project=NO_PROJECT, scope="", kind=SpaceKind(entry.memory_type.value)),
+        space=space or Space(project=NO_PROJECT, scope="", kind=SpaceKind[entry.memory_type.name]),
         text=Text(
             type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
             tags=entry.tags,

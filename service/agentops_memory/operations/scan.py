@@ -166,7 +166,7 @@ def _of_store(
 
 def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Scan]]:
     for memory in tx[MemoryTable].every(after, PAGE):
-        traits = memory.space.traits
+        traits = memory.space.kind.traits
         of = _entry if traits.has_entries else _ref_entry if traits.is_of_hosts else _memory
         yield memory.id, partial(of, tx, memory)
 
@@ -174,7 +174,7 @@ def _memories(tx: Transaction, after: MemoryId) -> Iterator[tuple[MemoryId, Scan
 def _memory(
     tx: Transaction, memory: Memory, redactor: Redactor, names: Redactor
 ) -> Iterator[Scanned]:
-    entry = entry_with(tx, memory.id) if memory.space.traits.is_json else None
+    entry = entry_with(tx, memory.id) if memory.space.kind.traits.is_json else None
     text = memory.text
     if entry and not text.content.startswith("{"):  # sealed
         text = replace(text, content=entry.value)

@@ -197,7 +197,7 @@ class Index(Borrowing):
             **values,
         )
         for id_, area, kind, project, title, content, tags, before in rows.fetchall():
-            traits = spaces.TRAITS[spaces.kind_of(kind, project)]
+            traits = spaces.kind_of(kind, project).traits
             text = words_of(content) if traits.is_json else content
             prepared = columns(title, text, tag_tuple(tags), map(End, before[::-1]), self._features)
             yield MemoryId(id_), Document(area, *prepared)

@@ -259,7 +259,7 @@ class Claims:
 
     def space(self, space: Space) -> None:
         """Claim a space's project, as all its scopes share an area of the index."""
-        if not space.traits.has_project or space.scope == GLOBAL_SCOPE:
+        if not space.kind.traits.has_project or space.scope == GLOBAL_SCOPE:
             raise NeedsToBeAlone
         self._claim("project", space.project)
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping
 from ..errors import DamagedRow
 from ..light import dataclass
 from ..memory.access import Patterns
-from ..memory.memory import MemoryId, Moment, expired, indexed
+from ..memory.memory import MemoryId, expired, indexed
 from ..memory.search import Filter, Tier, gaining, sentence_depth, sentence_weights, weights_of
 from ..memory.space import (
     FIRST,
@@ -22,7 +22,7 @@ from ..memory.space import (
     project_or_this,
     require_place,
 )
-from ..memory.table import Connection, Dialect, FilteredTable, Table
+from ..memory.table import Connection, Dialect, FilteredTable, Moment, Table
 from .query import Query, Term
 from .text import NEIGHBORS
 

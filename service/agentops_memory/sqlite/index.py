@@ -14,7 +14,6 @@ from ..memory.search import weights_of
 from ..memory.space import (
     GLOBAL_AREA,
     LAST_AREA,
-    TRAITS,
     UNINDEXED_AREA,
     IndexGroup,
     group_of,
@@ -130,7 +129,7 @@ class Index(SqliteTable):
             columns = Columns(words.title, words.content, borrowed, words.tags)
             self.known.waiting[id_] = area, columns
             self.known.waiting_size += sum(map(len, columns))
-            self.known.has_entries |= memory.space.traits.index is not IndexGroup.PROJECTS
+            self.known.has_entries |= memory.space.kind.traits.index is not IndexGroup.PROJECTS
             self._note_new(id_, memory, space, area, columns)
             if memory.session is not None and area in self.known.ends:
                 # The next memories of its session may borrow from its end.
@@ -440,7 +439,7 @@ class Index(SqliteTable):
               ORDER BY area"""
         ).fetchall()
         for area, kind, project in areas:
-            group = TRAITS[kind_of(kind, project)].index or IndexGroup.STORES
+            group = kind_of(kind, project).traits.index or IndexGroup.STORES
             self.partitions.assign(area, self.partitions.number_for(group))
         self.make_all()
 
@@ -495,7 +494,7 @@ def _words(memory: Memory, features: Features) -> Prepared:
         words = memory.prepared
         if words.source is text and words.features == features:
             return words
-    is_json = memory.space.traits.is_json
+    is_json = memory.space.kind.traits.is_json
     return prepared(text, text.title, text.content, text.tags, features, is_json=is_json)
 
 
