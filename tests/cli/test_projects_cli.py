@@ -14,9 +14,8 @@ import pytest
 from agentops_memory.errors import Refusal
 from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite import SqliteEngine, TenantsEngine
 from agentops_memory.sqlite.tenants import (
-    TenantsEngine,
     counted,
     make,
     remove,

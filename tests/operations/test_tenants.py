@@ -17,8 +17,10 @@ from agentops_memory.jobs.schedule import counted
 from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite import SqliteEngine, tenants
-from agentops_memory.sqlite.tenants import Engines, TenantsEngine, remove, tenant_file
+from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite import engine as engines
+from agentops_memory.sqlite.engine import Engines, TenantsEngine
+from agentops_memory.sqlite.tenants import remove, tenant_file
 
 from ..support.callers import calling, made_key
 from ..support.engine import draft
@@ -131,7 +133,7 @@ async def test_databases_share_a_few_places_and_the_one_not_used_for_longest_lea
         assert [await count(engine, caller) for caller in everybody] == [1, 5, 5, 4]
         async with Slow().reading(engine, ACME):
             with monkeypatch.context() as hurried:
-                hurried.setattr(tenants, "TIMEOUT", timedelta(milliseconds=50))
+                hurried.setattr(engines, "OPENING_TIMEOUT", timedelta(milliseconds=50))
                 with pytest.raises(Busy):
                     await count(engine, OTHER)
         broken = Caller(tenant=TenantId("broken"), key=ACME.key)

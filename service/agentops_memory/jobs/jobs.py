@@ -35,7 +35,7 @@ from ..openintent.entries import expired
 from ..openintent.events import add_receipt, expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
-from ..sqlite import engine as sqlite_engine
+from ..sqlite import connection
 from ..stores.store import erase_some_of_store, is_store_going
 from ..telemetry.metrics import EXPIRED, SWEPT_ROWS, Metrics
 
@@ -195,7 +195,7 @@ async def run_in_thread(work: Callable[[CheckStopped], T]) -> T:
                 os.setpriority(*thread, os.getpriority(*thread) + MODEST)
         return work(check_stopped)
 
-    done = asyncio.create_task(sqlite_engine.run_in_thread(run))
+    done = asyncio.create_task(connection.run_in_thread(run))
     # Retrieves the error even if nobody waits, so that asyncio does not log it.
     done.add_done_callback(lambda it: it.cancelled() or it.exception())
     try:

@@ -27,10 +27,11 @@ from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.redactor import RedactionFile
 from ..settings import Settings, UsableSettings, unknown_variables
 from ..sqlite import connection as sqlite_connection
+from ..sqlite.engine import MOST_OPEN
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
 from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from ..sqlite.repair import Subject
-from ..sqlite.tenants import MOST_OPEN, tenant_file, tenants_of, unnamed_in
+from ..sqlite.tenants import tenant_file, tenants_of, unnamed_in
 from .backup import DAMAGED, LATE, are_on_one_disk, newest
 from .files.keys import AUDIT_DRAFT, entry_of
 from .files.seal import SealFile

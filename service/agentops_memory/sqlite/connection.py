@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from functools import partial
@@ -21,7 +22,7 @@ from urllib.parse import quote
 
 import aiosqlite
 
-from ..engine.engine import Outcome, noop, outcome_of, settle
+from ..engine.engine import Outcome, answer_of, noop, outcome_of, settle
 from ..errors import Busy, DamagedRow, Unavailable, reason
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
@@ -479,6 +480,15 @@ class _Call:
     def take(self) -> bool:
         """Claim the call, for a thread to run it or for its caller to leave; False if claimed."""
         return self._free.acquire(blocking=False)
+
+
+async def run_in_thread(work: Callable[[], T]) -> T:
+    """Run `work` on a daemon thread, which does not keep the process alive; return its result."""
+    outcome: Future[Outcome] = Future()
+    outcome.set_running_or_notify_cancel()  # it runs on if its caller leaves
+    run = partial(outcome_of, work)
+    threading.Thread(target=lambda: outcome.set_result(run()), name="opening", daemon=True).start()
+    return cast("T", answer_of(await asyncio.wrap_future(outcome)))
 
 
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS

@@ -1,17 +1,16 @@
-"""The engine: one writer, a few readers, and transactions as plain functions."""
+"""The engine of a database file: one writer, a few readers, and transactions as plain functions.
+
+Each tenant has its own file, which is opened on first use and can be erased.
+"""
 
 import asyncio
 import logging
-import os
-import shutil
 import sqlite3
-import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from concurrent.futures import Future
 from contextlib import (
     AbstractAsyncContextManager,
+    AsyncExitStack,
     ExitStack,
     asynccontextmanager,
     closing,
@@ -21,66 +20,52 @@ from contextlib import (
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import ParamSpec, Self, TypeVar, cast
+from typing import ParamSpec, TypeVar
 
 from ..engine.engine import (
     Condition,
     Maintenance,
-    Outcome,
-    Progress,
-    RowCounts,
-    Scrubbed,
     Sealer,
-    Sizes,
-    Tidied,
-    answer_of,
     is_durable_later,
     noop,
-    outcome_of,
 )
-from ..errors import Damaged, DamagedRow, RunAgain, StartRefused, Unavailable
-from ..light import dataclass
-from ..memory.access import Caller
+from ..errors import Busy, Damaged, DamagedRow, NotFound, RunAgain, StartRefused, Unavailable
+from ..light import dataclass, field, replace
+from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.damage import KnownDamage
-from ..memory.erasure import ReceiptTable
 from ..memory.rows import Uids
-from ..memory.search import weights_of
 from ..memory.space import DEFAULT_RETENTIONS, Retentions
-from ..recall.area import Area
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
 from .areas import load_requested
 from .connection import (
     BUSY_TIMEOUT,
-    PROGRESS,
     READ_LIMIT,
     Database,
     Threads,
     WriterThread,
     connect,
     in_snapshot,
-    is_readable,
     note_changes,
-    read_only,
+    run_in_thread,
     taken_damage,
     token_of,
 )
 from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, refusal_of, translated
-from .index import STEMMED_AT_ONCE, Index
-from .migrate import OnUpgrade, damaged, migrated, newest_format, tables, version_of
+from .index import Index
+from .migrate import OnUpgrade, migrated, newest_format, version_of
 from .open_files import (
+    FileId,
     OpenFiles,
     checkpointed,
-    copies_of,
     file_id,
     in_use,
     protect_log,
     scrubbed,
-    size_at,
 )
-from .partitions import Purge
 from .search import index_in_memory
+from .tenants import SqliteMaintenance, tenant_file
 from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
 
 P = ParamSpec("P")
@@ -125,232 +110,8 @@ def _empty_log(database: Database) -> None:
     log.warning("the write-ahead log could not be emptied; the next start reads it")
 
 
-async def run_in_thread(work: Callable[[], T]) -> T:
-    """Run `work` on a daemon thread, which does not keep the process alive; return its result."""
-    outcome: Future[Outcome] = Future()
-    outcome.set_running_or_notify_cancel()  # it runs on if its caller leaves
-    run = partial(outcome_of, work)
-    threading.Thread(target=lambda: outcome.set_result(run()), name="opening", daemon=True).start()
-    return cast("T", answer_of(await asyncio.wrap_future(outcome)))
-
-
 OnDamage = Callable[[Caller], object]
 """Called with the caller whose request met damage, on any thread."""
-
-
-def _is_intact(database: Database) -> bool:
-    """Whether every table and its indexes can be read, page by page.
-
-    Damage in free pages does not count.
-    """
-    is_listed = is_readable(database, "sqlite_schema")
-    return is_listed and all(is_readable(database, name) for name in tables(database))
-
-
-async def _inspect(path: Path, inspect: Callable[[Database], T]) -> T:
-    """Run a long read on a connection of its own; interrupt it if the caller is cancelled."""
-    stop = threading.Event()
-
-    def work() -> T:
-        with closing(connect(path)) as database:
-            read_only(database)
-            database.set_progress_handler(stop.is_set, PROGRESS)
-            return inspect(database)
-
-    try:
-        return await run_in_thread(work)
-    finally:
-        stop.set()
-
-
-class SqliteMaintenance(ABC):
-    """Maintains the database of each caller's tenant, one partition of the index at a time."""
-
-    @abstractmethod
-    async def read(
-        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-
-    @abstractmethod
-    async def write(
-        self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> T: ...
-
-    @abstractmethod
-    def path_of(self, caller: Caller) -> Path: ...
-
-    @abstractmethod
-    def used(
-        self, caller: Caller, *, only_open: bool = False
-    ) -> AbstractAsyncContextManager["SqliteEngine"]:
-        """Yield the database, kept open within; with `only_open`, only if it is open already."""
-
-    @property
-    def maintenance(self) -> Self:
-        return self
-
-    @property
-    def has_files(self) -> bool:
-        return True
-
-    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
-        async with self.used(caller) as database:
-            with translated():
-                if thorough:
-                    is_intact = await _inspect(database.path, _is_intact)
-                    database.note_damage(caller, is_intact=is_intact)
-                if not (thorough and database.is_damaged):
-                    database.known_damage.note(caller, await _inspect(database.path, damaged))
-        return Condition(
-            is_intact=not database.is_damaged, damaged_rows=database.known_damage.names
-        )
-
-    async def repair(self, caller: Caller) -> list[int]:
-        numbers = await self._partitions(caller)
-        damaged = [number for number in numbers if await self._is_damaged(caller, number)]
-        for number in damaged:
-            await self.write(caller, lambda tx, one: tx.index.recreate(one), number)
-        return damaged
-
-    async def bring_to_rules(self, caller: Caller) -> None:  # noqa: B027 - the port has it
-        """Do nothing: opening the database has applied the rules."""
-
-    async def tidy(self, caller: Caller) -> Tidied:
-        """Count each partition's rows, rebuild partitions that drifted, rebalance, merge segments.
-
-        Nothing is rebuilt while a space's location is damaged: the index would lose its words.
-        """
-        await self._store_stems(caller)
-        drifts = await self.drifts(caller)
-        drifted = tuple(number for number, drift in drifts.items() if drift)
-        try:
-            for number in drifted:
-                await self.rebuild(caller, number)
-        except DamagedRow:  # it is logged, and readiness reports it
-            drifted = ()
-        moved = 0
-        while await self.read(caller, lambda tx: bool(tx.partitions.oversized())):
-            if not await self.write(caller, lambda tx: tx.index.rebalance()):
-                break
-            moved += 1
-        for number in await self._partitions(caller):
-            levels = await self.read(caller, lambda tx, one: tx.partitions.levels(one), number)
-            has_more = any(segments > 1 or merging for merging, segments in levels)
-            while has_more:
-                has_more = await self.write(caller, lambda tx, it: tx.partitions.merge(it), number)
-        return Tidied(
-            parts=len(drifts), drift=sum(drifts.values()), rebuilt=drifted, moved=moved,
-            is_damaged=not await self._is_readable(caller, _is_next_readable),
-        )  # fmt: skip
-
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
-        erasures = await self.read(caller, lambda tx: tx[ReceiptTable].pending())
-        if not erasures:
-            return Scrubbed()
-        for number, notes in await self.read(caller, lambda tx: tx.partitions.marked_for_purge()):
-            progress(f"partition {number}")
-            begun: Purge | None = None
-            while begun := await self.write(
-                caller, lambda tx, *its: tx.partitions.purge(*its), number, notes, begun
-            ):
-                pass
-        progress("the file")
-        async with self.used(caller) as database:
-            is_scrubbed = await database.scrub_file(caller)
-        if not is_scrubbed:
-            return Scrubbed(pending=len(erasures))
-        await self.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
-        return Scrubbed(settled=len(erasures))
-
-    async def sizes(self, caller: Caller) -> Sizes:
-        path, free = self.path_of(caller), None
-        with suppress(OSError):
-            free = shutil.disk_usage(path.parent).free
-        return Sizes(
-            database=size_at(path), log=size_at(path.with_name(f"{path.name}-wal")), free=free
-        )
-
-    async def count(self, caller: Caller) -> RowCounts:
-        from ..memory.projects import row_counts  # noqa: PLC0415 - a command seldom counts rows
-
-        async with self.used(caller, only_open=True) as database:
-            return await database.read(caller, row_counts)
-
-    def copies(self, caller: Caller) -> list[str]:
-        path = Path(os.path.realpath(self.path_of(caller)))
-        return [copy.name for copy in copies_of(path)]
-
-    async def drifts(self, caller: Caller) -> dict[int, int]:
-        return {
-            it: await self.read(caller, lambda tx, one: tx.partitions.drift(one), it)
-            for it in await self._partitions(caller)
-        }
-
-    async def is_exact(self, caller: Caller, number: int) -> bool:
-        try:
-            return await self.write(caller, lambda tx: tx.index.is_exact(number))
-        except Damaged:
-            return False
-
-    async def rebuild(self, caller: Caller, number: int) -> None:
-        """Rebuild a partition from the memories; replace it if it is damaged."""
-        try:
-            await self.write(caller, lambda tx: tx.index.rebuild(number))
-        except Damaged:
-            await self.write(caller, lambda tx: tx.index.recreate(number))
-
-    async def _partitions(self, caller: Caller) -> list[int]:
-        return await self.read(caller, lambda tx: tx.partitions.all())
-
-    async def _store_stems(self, caller: Caller) -> None:
-        """Store missing stems of memories, so that loading the index need not compute them."""
-        after: int | None = 0
-        while after is not None:
-            missing, after = await self.read(
-                caller, lambda tx, first: tx.index.missing_stems(first), after
-            )
-            for start in range(0, len(missing), STEMMED_AT_ONCE):
-                some = missing[start : start + STEMMED_AT_ONCE]
-                await self.write(caller, lambda tx, them: tx.index.store_stems(them), some)
-        for number, state in await self.write(caller, lambda tx: tx.index.areas.behind()):
-            with suppress(ValueError):  # damaged stems
-                area = await self.read(caller, _area, number)
-                await self.write(caller, lambda tx, *its: tx.index.areas.store(*its), area, state)
-
-    async def _is_damaged(self, caller: Caller, number: int) -> bool:
-        """Check pages and contents: each check misses damage that the other finds."""
-
-        def differs(tx: SqliteTransaction) -> bool:
-            tx.partitions.require_places()
-            return not tx.partitions.is_exact(number)
-
-        if not await self._is_readable(caller, lambda tx: tx.partitions.is_readable(number)):
-            return True
-        try:
-            return await self.write(caller, differs)
-        except Damaged:
-            return True
-        except DamagedRow:
-            return False
-
-    async def _is_readable(self, caller: Caller, work: Work[[], bool]) -> bool:
-        """Return the result of `work`; a partition too large for one read counts as readable."""
-        try:
-            return await self.read(caller, work)
-        except Damaged:
-            return False
-        except Unavailable:
-            return True
-
-
-def _area(tx: SqliteTransaction, number: int) -> Area:
-    return tx.index.areas.area(number, weights_of(tx.index.require_own_rules()))
-
-
-def _is_next_readable(tx: SqliteTransaction) -> bool:
-    numbers = tx.partitions.all()
-    minute = int(tx.now.timestamp() // 60)
-    return not numbers or tx.partitions.is_readable(numbers[minute % len(numbers)])
 
 
 # Seconds between two parts of the index in memory that are prepared: long while projects are being
@@ -559,3 +320,217 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         elif not (self.is_damaged or is_intact):
             log.error("the database file is damaged: %s", REMEDY, extra=fields)
         self.is_damaged = not is_intact
+
+
+OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
+HasKey = Callable[[TenantId], bool]
+Engines = Callable[[Path], AbstractAsyncContextManager[SqliteEngine]]
+MOST_OPEN = 16  # databases besides the default one; each has three connections and threads
+IDLE = timedelta(minutes=5)  # after which an unused database is closed
+OPENING_TIMEOUT = timedelta(seconds=5)  # how long to wait until another one can be closed
+
+
+@dataclass(slots=True, eq=False)
+class _OpenDatabase:
+    engine: SqliteEngine
+    stack: AsyncExitStack  # closes it
+    file: FileId | None
+    used_at: float
+    users: int = 0
+    left: asyncio.Event = field(default_factory=asyncio.Event)  # set while there is no user
+    timer: asyncio.TimerHandle | None = None
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+
+    async def close(self) -> None:
+        self.stop_timer()
+        if self.users:
+            await self.left.wait()
+        await self.stack.aclose()
+
+
+@dataclass(slots=True, eq=False)
+class TenantsEngine(SqliteMaintenance):
+    """Transactions on the database of each caller's tenant; created by `opened`."""
+
+    _default: SqliteEngine
+    _path: Path
+    _engines: Engines
+    _has_key: HasKey
+    _on_opened: OnOpened | None
+    _slots: asyncio.Semaphore
+    _idle: timedelta
+    _only_open: bool = False  # whether it neither opens a database nor keeps it open
+    _open: dict[TenantId, _OpenDatabase] = field(default_factory=dict)
+    _opening: dict[TenantId, asyncio.Task[None]] = field(default_factory=dict)
+    _closing: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: set[TenantId] = field(default_factory=set)  # whose openings wait for a slot
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(
+        cls, path: Path, engines: Engines, *, has_key: HasKey, most: int = MOST_OPEN,
+        idle: timedelta = IDLE, on_opened: OnOpened | None = None,
+    ) -> AsyncIterator["TenantsEngine"]:  # fmt: skip
+        """Yield an engine whose default tenant is open from the start; close all at the end.
+
+        `engines` opens the engine of a file.
+        `has_key` tells whether a tenant has a valid key: only then is its database created.
+        `on_opened` is awaited with the operator of each other tenant and its open database before
+        the first use. Raises StartRefused if the default tenant's file cannot be used.
+        """
+        async with engines(path) as default:
+            slots = asyncio.Semaphore(most)
+            engine = cls(default, path, engines, has_key, on_opened, slots, idle)
+            try:
+                yield engine
+            finally:
+                await asyncio.gather(*engine._opening.values(), return_exceptions=True)
+                for tenant, database in list(engine._open.items()):
+                    engine._forget(tenant, database)
+                await asyncio.gather(*engine._closing, return_exceptions=True)
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.read(caller, work, *args, **kwargs)
+        async with self.used(caller, only_open=self._only_open) as engine:
+            return await engine.read(caller, work, *args, **kwargs)
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if caller.tenant == DEFAULT_TENANT:
+            return await self._default.write(caller, work, *args, **kwargs)
+        async with self.used(caller, only_open=self._only_open) as engine:
+            return await engine.write(caller, work, *args, **kwargs)
+
+    @property
+    def background(self) -> "TenantsEngine":
+        """For what is done by the clock: NotFound if the tenant's database is closed."""
+        return replace(self, _only_open=True)  # it shares the open databases
+
+    def cached_reads_of(self, tenant: TenantId) -> CachedReads | None:
+        """Return the cached reads of a tenant's database, if it is open."""
+        if tenant == DEFAULT_TENANT:
+            return self._default.cached_reads
+        database = self._open.get(tenant)
+        if database is None or not self._is_same_file(tenant, database):
+            return None
+        return database.engine.cached_reads
+
+    @property
+    def waiting(self) -> int:
+        return sum(it.waiting for it in self._engines_open())
+
+    def callers(self) -> list[Caller]:
+        """Return the operator of each tenant whose database is open and not erased."""
+        others = [it for it, database in self._open.items() if self._is_same_file(it, database)]
+        return [Caller(tenant=tenant) for tenant in (DEFAULT_TENANT, *others)]
+
+    def led(self) -> list[Caller]:
+        return self.callers()
+
+    async def probe(self) -> Condition:
+        condition = await self._default.probe()
+        damaged = [name for it in self._engines_open() for name in it.known_damage.names]
+        return replace(condition, damaged_rows=damaged)
+
+    def path_of(self, caller: Caller) -> Path:
+        return tenant_file(self._path, caller.tenant)
+
+    @asynccontextmanager
+    async def used(self, caller: Caller, *, only_open: bool = False) -> AsyncIterator[SqliteEngine]:
+        tenant = caller.tenant
+        if tenant == DEFAULT_TENANT:
+            yield self._default
+            return
+        database = self._open.get(tenant) if only_open else await self._database(tenant)
+        if database is None:
+            raise NotFound("The tenant's database is not open.")
+        database.users += 1
+        database.left.clear()
+        database.stop_timer()
+        try:
+            yield database.engine
+        finally:
+            database.users -= 1
+            loop = asyncio.get_running_loop()
+            if not only_open:
+                database.used_at = loop.time()
+            if not database.users:
+                database.left.set()
+                if self._open.get(tenant) is not database:
+                    pass
+                elif self._waiting:  # for its slot
+                    self._forget(tenant, database)
+                else:
+                    close_at = database.used_at + self._idle.total_seconds()
+                    database.timer = loop.call_at(close_at, self._forget, tenant, database)
+
+    async def _database(self, tenant: TenantId) -> _OpenDatabase:
+        """Return the tenant's open database; no other task runs before the caller uses it.
+
+        A missing one is created only while the tenant has a key. Otherwise a sweep, or a request
+        that the erasure has overtaken, would create an erased one again.
+        """
+        while True:
+            database = self._open.get(tenant)
+            if database is None:
+                if tenant not in self._opening:  # its first caller opens it
+                    task = self._opening[tenant] = asyncio.create_task(self._open_now(tenant))
+                    # Retrieve its exception, as perhaps nobody awaits it any more.
+                    task.add_done_callback(lambda it: it.cancelled() or it.exception())
+                # A cancelled caller must not stop the opening for the others.
+                await asyncio.shield(self._opening[tenant])
+            elif not self._is_same_file(tenant, database):
+                self._forget(tenant, database)  # the tenant was erased, and perhaps created again
+            else:
+                return database
+
+    def _is_same_file(self, tenant: TenantId, database: _OpenDatabase) -> bool:
+        return database.file == file_id(tenant_file(self._path, tenant))
+
+    def _engines_open(self) -> list[SqliteEngine]:
+        return [self._default, *(it.engine for it in self._open.values())]
+
+    async def _open_now(self, tenant: TenantId) -> None:
+        path = tenant_file(self._path, tenant)
+        try:
+            if self._slots.locked() and (
+                idle := [item for item in self._open.items() if not item[1].users]
+            ):
+                self._forget(*min(idle, key=lambda item: item[1].used_at))
+            self._waiting.add(tenant)
+            try:
+                async with asyncio.timeout(OPENING_TIMEOUT.total_seconds()):
+                    await self._slots.acquire()
+            except TimeoutError as error:
+                raise Busy("Too many databases are in use; try again.") from error
+            finally:
+                self._waiting.discard(tenant)
+            async with AsyncExitStack() as stack:
+                stack.callback(self._slots.release)
+                # Checked now, as the wait for a slot may have been long.
+                if not (path.exists() or self._has_key(tenant)):
+                    raise NotFound("There is no such tenant.")
+                try:
+                    engine = await stack.enter_async_context(self._engines(path))
+                except StartRefused as refusal:
+                    fields = {"reason": str(refusal)}
+                    log.warning("a tenant's database cannot be opened", extra=fields)
+                    raise Unavailable("The tenant's database cannot be opened.") from refusal
+                if self._on_opened:
+                    await self._on_opened(Caller(tenant=tenant), engine)
+                time = asyncio.get_running_loop().time()
+                self._open[tenant] = _OpenDatabase(engine, stack.pop_all(), file_id(path), time)
+        finally:  # removed here, so that a later caller does not wait for a finished task
+            del self._opening[tenant]
+
+    def _forget(self, tenant: TenantId, database: _OpenDatabase) -> None:
+        """Close a database once its users have left; the next user reopens it."""
+        if self._open.get(tenant) is not database:
+            return
+        del self._open[tenant]
+        closing = asyncio.create_task(database.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
