@@ -413,7 +413,7 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     """
     tx.require_alone()
     is_brief = tx.is_awaited or len(rows) <= BRIEF
-    while tx.index.relieve(CHUNK):  # otherwise the next saves would do it
+    while tx.index.relieve(CHUNK, is_brief=is_brief):  # otherwise the next saves would do it
         if is_brief or tx.is_awaited:
             return Tally(links=[*before.links])
     size = SLICE_CONTENDED if is_brief else SLICE

@@ -186,8 +186,11 @@ class Index(Protocol):
     def mark_for_purge(self, memory: MemoryId) -> None:
         """Schedule the permanent removal of a memory's words from the index's storage."""
 
-    def relieve(self, coming: int) -> bool:
-        """Do some overdue index work before `coming` memories arrive; return whether it was due."""
+    def relieve(self, coming: int, *, is_brief: bool = True) -> bool:
+        """Do some overdue index work before `coming` memories arrive; return whether it was due.
+
+        Unless `is_brief`, it may take 10 ms.
+        """
 
 
 MAX_CACHED = 4096  # most entries of a cache, which is cleared beyond that

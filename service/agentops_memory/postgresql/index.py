@@ -105,7 +105,7 @@ class Index(Borrowing):
         for id_, memory, space, area in memories:
             self.add(replace(memory, id=id_), space, area)
 
-    def relieve(self, coming: int) -> bool:  # noqa: ARG002 - the port's
+    def relieve(self, coming: int, *, is_brief: bool = True) -> bool:  # noqa: ARG002 - the port's
         """Do nothing: each commit indexes all of its memories."""
         return False
 

@@ -39,6 +39,9 @@ APPLICATION_ID = 0x414D_454D  # "AMEM": the file is ours
 BUSY_TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's transaction
 WAL_SIZE = 64 * 1024 * 1024  # bytes to which a WAL that grew larger is truncated
 CHECKPOINT = 1000  # pages (4 MiB) of WAL at which a commit checkpoints: 4,000 take 20 ms
+# The same while an import writes alone: each of its transactions changes a thousand pages or more,
+# and often the same ones, so a checkpoint after each would take a tenth of its time.
+CHECKPOINT_ALONE = 3000
 READ_LIMIT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
 PROGRESS = 10_000  # virtual machine steps between two checks of the clock
 CACHED_STATEMENTS = 256  # with Python's default of 128, ours are compiled repeatedly

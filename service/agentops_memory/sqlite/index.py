@@ -40,6 +40,7 @@ from .dialect import SqliteTable, decoded
 from .partitions import (
     AREAS,
     AT_ONCE,
+    IMPORTED_AT_ONCE,
     Documents,
     Partitions,
     entries_of,
@@ -139,13 +140,14 @@ class Index(SqliteTable):
         if self._most and len(self._waiting()) > self._most:
             self.relieve()
 
-    def relieve(self, coming: int = 0) -> bool:
+    def relieve(self, coming: int = 0, *, is_brief: bool = True) -> bool:
         """Merge some pages, or index some waiting memories if too many wait, counting `coming`."""
         if self.partitions.merge_some():
             return True
         waiting = len(self._waiting())
         is_crowded = waiting + coming > self._most or self.known.waiting_size > 7 * MAX_STEP
-        return is_crowded and self.flush(AT_ONCE, may_stop=waiting < 2 * self._most)
+        most = AT_ONCE if is_brief or self._is_awaited() else IMPORTED_AT_ONCE
+        return is_crowded and self.flush(most, may_stop=waiting < 2 * self._most)
 
     def end(self) -> None:
         if not self._most:
@@ -155,18 +157,18 @@ class Index(SqliteTable):
             pass  # each flush may index only short memories
 
     def flush(self, most: int | None = None, *, may_stop: bool = False) -> bool:
-        """Index all waiting memories, or at most `most`; return False if none waits.
+        """Index all waiting memories, or at most `most` together; return False if none waits.
 
         Cached rows may be outdated afterwards. With `may_stop`, stop early when others wait.
         """
-        waiting, left = self._waiting(), most
+        waiting = self._waiting()
         if not self._notes_changes:
             self.known.ends.clear()
         if not waiting:
             return False
         left = len(waiting) if most is None else most
         while waiting and left > 0:
-            numbers, some = self._oldest(min(left, AT_ONCE))
+            numbers, some = self._oldest(min(left, most or AT_ONCE))
             self._documents.insert_missing(numbers, some)
             for id_ in some:
                 self.known.waiting_size -= sum(map(len, waiting.pop(id_)[1] or ()))
@@ -228,18 +230,20 @@ class Index(SqliteTable):
         number = NO_GROUP
         if area != GLOBAL_AREA:
             number, *_ = self.known.partitions.get(area) or self.partitions.of_area(area)
+        changes = self._connection.change_log
+        self._new_size += sum(map(len, columns))
+        if self._new_size > MOST_NEW:  # caches read their projects again
+            changes.note_area(number, area, id_)
+            for (partition, of_area), row, _ in self._new.values():
+                changes.note_area(partition, of_area, row.id)
+            self._new.clear()
+            return
         expiry = optional_micros(memory.lifecycle.expires_at)
         pinned_at = optional_micros(memory.lifecycle.pinned_at)
         row = IndexedMemory(
             id_, space, memory.session, micros(memory.created_at), expiry, pinned_at
         )
         self._new[id_] = NewMemory((number, area), row, columns)
-        self._new_size += sum(map(len, columns))
-        if self._new_size > MOST_NEW:  # caches read their projects again
-            changes = self._connection.change_log
-            for (partition, of_area), row, _ in self._new.values():
-                changes.note_area(partition, of_area, row.id)
-            self._new.clear()
 
     def require_own_rules(self) -> Features:
         """Return the features to prepare words by; raise Unavailable if the index has other rules.

@@ -399,6 +399,9 @@ def numbers(record: bytes) -> Iterator[int]:
 
 
 AT_ONCE = 64  # documents of one statement, and of one commit while the writer is idle: 2 ms
+# The same in an import while no other change waits: larger segments need fewer merges, which saves
+# a fifth of the writer's time.
+IMPORTED_AT_ONCE = 256
 
 # The areas of a partition; the first partition also counts the global area as its own.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
@@ -443,18 +446,21 @@ class Documents(SqliteTable, Borrowing):
         """Insert many rows by one statement, because FTS5 writes a segment for each statement.
 
         Statements have few sizes, because each cached statement holds the texts of its last use;
-        rows without a number fill them up.
+        rows without a number fill them up. A large one is run once more, without any row, so that
+        it holds none.
         """
-        for start in range(0, len(rows), AT_ONCE):
+        for start in range(0, len(rows), IMPORTED_AT_ONCE):
             self._partitions.segments[number] += 1
-            some = rows[start : start + AT_ONCE]
+            some = rows[start : start + IMPORTED_AT_ONCE]
             size = 1 << (len(some) - 1).bit_length()
-            self._connection.execute(
-                f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                    SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)})
-                     WHERE column1 IS NOT NULL""",
-                [*chain.from_iterable(some), *[None] * (5 * (size - len(some)))],
-            )
+            insert = f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                         SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)})
+                          WHERE column1 IS NOT NULL"""
+            no_rows = [None] * (5 * size)
+            values = [*chain.from_iterable(some), *no_rows[5 * len(some) :]]
+            self._connection.execute(insert, values)
+            if size > AT_ONCE:
+                self._connection.execute(insert, no_rows)
 
     def insert_missing(self, numbers: Sequence[int], memories: Mapping[MemoryId, Waiting]) -> None:
         """Insert memories that partitions lack; new or rebuilt partitions have them already."""

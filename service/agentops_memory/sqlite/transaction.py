@@ -37,6 +37,8 @@ from ..recall.features import Features
 from ..recall.visibility import Visibility
 from .areas import load_at_once
 from .connection import (
+    CHECKPOINT,
+    CHECKPOINT_ALONE,
     READ_LIMIT,
     Check,
     Database,
@@ -48,6 +50,7 @@ from .connection import (
     in_snapshot,
     known_to,
     read_only,
+    set_pragma,
     sizes_of,
     token_of,
 )
@@ -477,6 +480,9 @@ class Writer:
                     self._has_unsynced |= version not in (0, database.version)
                     yield batch
                     batch.end()
+                    is_long = not is_synced and database.total_changes - before >= CHECKPOINT
+                    pages = CHECKPOINT_ALONE if is_long else CHECKPOINT
+                    set_pragma(database, "wal_autocheckpoint", pages)
                     # A commit without a change would sync nothing.
                     if database.total_changes != before or (is_synced and self._has_unsynced):
                         state = token_of(database)
