@@ -427,7 +427,7 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
 
 def chunks_of(redactor: Redactor, document: Iterable[Row], most: int = 0) -> Iterator[list[Row]]:
     most = most or CHUNK
-    sessions: list[Row] = []
+    sessions: list[Session] = []
     memories: list[Memory] = []
     size = 0
     for row in document:
@@ -435,13 +435,13 @@ def chunks_of(redactor: Redactor, document: Iterable[Row], most: int = 0) -> Ite
             memories.append(row)
             size += len(row.text.content)
         else:
-            sessions.append(redactor.session(row))
+            sessions.append(row)
             size += len(row.summary)
         if len(sessions) + len(memories) == most or size >= CHUNK_SIZE:
-            yield [*sessions, *redactor.memories(memories)]
+            yield [*redactor.sessions(sessions), *redactor.memories(memories)]
             sessions, memories, size = [], [], 0
     if sessions or memories:
-        yield [*sessions, *redactor.memories(memories)]
+        yield [*redactor.sessions(sessions), *redactor.memories(memories)]
 
 
 async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:

@@ -104,7 +104,7 @@ MAX_PROJECT = 200
 MAX_SUMMARY = 50_000
 
 SEPARATOR = "\n\0\n"  # separates joined texts, as no stored text has a NUL
-BATCH = 20  # memories checked in one pass
+BATCH = 20  # memories, or sessions, checked in one pass
 INLINE_LIMIT = 4096  # characters below which another thread takes longer
 
 LONGEST_ID = 256  # characters of a registered value's id
@@ -367,6 +367,13 @@ class Redactor:
 
     def session(self, session: Session) -> Session:
         return replace(self.summary(session), id=self.session_id(session.id))
+
+    def sessions(self, sessions: Sequence[Session]) -> Iterator[Session]:
+        """Yield the sessions without secrets, checked as memories are."""
+        for start in range(0, len(sessions), BATCH):
+            some = sessions[start : start + BATCH]
+            texts = chain.from_iterable((it.id, it.summary) for it in some)
+            yield from some if self.are_clean(texts) else map(self.session, some)
 
     def summary(self, session: Session) -> Session:
         """Return the session with its summary redacted; a generated summary keeps its form."""
