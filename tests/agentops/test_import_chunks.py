@@ -438,6 +438,23 @@ async def test_a_process_reads_a_document_as_a_thread_which_continues_where_it_w
         assert SECRET not in str(rows(other, statement))
 
 
+def test_a_signal_while_rows_are_received_loses_none(reader: Reader) -> None:
+    signals = list[int]()
+    before = signal.signal(signal.SIGALRM, lambda number, _: signals.append(number))
+    try:
+        with spooled(_body(5 * SIZE)) as file:
+            assert reader.opened(file, Clock()())
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            received = sum(len(rows) for rows, _ in reader.rows(file, DEFAULT_RULES, CHUNK))
+            reader.end(file)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    assert signals
+    assert received == 5 * SIZE + 1  # and a session
+
+
 @pytest.mark.slow
 async def test_words_by_other_rules_than_those_of_the_index_are_prepared_again(
     tmp_path: Path,
