@@ -83,7 +83,6 @@ class IndexCache:
 
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes = max_bytes
-        self.fullness = 0.0  # from 0 to 1, as of the last load
         self.databases: list[InMemory[Any]] = []  # each adds and removes itself
         self._summed = self._grown = 0  # bytes: the last sum with loads since; other growth
 
@@ -94,6 +93,12 @@ class IndexCache:
     @property
     def free(self) -> int:
         return self.max_bytes - self.size
+
+    @property
+    def fullness(self) -> float:
+        """From 0 to 1, approximately."""
+        used = self._summed + self._grown
+        return min(used / self.max_bytes, 1.0) if self.max_bytes else 1.0
 
     def has_room(self, size: int) -> bool:
         """Whether as many bytes are free."""
@@ -124,7 +129,6 @@ class IndexCache:
         """Evict least recently used data until the rest fits: rendered text, then whole parts."""
         size = self._summed = self.size
         self._grown = 0
-        self.fullness = min(size / self.max_bytes, 1.0) if self.max_bytes else 1.0
         if size <= self.max_bytes:
             return
         every = [
