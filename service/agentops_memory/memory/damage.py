@@ -16,16 +16,20 @@ from itertools import groupby
 from operator import itemgetter
 from threading import Lock
 from types import NoneType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import DamagedRow
-from ..light import KW_ONLY, dataclass, field
+from ..light import KW_ONLY, Lazy, dataclass, field
 from ..recall.text import object_of
-from ..record import defaults_of
 from . import sight, space
 from .access import Caller, TenantId
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from .space import GLOBAL_AREA, GLOBAL_SCOPE, LAST_AREA, ErasureKind, SpaceKind, is_partition
+
+if TYPE_CHECKING:
+    from . import details
+else:  # a search imports no pydantic
+    details = Lazy(__package__, ".details")
 
 Fix = Callable[[], str]
 """Applies the safe fix of a finding, and returns a sentence that describes it."""
@@ -111,7 +115,7 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "stores.metadata": pairs_of,
     "tasks.status": sight.TaskStatus,
     "tasks.policy": sight.policy_of,
-    "tasks.details": lambda text: sight.details_of(text, defaults_of(sight.TaskDetails)),
+    "tasks.details": lambda text: sight.details_of(text, details.defaults_of(details.TaskDetails)),
     "agents.episodic_capacity": _whole(1, space.LARGEST_CAPACITY),
     "agent_spaces.tier": sight.Tier,
     "agent_memories.tier": sight.Tier,
@@ -123,7 +127,9 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "namespace_access.access": sight.Access,
     "events.type": sight.EVENT_TYPES.__contains__,
     "events.payload": object_of,
-    "intents.details": lambda text: sight.details_of(text, defaults_of(sight.IntentDetails)),
+    "intents.details": lambda text: sight.details_of(
+        text, details.defaults_of(details.IntentDetails)
+    ),
     "coordinators.details": sight.guardrails_of,
     "grants.permission": sight.Permission,
     "done.status": _whole(200, 299),

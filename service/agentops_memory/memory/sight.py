@@ -5,19 +5,21 @@ events (RFC-0015, RFC-0001); SQL for the entries that exist and that an agent ma
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import Any, Literal, NamedTuple, NewType
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, NamedTuple, NewType
 
 from ..engine.engine import Transaction
 from ..errors import Unreadable
-from ..light import dataclass, field
+from ..light import Lazy, dataclass, field
 from ..recall.text import object_of
-from ..record import Record, defaults_of
 from .access import AgentId
 from .memory import ENDED, IN_FORCE, live
 from .rows import columns
 from .table import Sql
+
+if TYPE_CHECKING:
+    from . import details as stored
+else:  # a search imports no pydantic
+    stored = Lazy(__package__, ".details")
 
 AgentEntryId = NewType("AgentEntryId", str)
 """The stable id of an entry."""
@@ -377,52 +379,6 @@ def sum_of(size: str) -> str:
     return f"coalesce(sum(CASE WHEN {size} BETWEEN 0 AND {LARGEST} THEN {size} ELSE 0 END), 0)"
 
 
-# The members in the JSON of an intent's, a task's and a coordinator's row. Their defaults are the
-# same as in the clients of the OpenIntent package.
-JsonObject = dict[str, Any]
-
-
-class IntentDetails(Record):
-    title: str = ""
-    description: str = ""
-    state: JsonObject = Field(default={})
-    constraints: JsonObject = Field(default={})
-    parent_intent_id: str | None = None
-    depends_on: list[str] = Field(default=[])
-    governance_policy: JsonObject | None = None
-
-
-class TaskDetails(Record):
-    name: str = ""
-    plan_id: str | None = None
-    description: str | None = None
-    priority: str = "normal"
-    input: JsonObject = Field(default={})
-    output: JsonObject | None = None
-    artifacts: list[str] = Field(default=[])
-    capabilities_required: list[str] = Field(default=[])
-    depends_on: list[str] = Field(default=[])
-    blocks: list[str] = Field(default=[])
-    requires_tools: list[JsonObject] = Field(default=[])
-    retry_policy: str | None = None
-    timeout_seconds: int | None = None
-    permissions: str = "inherit"
-    metadata: JsonObject = Field(default={})
-    error: str | None = None
-    blocked_reason: str | None = None
-    max_attempts: int = 3
-
-
-class CoordinatorDetails(Record):
-    role: str = "coordinator"
-    supervisor_id: str | None = None
-    coordinator_type: Literal["llm", "human", "composite", "system"] = "llm"
-    scope: Literal["intent", "portfolio"] = "intent"
-    guardrails: JsonObject | None = None
-    heartbeat_interval_seconds: int = 60
-    metadata: JsonObject = Field(default={})
-
-
 def details_of(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Parse details, with defaults for missing members; Unreadable for a member of a wrong type."""
     members = object_of(text)
@@ -471,7 +427,7 @@ class Policy(NamedTuple):
 
 def guardrails_of(details: str) -> Guardrails:
     """Parse the guardrails in a coordinator's details; Unreadable if they are damaged."""
-    stated = details_of(details, defaults_of(CoordinatorDetails))["guardrails"]
+    stated = details_of(details, stored.defaults_of(stored.CoordinatorDetails))["guardrails"]
     if not isinstance(stated, dict | None):
         raise Unreadable
     known = {name: it for name, it in (stated or {}).items() if name in Guardrails._fields}

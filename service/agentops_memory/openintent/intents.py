@@ -19,6 +19,7 @@ from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import Body, answered, fault, must
 from ..http.protocol import Operation
+from ..memory import details as stored
 from ..memory import sight
 from ..memory.access import AgentId, Caller, Role
 from ..memory.idempotency import once
@@ -86,7 +87,7 @@ def with_details(details: type[Record], **limited: Any) -> Callable[[type[B]], t
     return whole
 
 
-@with_details(sight.IntentDetails, parent_intent_id=api.Label)
+@with_details(stored.IntentDetails, parent_intent_id=api.Label)
 class IntentBody(Body):
     """POST /api/v1/intents; the calling agent is the creator, whatever the body says."""
 
@@ -95,7 +96,7 @@ class IntentBody(Body):
     description: Description = ""
 
 
-class Intent(sight.IntentDetails, api.Detailed):
+class Intent(stored.IntentDetails, api.Detailed):
     """A goal that agents work on."""
 
     id: IntentId
@@ -106,7 +107,7 @@ class Intent(sight.IntentDetails, api.Detailed):
     created_at: Time
     updated_at: Annotated[Time, Column("created_at")]
 
-    members: ClassVar = defaults_of(sight.IntentDetails)
+    members: ClassVar = defaults_of(stored.IntentDetails)
 
 
 _INTENT = RowMapper(Intent, "intents")
@@ -219,7 +220,7 @@ def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
 
 
 @with_details(
-    sight.CoordinatorDetails, guardrails=Annotated[GuardrailsBody, AfterValidator(_readable)]
+    stored.CoordinatorDetails, guardrails=Annotated[GuardrailsBody, AfterValidator(_readable)]
 )
 class CoordinatorBody(Body):
     """POST /api/v1/coordinators."""
@@ -234,7 +235,7 @@ class _CoordinatorKey(api.Detailed):
     agent_id: Annotated[AgentId, Column("agent")]
 
 
-class Coordinator(sight.CoordinatorDetails, _CoordinatorKey):
+class Coordinator(stored.CoordinatorDetails, _CoordinatorKey):
     """An agent's coordination of an intent; missing heartbeats do not end it."""
 
     id: CoordinatorId
@@ -244,7 +245,7 @@ class Coordinator(sight.CoordinatorDetails, _CoordinatorKey):
     version: int = 1
     is_ended: bool = Field(default=False, exclude=True)
 
-    members: ClassVar = defaults_of(sight.CoordinatorDetails)
+    members: ClassVar = defaults_of(stored.CoordinatorDetails)
 
     def at(self, now: datetime) -> "Coordinator":
         ends = Lifecycle(expires_at=self.expires_at)

@@ -15,6 +15,7 @@ from ..errors import BadFields, Conflict, Denied, required
 from ..http.bodies import Body, choice, written
 from ..http.protocol import Operation
 from ..light import replace
+from ..memory import details as stored
 from ..memory import sight
 from ..memory.access import AgentId, Caller
 from ..memory.idempotency import once
@@ -76,7 +77,7 @@ Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
 
 
 @with_details(
-    sight.TaskDetails, description=Description, error=Description, blocked_reason=Description,
+    stored.TaskDetails, description=Description, error=Description, blocked_reason=Description,
     requires_tools=Tools,
 )  # fmt: skip
 class TaskBody(Body):
@@ -120,7 +121,7 @@ class _TaskKey(api.Detailed):
     intent_id: Annotated[IntentId, Column("t.intent")]
 
 
-class Task(sight.TaskDetails, _TaskKey):
+class Task(stored.TaskDetails, _TaskKey):
     """A piece of the work on an intent, assigned to at most one agent."""
 
     is_tagged: ClassVar = True
@@ -146,7 +147,7 @@ class Task(sight.TaskDetails, _TaskKey):
     started_at: Time | None = None
     completed_at: Time | None = None
 
-    members: ClassVar = defaults_of(sight.TaskDetails)
+    members: ClassVar = defaults_of(stored.TaskDetails)
 
     def json_bytes(self) -> bytes:
         fields = self.model_dump(exclude={"requires_tools"}) | {"state": self.status}
