@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (59_421, 46_000),
+    "lines": (58_860, 46_000),
     "files": (168, 180),
     "types of a noun": (3, 4),
-    "places of an optional field": (8, 5),
+    "places of an optional field": (5, 5),
     "protocols with one implementation": (0, 0),
     "modules imported by one other": (21, 30),
     "percent of lines that import": (5.9, 5.0),
-    "vague names": (186, 300),
+    "vague names": (180, 300),
 }
 
 
