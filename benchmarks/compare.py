@@ -78,7 +78,7 @@ def main() -> None:
     given = options.parse_args()
     size = Size(rows=given.rows, projects=given.projects)
     with prepared(given) as made, ExitStack() as stack:
-        sources = {"before": _checked_out(given.revision, made.folder), "now": ROOT}
+        sources = {"before": checked_out(given.revision, made.folder), "now": ROOT}
         sent = stack.enter_context(_collector()) if given.traced else {}
         subjects = {
             name: stack.enter_context(
@@ -210,7 +210,7 @@ def _processor_time(pid: int) -> float:
     return (int(numbers[11]) + int(numbers[12])) / TICKS
 
 
-def _checked_out(revision: str, folder: Path) -> Path:
+def checked_out(revision: str, folder: Path) -> Path:
     """The files of a commit, in a folder of their own."""
     archive = subprocess.run(
         ["git", "archive", revision], cwd=ROOT, check=True, capture_output=True
@@ -245,19 +245,27 @@ def _collector() -> Iterator[dict[str, str]]:
         server.shutdown()
 
 
+def seed(made: Bench, path: Path, source: Path, size: Size) -> None:
+    """Make a file as these sources make it."""
+    given = [str(it) for it in (path, size.rows, size.projects, made.seed)]
+    environment = os.environ | settings_of(source)
+    subprocess.run([sys.executable, "-c", SEED, *given], env=environment, cwd=source, check=True)
+
+
+def settings_of(source: Path) -> dict[str, str]:
+    """The environment in which these sources run."""
+    sources = [source, source / "service", source / "service" / "client"]
+    return {"PYTHONPATH": os.pathsep.join(map(str, sources))}
+
+
 @contextmanager
 def _started(
     made: Bench, name: str, source: Path, size: Size, more: dict[str, str]
 ) -> Iterator[Subject]:
     """The service of these sources over a file that they have seeded."""
     path = made.folder / f"{name}.db"
-    sources = [source, source / "service", source / "service" / "client"]
-    settings = {"PYTHONPATH": os.pathsep.join(map(str, sources)), **more}
-    given = [str(it) for it in (path, size.rows, size.projects, made.seed)]
-    subprocess.run(
-        [sys.executable, "-c", SEED, *given], env=os.environ | settings, cwd=source, check=True
-    )
-    with running(path, settings=settings) as service:
+    seed(made, path, source, size)
+    with running(path, settings={**settings_of(source), **more}) as service:
         yield Subject(size=size, service=service)
 
 

@@ -527,8 +527,13 @@ class DatabaseIndex(InMemory[Group]):
         return True
 
     def prepare_some(self) -> bool:
-        """Number some stems of an area, or prepare them for typos; return False if all are done."""
-        with self.lock:
+        """Number some stems of an area, or prepare them for typos; return False if all are done.
+
+        It takes less than a millisecond, and does nothing while another thread has the lock.
+        """
+        if not self.lock.acquire(blocking=False):
+            return True
+        try:
             areas = chain.from_iterable(
                 (*it.areas.values(), it.globals) for it in self.parts.values()
             )
@@ -538,6 +543,8 @@ class DatabaseIndex(InMemory[Group]):
             before = self.vocabulary.size
             area.number_some(self.vocabulary, STEMS_AT_ONCE)
             size = self.vocabulary.size - before + STEMS_AT_ONCE * STEM_BYTES
+        finally:
+            self.lock.release()
         self.cache.grew(size)
         return True
 
