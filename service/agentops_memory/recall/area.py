@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import accumulate, chain, count, groupby, islice, pairwise
 from struct import Struct
 from sys import byteorder
-from typing import NamedTuple, cast
+from typing import NamedTuple, Union, cast
 
 from ..memory.memory import MemoryId
 from .stems import Entry, Vocabulary, counted, likely_in, may_be_one_edit
@@ -195,6 +195,9 @@ MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, RENDERED_BYTES = 280, 16, 60, 140
 
 Session = tuple[int, str]
 """The space and the id of a session; ids are unique only within a space."""
+
+Postings = Union["array[int]", memoryview]
+"""Numbers of an area's postings: a view of its segment until all stems have numbers."""
 
 Span = tuple[int, int]
 """The bounds of a stem's postings in the flat arrays."""
@@ -450,7 +453,8 @@ class Area:
             halves = array("I", batch.tobytes())
             positions.extend(halves[_LITTLE::2])
             codes.extend(halves[not _LITTLE :: 2])
-        self.positions, self.codes = _narrow(positions), _narrow(codes)
+        self.positions: Postings = _narrow(positions)
+        self.codes: Postings = _narrow(codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
         return array("I", accumulate(map(len, in_order), initial=0))
@@ -472,6 +476,7 @@ class Area:
         self._number(zip(stems, pairwise(bounds), strict=False), vocabulary)
         if at + len(stems) == self._unnumbered.count:
             self._unnumbered, self._bounds, self._next_line = None, array("I"), 0
+            self.positions, self.codes = map(_as_array, (self.positions, self.codes))
 
     def number_stems(self, stems: Iterable[str], vocabulary: Vocabulary) -> None:
         """Number those of the stems that the area has, as the words of a prompt need it."""
@@ -539,7 +544,8 @@ class Area:
         code_of = dict(zip(map(self._codes.__getitem__, by_code), count(), strict=False))
         columns = [
             array("q", self.ids), self.created_at, self.spaces, self.slots, self.lengths,
-            self._bounds, self.positions, array(codes.typecode, map(code_of.__getitem__, codes)),
+            self._bounds, _as_array(self.positions),
+            array(memoryview(codes).format, map(code_of.__getitem__, codes)),
         ]  # fmt: skip
         numbers = [[it.typecode, len(it)] for it in columns]
         head = json.dumps([by_code, list(self._sessions), numbers])
@@ -554,15 +560,15 @@ class Area:
         sums, weighted, own = zip(*of_codes, strict=True) if of_codes else ((), (), ())
         self.words_by_code = array("I", sums)
         self.frequencies, self.own_frequencies = array("d", weighted), array("d", own)
-        columns, stored, at = list["array[int]"](), memoryview(segment.arrays), 0
+        columns, stored, at = list[memoryview](), memoryview(segment.arrays), 0
         for typecode, length in numbers:
-            column = array(typecode)
-            end = at + length * column.itemsize
-            column.frombytes(stored[at:end])
-            columns.append(little(column))
+            end = at + length * array(typecode).itemsize
+            columns.append(stored[at:end].cast(typecode))
             at = end
+        # Copying the postings takes longer than the first prompt's reading of some of them.
+        *others, self.positions, self.codes = columns if _LITTLE else map(_as_array, columns)
         (ids, self.created_at, self.spaces, self.slots, self.lengths,
-         self._bounds, self.positions, self.codes) = columns  # fmt: skip
+         self._bounds) = map(_as_array, others)  # fmt: skip
         self.ids, self.words = cast(list[MemoryId], ids.tolist()), counts.words
         self._unnumbered = counts.stems
         if len(self._bounds) != counts.stems.count + 1 or len(ids) != counts.memories:
@@ -576,6 +582,15 @@ class Area:
             for memory, slot in zip(self.ids, self.slots, strict=True):
                 if slot != NO_SLOT:
                     self._in_session[slot >> SLOT_BITS].append(memory)
+
+
+def _as_array(numbers: Postings) -> "array[int]":
+    """Return numbers, of which a view is as they are stored."""
+    if isinstance(numbers, array):
+        return numbers
+    copied = array(numbers.format)
+    copied.frombytes(numbers.cast("B"))
+    return little(copied)
 
 
 def _narrow(numbers: "array[int]") -> "array[int]":

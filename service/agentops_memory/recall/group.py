@@ -308,10 +308,9 @@ class Weights:
         depth: int,
         hidden: Collection[int],
     ) -> list[tuple[float, int]]:  # fmt: skip
-        area, type_ = self.area, self.area.positions.typecode
-        positions = numpy.frombuffer(area.positions, type_)
+        area, positions = self.area, numpy.asarray(self.area.positions)
         self._weigh_all(numpy, [it for it in spans if it not in self._impacts], spans)
-        all_positions, all_impacts = [numpy.array([], type_)], [numpy.array([])]
+        all_positions, all_impacts = [positions[:0]], [numpy.array([])]
         for stem in stems:
             if stem in spans:
                 all_positions.append(positions[slice(*spans[stem])])
@@ -448,7 +447,7 @@ class Weights:
         area, slices = self.area, [slice(*spans[it]) for it in stems]
         sizes = [it.stop - it.start for it in slices]
         positions, codes = (
-            numpy.concatenate([numpy.frombuffer(of_all, of_all.typecode)[it] for it in slices])
+            numpy.concatenate([numpy.asarray(of_all)[it] for it in slices])
             for of_all in (area.positions, area.codes)
         )
         tf = numpy.frombuffer(area.frequencies)[codes]
