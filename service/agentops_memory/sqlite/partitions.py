@@ -286,6 +286,12 @@ class Partitions(SqliteTable, Groups):
         self._execute(f"INSERT INTO {name} ({name}, rank) VALUES ('merge', :pages)", pages=pages)
         return self._connection.total_changes - before > 1  # the statement itself counts as one
 
+    def is_merged(self, number: int) -> bool:
+        """Whether nothing is left to merge, by our settings: an older release had others."""
+        settings = self._execute(f"SELECT k, v FROM {table(number)}_config").fetchall()
+        has_own = MERGES.items() <= dict(settings).items()
+        return has_own and all(it in ((0, 0), (0, 1)) for it in self.levels(number))
+
     def set_merges(self, number: int) -> None:
         name = table(number)
         for option, segments in MERGES.items():

@@ -251,10 +251,11 @@ class SqliteMaintenance(ABC):
                 break
             moved += 1
         for number in await self._partitions(caller):
-            levels = await self.read(caller, lambda tx, one: tx.partitions.levels(one), number)
-            has_more = any(segments > 1 or merging for merging, segments in levels)
-            while has_more:
-                has_more = await self.write(caller, lambda tx, it: tx.partitions.merge(it), number)
+            if await self.read(caller, lambda tx, one: tx.partitions.is_merged(one), number):
+                continue
+            await self.write(caller, lambda tx, one: tx.partitions.set_merges(one), number)
+            while await self.write(caller, lambda tx, one: tx.partitions.merge(one), number):
+                pass
         return Tidied(
             parts=len(drifts), drift=sum(drifts.values()), rebuilt=drifted, moved=moved,
             is_damaged=not await self._is_readable(caller, _is_next_readable),
