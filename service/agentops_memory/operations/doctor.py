@@ -26,7 +26,7 @@ from ..memory.access import DEFAULT_TENANT, KeyRegistry, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.redactor import RedactionFile
 from ..settings import Settings, UsableSettings, unknown_variables
-from ..sqlite import connection as sqlite_connection
+from ..sqlite import dialect as sqlite_dialect
 from ..sqlite.engine import MOST_OPEN
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
 from ..sqlite.open_files import REMEDY, copies_of, draft_of
@@ -436,7 +436,7 @@ def _check_program() -> Iterator[Finding]:
         f"agentops-memory {__version__}, Python {platform.python_version()}, SQLite "
         f"{sqlite3.sqlite_version}."
     )
-    if missing_feature := sqlite_connection.lack():
+    if missing_feature := sqlite_dialect.lack():
         remedy = "Use a Python whose SQLite supports it, such as the one in the image."
         yield failed("program", f"{versions} {missing_feature}", remedy)
     else:

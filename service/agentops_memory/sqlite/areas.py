@@ -15,8 +15,7 @@ from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
 from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
 from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
 from ..recall.stems import Entry
-from .connection import Database, in_snapshot, token_of
-from .dialect import SqliteTable
+from .connection import Database, SqliteTable, in_snapshot, token_of
 from .partitions import Documents, Partitions, entries_of, numbers, table
 
 LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory

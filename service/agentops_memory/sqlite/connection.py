@@ -23,15 +23,16 @@ from urllib.parse import quote
 import aiosqlite
 
 from ..engine.engine import Outcome, answer_of, noop, outcome_of, settle
-from ..errors import Busy, DamagedRow, Unavailable, reason
+from ..errors import Busy, DamagedRow, Unavailable
+from ..light import dataclass
 from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
-from ..memory.table import Known
+from ..memory.table import Dialect, Known, Table
 from ..recall.cache import AreaKey as Area
 from ..recall.cache import Changes, NewMemory, Token
 from ..recall.features import ALL, Features
 from ..recall.stems import Stems
-from .dialect import decoded, is_damage, primary_code, register_functions
+from .dialect import SQLITE, decoded, is_damage, primary_code, register_functions
 
 T = TypeVar("T")
 
@@ -126,6 +127,14 @@ class Database(sqlite3.Connection):
     def close(self) -> None:
         self.stems.close()
         super().close()
+
+
+@dataclass(eq=False)
+class SqliteTable(Table):
+    """A table that exists only in SQLite."""
+
+    _connection: Database
+    _sql: Dialect = SQLITE
 
 
 def connect(
@@ -495,7 +504,6 @@ async def run_in_thread(work: Callable[[], T]) -> T:
 
 
 MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
-OLDEST = (3, 37, 0)  # the first version with STRICT tables
 
 
 def without_memory_statistics() -> bool:
@@ -516,18 +524,6 @@ def without_memory_statistics() -> bool:
     is_set = bool(config(MEMSTATUS, 0) == 0)
     initialize()
     return is_set
-
-
-def lack() -> str:
-    """Return a sentence about a feature that SQLite lacks, empty if it has all we need."""
-    if sqlite3.sqlite_version_info < OLDEST:
-        return f"SQLite must be {'.'.join(map(str, OLDEST))} or newer."
-    with closing(sqlite3.connect(":memory:")) as database:
-        try:
-            database.execute("CREATE VIRTUAL TABLE f USING fts5 (word)")
-        except sqlite3.Error as error:
-            return f"SQLite has no full-text search: {reason(error)}."
-    return ""
 
 
 MOST = 100  # most faults that SQLite reports; unused pages come last

@@ -9,25 +9,21 @@ import json
 import logging
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import errors
 from ..errors import Damaged, RunAgain, Unavailable, Unreadable
-from ..light import dataclass
 from ..memory.access import Patterns
 from ..memory.rows import tag_tuple
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS
 from ..memory.space import Project
-from ..memory.table import Dialect, Table
+from ..memory.table import Dialect
 from ..recall.features import ALL, Feature, Features
 from ..recall.stems import rules
 from ..recall.text import End, borrows, context, fingerprint, indexed, tags_column, words_of
-
-if TYPE_CHECKING:
-    from .connection import Database
 
 log = logging.getLogger(__name__)
 
@@ -180,14 +176,6 @@ SQLITE = Dialect(
 )
 
 
-@dataclass(eq=False)
-class SqliteTable(Table):
-    """A table that exists only in SQLite."""
-
-    _connection: "Database"
-    _sql: Dialect = SQLITE
-
-
 def register_functions(database: sqlite3.Connection, features: Features = ALL) -> None:
     """Register our SQL functions, all pure, with a connection.
 
@@ -235,3 +223,18 @@ def _indexed_tags(tags: str, features: Features) -> str:
 def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
     for statement in statements:
         database.execute(statement)
+
+
+OLDEST = (3, 37, 0)  # the first version with STRICT tables
+
+
+def lack() -> str:
+    """Return a sentence about a feature that SQLite lacks, empty if it has all we need."""
+    if sqlite3.sqlite_version_info < OLDEST:
+        return f"SQLite must be {'.'.join(map(str, OLDEST))} or newer."
+    with closing(sqlite3.connect(":memory:")) as database:
+        try:
+            database.execute("CREATE VIRTUAL TABLE f USING fts5 (word)")
+        except sqlite3.Error as error:
+            return f"SQLite has no full-text search: {errors.reason(error)}."
+    return ""

@@ -6,6 +6,7 @@ Each tenant has its own file, which is opened on first use and can be erased.
 import asyncio
 import logging
 import sqlite3
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import (
@@ -25,6 +26,7 @@ from typing import ParamSpec, TypeVar
 from ..engine.engine import (
     Condition,
     Maintenance,
+    RowCounts,
     Sealer,
     is_durable_later,
     noop,
@@ -41,20 +43,24 @@ from ..recall.features import ALL, Features
 from .areas import load_requested
 from .connection import (
     BUSY_TIMEOUT,
+    PROGRESS,
     READ_LIMIT,
     Database,
     Threads,
     WriterThread,
     connect,
     in_snapshot,
+    is_readable,
     note_changes,
+    read_only,
     run_in_thread,
     taken_damage,
     token_of,
 )
 from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, refusal_of, translated
 from .index import Index
-from .migrate import OnUpgrade, migrated, newest_format, version_of
+from .migrate import OnUpgrade, migrated, newest_format, tables, version_of
+from .migrate import damaged as damaged_rows
 from .open_files import (
     FileId,
     OpenFiles,
@@ -263,14 +269,18 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     def path_of(self, _: Caller) -> Path:
         return self.path
 
-    @asynccontextmanager
-    async def used(
-        self,
-        _: Caller,
-        *,
-        only_open: bool = False,  # noqa: ARG002 - it is always open
-    ) -> AsyncIterator["SqliteEngine"]:
-        yield self
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
+        with translated():
+            if thorough:
+                self.note_damage(caller, is_intact=await _inspect(self.path, _is_intact))
+            if not (thorough and self.is_damaged):
+                self.known_damage.note(caller, await _inspect(self.path, damaged_rows))
+        return Condition(is_intact=not self.is_damaged, damaged_rows=self.known_damage.names)
+
+    async def count(self, caller: Caller) -> RowCounts:
+        from ..memory.projects import row_counts  # noqa: PLC0415 - a command seldom counts rows
+
+        return await self.read(caller, row_counts)
 
     async def probe(self) -> Condition:
         """Rewrite the format number to test the disk; return the known condition.
@@ -290,10 +300,6 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         return Condition(has_newest_format=is_newest, damaged_rows=self.known_damage.names)
 
     async def scrub_file(self, caller: Caller) -> bool:
-        """Remove deleted data from the file and its log; return False while that is held back.
-
-        Saves wait for short moments, not until the end.
-        """
         with self._translated(caller):
             is_done = await self._scrub()
             self._index.refresh(await self._readers.run(token_of))  # drop what others erased
@@ -323,6 +329,31 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         elif not (self.is_damaged or is_intact):
             log.error("the database file is damaged: %s", REMEDY, extra=fields)
         self.is_damaged = not is_intact
+
+
+def _is_intact(database: Database) -> bool:
+    """Whether every table and its indexes can be read, page by page.
+
+    Damage in free pages does not count.
+    """
+    is_listed = is_readable(database, "sqlite_schema")
+    return is_listed and all(is_readable(database, name) for name in tables(database))
+
+
+async def _inspect(path: Path, inspect: Callable[[Database], T]) -> T:
+    """Run a long read on a connection of its own; interrupt it if the caller is cancelled."""
+    stop = threading.Event()
+
+    def work() -> T:
+        with closing(connect(path)) as database:
+            read_only(database)
+            database.set_progress_handler(stop.is_set, PROGRESS)
+            return inspect(database)
+
+    try:
+        return await run_in_thread(work)
+    finally:
+        stop.set()
 
 
 OnOpened = Callable[[Caller, SqliteEngine], Awaitable[None]]
@@ -441,8 +472,21 @@ class TenantsEngine(SqliteMaintenance):
     def path_of(self, caller: Caller) -> Path:
         return tenant_file(self._path, caller.tenant)
 
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
+        async with self.used(caller) as engine:
+            return await engine.check(caller, thorough=thorough)
+
+    async def count(self, caller: Caller) -> RowCounts:
+        async with self.used(caller, only_open=True) as engine:
+            return await engine.count(caller)
+
+    async def scrub_file(self, caller: Caller) -> bool:
+        async with self.used(caller) as engine:
+            return await engine.scrub_file(caller)
+
     @asynccontextmanager
     async def used(self, caller: Caller, *, only_open: bool = False) -> AsyncIterator[SqliteEngine]:
+        """Yield the database, kept open within; with `only_open`, only if it is open already."""
         tenant = caller.tenant
         if tenant == DEFAULT_TENANT:
             yield self._default

@@ -35,8 +35,8 @@ from ..recall.text import (
 )
 from ..recall.visibility import AREA
 from .areas import StoredAreas
-from .connection import NO_GROUP, Database
-from .dialect import SqliteTable, decoded
+from .connection import NO_GROUP, Database, SqliteTable
+from .dialect import decoded
 from .partitions import (
     AREAS,
     AT_ONCE,

@@ -25,8 +25,8 @@ from ..memory.space import (
 from ..memory.table import Known, Waiting
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
-from .connection import Database, drop_statements, is_readable
-from .dialect import NeedsTransactionOfItsOwn, SqliteTable, is_damage
+from .connection import Database, SqliteTable, drop_statements, is_readable
+from .dialect import NeedsTransactionOfItsOwn, is_damage
 
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 

@@ -29,8 +29,8 @@ from ..recall.visibility import (
     memory_of,
 )
 from .areas import TOTALS, load_at_once
-from .connection import READ_LIMIT, Database, interrupt_at, token_of
-from .dialect import SQLITE, IndexBehind, SqliteTable, is_damage, primary_code
+from .connection import READ_LIMIT, Database, SqliteTable, interrupt_at, token_of
+from .dialect import SQLITE, IndexBehind, is_damage, primary_code
 from .partitions import OWN_COLUMNS, Partitions, numbers, table
 
 

@@ -2,19 +2,16 @@
 
 import os
 import shutil
-import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from contextlib import (
-    AbstractAsyncContextManager,
     closing,
     suppress,
 )
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
-from ..engine.engine import Condition, Progress, RowCounts, Scrubbed, Sizes, Tidied, noop
+from ..engine.engine import Progress, Scrubbed, Sizes, Tidied, noop
 from ..engine.files import os_errors_as, owned_like, private_file, sync
 from ..errors import Conflict, Damaged, DamagedRow, Invalid, Unavailable
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
@@ -24,23 +21,15 @@ from ..memory.space import Counted, Retentions, StorageStats
 from ..recall.area import Area
 from ..recall.features import ALL, Features
 from .connection import (
-    PROGRESS,
-    Database,
     connect,
-    is_readable,
-    read_only,
-    run_in_thread,
     sizes_of,
 )
 from .dialect import SQLITE, translated
 from .index import STEMMED_AT_ONCE
-from .migrate import damaged, migrated, tables
+from .migrate import migrated
 from .open_files import copies_of, require_one_name, size_at
 from .partitions import Purge
 from .transaction import SqliteTransaction, Work
-
-if TYPE_CHECKING:
-    from .engine import SqliteEngine
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -155,31 +144,6 @@ def storage_stats(path: Path, retention: Retentions, now: datetime) -> StorageSt
         )
 
 
-def _is_intact(database: Database) -> bool:
-    """Whether every table and its indexes can be read, page by page.
-
-    Damage in free pages does not count.
-    """
-    is_listed = is_readable(database, "sqlite_schema")
-    return is_listed and all(is_readable(database, name) for name in tables(database))
-
-
-async def _inspect(path: Path, inspect: Callable[[Database], T]) -> T:
-    """Run a long read on a connection of its own; interrupt it if the caller is cancelled."""
-    stop = threading.Event()
-
-    def work() -> T:
-        with closing(connect(path)) as database:
-            read_only(database)
-            database.set_progress_handler(stop.is_set, PROGRESS)
-            return inspect(database)
-
-    try:
-        return await run_in_thread(work)
-    finally:
-        stop.set()
-
-
 class SqliteMaintenance(ABC):
     """Maintains the database of each caller's tenant, one partition of the index at a time."""
 
@@ -197,10 +161,11 @@ class SqliteMaintenance(ABC):
     def path_of(self, caller: Caller) -> Path: ...
 
     @abstractmethod
-    def used(
-        self, caller: Caller, *, only_open: bool = False
-    ) -> AbstractAsyncContextManager["SqliteEngine"]:
-        """Yield the database, kept open within; with `only_open`, only if it is open already."""
+    async def scrub_file(self, caller: Caller) -> bool:
+        """Remove deleted data from the file and its log; return False while that is held back.
+
+        Saves wait for short moments, not until the end.
+        """
 
     @property
     def maintenance(self) -> Self:
@@ -209,18 +174,6 @@ class SqliteMaintenance(ABC):
     @property
     def has_files(self) -> bool:
         return True
-
-    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:
-        async with self.used(caller) as database:
-            with translated():
-                if thorough:
-                    is_intact = await _inspect(database.path, _is_intact)
-                    database.note_damage(caller, is_intact=is_intact)
-                if not (thorough and database.is_damaged):
-                    database.known_damage.note(caller, await _inspect(database.path, damaged))
-        return Condition(
-            is_intact=not database.is_damaged, damaged_rows=database.known_damage.names
-        )
 
     async def repair(self, caller: Caller) -> list[int]:
         numbers = await self._partitions(caller)
@@ -273,9 +226,7 @@ class SqliteMaintenance(ABC):
             ):
                 pass
         progress("the file")
-        async with self.used(caller) as database:
-            is_scrubbed = await database.scrub_file(caller)
-        if not is_scrubbed:
+        if not await self.scrub_file(caller):
             return Scrubbed(pending=len(erasures))
         await self.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))
         return Scrubbed(settled=len(erasures))
@@ -287,12 +238,6 @@ class SqliteMaintenance(ABC):
         return Sizes(
             database=size_at(path), log=size_at(path.with_name(f"{path.name}-wal")), free=free
         )
-
-    async def count(self, caller: Caller) -> RowCounts:
-        from ..memory.projects import row_counts  # noqa: PLC0415 - a command seldom counts rows
-
-        async with self.used(caller, only_open=True) as database:
-            return await database.read(caller, row_counts)
 
     def copies(self, caller: Caller) -> list[str]:
         path = Path(os.path.realpath(self.path_of(caller)))

@@ -42,6 +42,7 @@ from .connection import (
     READ_LIMIT,
     Check,
     Database,
+    SqliteTable,
     Threads,
     WriterThread,
     carriable,
@@ -54,7 +55,7 @@ from .connection import (
     sizes_of,
     token_of,
 )
-from .dialect import SQLITE, SqliteTable, is_damage, refusing, translated
+from .dialect import SQLITE, is_damage, refusing, translated
 from .index import MOST_WAITING, Index
 from .open_files import OpenFiles, WriteAheadLog
 from .partitions import AT_ONCE, SEGMENTS, Partitions
