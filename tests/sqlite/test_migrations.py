@@ -186,7 +186,7 @@ def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
         apply_migrations(database)
         if newest < WITH_VERSIONS:
             database.execute(f"ALTER TABLE partitions ADD COLUMN {VERSION}")
-        Partitions(database, is_alone=True).make_all()
+        Partitions(database, is_alone=True).make(0)
         if newest < WITH_VERSIONS:
             database.execute("ALTER TABLE partitions DROP COLUMN version")
         database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (rules(ALL),))

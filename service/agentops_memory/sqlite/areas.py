@@ -16,7 +16,7 @@ from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
 from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
 from ..recall.stems import Entry
 from .connection import Database, SqliteTable, in_snapshot, token_of
-from .partitions import Documents, Partitions, entries_of, numbers, table
+from .partitions import Partitions, entries_of, numbers, table
 
 LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
 LOCK_TIMEOUT = 0.05  # seconds that a reader waits for another that loads, before it uses SQL
@@ -280,12 +280,11 @@ class StoredAreas(SqliteTable):
         name = table(partition)
         row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
         count, *words = numbers(row[0]) if row else (0,)
-        pending = self._entries(Partitions(self._connection, is_alone=False).waiting(partition))
+        pending = self._entries(Partitions(self._connection).waiting(partition))
         more = sum(it.length for it in pending.values())
         return Totals(count + len(pending), sum(words) + more)
 
     def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:
         """Compute the entries of memories without stored stems, as in an older format."""
-        stems = self._connection.stems
-        documents = Documents(self._connection, Partitions(self._connection, is_alone=False))
-        return entries_of(stems, documents.of(memories))
+        documents = Partitions(self._connection).documents(memories)
+        return entries_of(self._connection.stems, documents)

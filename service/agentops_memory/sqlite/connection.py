@@ -25,7 +25,6 @@ import aiosqlite
 from ..engine.engine import Outcome, answer_of, noop, outcome_of, settle
 from ..errors import Busy, DamagedRow, Unavailable
 from ..light import dataclass
-from ..memory.memory import MemoryId
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Dialect, Known, Table
 from ..recall.cache import AreaKey as Area
@@ -67,7 +66,7 @@ class ChangeLog:
 
     def __init__(self, known: Known) -> None:
         self._known = known
-        self._areas: dict[MemoryId, set[Area]] = {}  # by memory; 0 for a change of a space
+        self._areas: set[Area] = set()
         self._projects: set[str] = set()
 
     def clear(self) -> None:
@@ -75,17 +74,17 @@ class ChangeLog:
         self._projects.clear()
 
     def note(self, partition: int | None, area: int, memory: int) -> None:
+        """Note a change of a memory; 0 for a change of its space."""
         if memory:
             self._known.ends.pop(area, None)
         else:
             self._known.forget()
-        self.note_area(partition, area, memory)
-
-    def note_area(self, partition: int | None, area: int, memory: int) -> None:
-        """Note a new memory: what is known of older memories stays true."""
         if area != UNINDEXED_AREA:
-            group = NO_GROUP if partition is None else partition
-            self._areas.setdefault(MemoryId(memory), set()).add((group, area))
+            self.note_new((NO_GROUP if partition is None else partition, area))
+
+    def note_new(self, area: Area) -> None:
+        """Note a new memory of an area: what is known of older memories stays true."""
+        self._areas.add(area)
 
     def note_summary(self, project: bytes | None) -> None:
         self._known.sessions.clear()
@@ -94,8 +93,7 @@ class ChangeLog:
 
     def changes(self, new: Iterable[NewMemory]) -> Changes:
         """Return all noted changes, with the new memories."""
-        areas = set[Area]().union(*self._areas.values())
-        return Changes(areas=areas, new=list(new), projects=set(self._projects))
+        return Changes(areas=set(self._areas), new=list(new), projects=set(self._projects))
 
 
 class Database(sqlite3.Connection):
@@ -447,7 +445,10 @@ class Threads:
             await asyncio.to_thread(thread.join)
 
     def _serve(self, connection: Database) -> None:
-        while (has_run := self._run_next(connection)) is not None:
+        while (call := self._queue.get()) is not None:
+            if has_run := call.take():
+                self._run(call, connection)
+            del call  # while nothing is called, no reference to a call is kept
             if has_run:
                 try:
                     self._afterwards(connection)
@@ -455,21 +456,11 @@ class Threads:
                     log.exception("What follows a read has failed.")
         connection.close()
 
-    def _run_next(self, connection: Database) -> bool | None:
-        """Run the next call; return False if its caller has left, and None at the end.
-
-        No reference to a call is kept afterwards, or while waiting for the next one.
-        """
-        call = self._queue.get()
-        if call is None:
-            return None
-        if not call.take():
-            return False
+    def _run(self, call: "_Call", connection: Database) -> None:
         self._slots.get()
         outcome = outcome_of(partial(self._checked, call.work, connection))
         with suppress(RuntimeError):  # its loop is closed: nobody waits for the result
             call.loop.call_soon_threadsafe(self._settle, call.answer, outcome)
-        return True
 
     def _checked(self, work: Callable[..., T], connection: Database) -> T:
         try:

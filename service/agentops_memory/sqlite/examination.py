@@ -314,7 +314,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
 
 def difference(database: Database) -> tuple[Parts, set[Part], Parts]:
     """Return the schema's missing parts, its changed parts, and its additional parts."""
-    numbers = tuple(Partitions(database, is_alone=False).all())
+    numbers = tuple(Partitions(database).all())
     parts, expected = _parts(database), _expected(numbers, migrate.scripts())
     shared = expected.keys() & parts.keys()
     changed = {it for it in shared if _plain(expected[it]) != _plain(parts[it])}
@@ -383,7 +383,7 @@ def check_index(database: Database, subject: Subject) -> Iterator[Finding]:
         remedy = "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`."
         yield warn("index", problem, remedy)
         return
-    partitions = Partitions(database, is_alone=False)
+    partitions = Partitions(database)
     missing, changed, _ = difference(database)
     parts = [partition_of(name) for _, name in (*missing, *changed)]
     numbers, broken = partitions.all(), {number for number in parts if number is not None}

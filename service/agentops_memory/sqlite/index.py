@@ -12,6 +12,7 @@ from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
 from ..memory.search import weights_of
 from ..memory.space import (
+    FIRST,
     GLOBAL_AREA,
     LAST_AREA,
     UNINDEXED_AREA,
@@ -41,7 +42,6 @@ from .partitions import (
     AREAS,
     AT_ONCE,
     IMPORTED_AT_ONCE,
-    Documents,
     Partitions,
     entries_of,
     table,
@@ -90,16 +90,12 @@ class Index(SqliteTable):
         self._most = most
         self._is_awaited = is_awaited
         self.areas = StoredAreas(connection)
-        self._new: dict[MemoryId, NewMemory] = {}
+        self._new: list[NewMemory] = []
         self._new_size = 0  # characters
 
     @cached_property
     def partitions(self) -> Partitions:
         return Partitions(self._connection, is_alone=self.is_alone, known=self.known)
-
-    @cached_property
-    def _documents(self) -> Documents:
-        return Documents(self._connection, self.partitions)
 
     def new_place(self, group: IndexGroup) -> tuple[int, int]:
         self.partitions.forget()  # a new area may have the number of a removed one
@@ -169,7 +165,7 @@ class Index(SqliteTable):
         left = len(waiting) if most is None else most
         while waiting and left > 0:
             numbers, some = self._oldest(min(left, most or AT_ONCE))
-            self._documents.insert_missing(numbers, some)
+            self.partitions.insert_missing(numbers, some)
             for id_ in some:
                 self.known.waiting_size -= sum(map(len, waiting.pop(id_)[1] or ()))
             left -= len(some)
@@ -222,7 +218,7 @@ class Index(SqliteTable):
 
     def changes(self) -> Changes:
         """Return what the transaction has changed; to be called at its end."""
-        return self._connection.change_log.changes(self._new.values())
+        return self._connection.change_log.changes(self._new)
 
     def _note_new(
         self, id_: MemoryId, memory: Memory, space: int, area: int, columns: Columns
@@ -233,9 +229,8 @@ class Index(SqliteTable):
         changes = self._connection.change_log
         self._new_size += sum(map(len, columns))
         if self._new_size > MOST_NEW:  # caches read their projects again
-            changes.note_area(number, area, id_)
-            for (partition, of_area), row, _ in self._new.values():
-                changes.note_area(partition, of_area, row.id)
+            for key in ((number, area), *(it.key for it in self._new)):
+                changes.note_new(key)
             self._new.clear()
             return
         expiry = optional_micros(memory.lifecycle.expires_at)
@@ -243,7 +238,7 @@ class Index(SqliteTable):
         row = IndexedMemory(
             id_, space, memory.session, micros(memory.created_at), expiry, pinned_at
         )
-        self._new[id_] = NewMemory((number, area), row, columns)
+        self._new.append(NewMemory((number, area), row, columns))
 
     def require_own_rules(self) -> Features:
         """Return the features to prepare words by; raise Unavailable if the index has other rules.
@@ -290,18 +285,18 @@ class Index(SqliteTable):
         """
         self.require_own_rules()
         self.flush()
-        ids = [memory, *self._documents.borrowers(memory)]
-        before = self._documents.of(ids)
+        ids = [memory, *self.partitions.borrowers(memory)]
+        before = self.partitions.documents(ids)
         yield
-        after = self._documents.of(ids)
+        after = self.partitions.documents(ids)
         for id_ in ids:
             old, new = before.get(id_), after.get(id_)
             if old == new:
                 continue
             if old:
-                self._documents.delete({id_: old})
+                self.partitions.delete({id_: old})
             if new:
-                self._documents.insert({id_: new})
+                self.partitions.insert({id_: new})
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
@@ -311,11 +306,11 @@ class Index(SqliteTable):
         """
         self.require_own_rules()
         self.flush()
-        for documents in self._documents.in_portions(memories, MOVED):
-            self._documents.delete(documents)
+        for documents in self.partitions.in_portions(memories, MOVED):
+            self.partitions.delete(documents)
         yield
-        for documents in self._documents.in_portions(memories, MOVED):
-            self._documents.insert(documents)
+        for documents in self.partitions.in_portions(memories, MOVED):
+            self.partitions.insert(documents)
 
     def merge_area(self, area: int, partition: int) -> None:  # noqa: ARG002
         self.flush()
@@ -335,8 +330,8 @@ class Index(SqliteTable):
         self.partitions.mark_for_purge(
             {it for area in areas for it in self.partitions.of_area(area)}
         )
-        for documents in self._documents.in_portions(memories, MOVED):
-            self._documents.delete(documents)
+        for documents in self.partitions.in_portions(memories, MOVED):
+            self.partitions.delete(documents)
 
     def is_exact(self, partition: int) -> bool:
         """Whether the partition and the stored stems match the memories exactly.
@@ -356,7 +351,7 @@ class Index(SqliteTable):
                 partition=partition,
             ).fetchall()
         )
-        documents = self._documents.of(stored)
+        documents = self.partitions.documents(stored)
         entries = entries_of(self._connection.stems, documents)
         weights = weights_of(self.require_own_rules())
         try:
@@ -401,8 +396,8 @@ class Index(SqliteTable):
     def store_stems(self, memories: Sequence[MemoryId]) -> None:
         """Compute and store the stems of memories, in the form that is loaded into memory."""
         self.require_own_rules()
-        documents = self._documents.of(memories)
-        self._documents.store(entries_of(self._connection.stems, documents))
+        documents = self.partitions.documents(memories)
+        self.partitions.store_stems(entries_of(self._connection.stems, documents))
 
     def recreate(self, partition: int) -> None:
         """Replace a partition by one built from the memories, without reading the old one."""
@@ -449,7 +444,11 @@ class Index(SqliteTable):
 
     def make_all(self) -> None:
         """Create the index of a file that has none; areas keep their assigned partitions."""
-        self.partitions.make_all()
+        rows = self._execute(
+            f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
+        )
+        for (number,) in rows.fetchall():
+            self.partitions.make(number)
         self._execute(
             """REPLACE INTO index_rules (one, rules, indexed_to)
                SELECT 1, own_rules(), coalesce(max(id), 0) FROM memories"""

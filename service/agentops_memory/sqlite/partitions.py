@@ -30,6 +30,9 @@ from .dialect import NeedsTransactionOfItsOwn, is_damage
 
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 
+Row = tuple[int, str, str, str, str]
+"""A document in a full-text table: the row's number and its columns."""
+
 
 def table(number: int) -> str:
     return f"memories_fts_{number}"
@@ -52,14 +55,17 @@ PAGES = 32  # pages of the index that one transaction merges: 2 to 4 ms
 PAGES_OF_A_PURGE = 250  # the same for a purge
 
 
-class Partitions(SqliteTable, Groups):
-    """The partitions of one transaction; only a transaction of its own can create one."""
+class Partitions(SqliteTable, Groups, Borrowing):
+    """The partitions of one transaction; only a transaction of its own can create one.
+
+    Their rows are documents of memories, whose stems are stored beside them.
+    """
 
     def __init__(
         self,
         connection: Database,
         *,
-        is_alone: bool,
+        is_alone: bool = False,
         known: Known | None = None,
     ) -> None:
         super().__init__(connection)
@@ -75,14 +81,6 @@ class Partitions(SqliteTable, Groups):
     def of_projects(self) -> list[int]:
         """Return the numbers of the partitions with projects and global memories."""
         return [number for number in self.all() if group_of(number) is IndexGroup.PROJECTS]
-
-    def make_all(self) -> None:
-        """Create missing partitions: the first, and each with an area."""
-        rows = self._execute(
-            f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
-        )
-        for (number,) in rows.fetchall():
-            self.make(number)
 
     def make(self, number: int) -> None:
         """Create a partition, with the memories that belong in it, unless it exists."""
@@ -366,6 +364,111 @@ class Partitions(SqliteTable, Groups):
         self._execute("INSERT INTO partitions (number) VALUES (:number)", number=number)
         self.rebuild(number)
 
+    def documents(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
+        documents = {}
+        for id_ in ids:
+            # The space is given because the view starts from spaces and would search each of them.
+            row = self._execute(
+                """SELECT area, title, content, context, tags
+                     FROM memory_text
+                    WHERE id = :id AND space_id = (SELECT space_id FROM memories WHERE id = :id)""",
+                id=id_,
+            ).fetchone()
+            if row is not None:
+                documents[id_] = Document(*row)
+        return documents
+
+    def in_portions(
+        self, memories: Sequence[MemoryId], size: int
+    ) -> Iterator[dict[MemoryId, Document]]:
+        for start in range(0, len(memories), size):
+            yield self.documents(memories[start : start + size])
+
+    def insert(self, documents: Mapping[MemoryId, Document]) -> None:
+        self._forget_areas(documents)
+        for number, rows in self._by_partition(documents):
+            self._insert_into(number, rows)
+
+    def _insert_into(self, number: int, rows: Sequence[Row]) -> None:
+        """Insert many rows by one statement, because FTS5 writes a segment for each statement.
+
+        Statements have few sizes, because each cached statement holds the texts of its last use;
+        rows without a number fill them up. A large one is run once more, without any row, so that
+        it holds none.
+        """
+        for start in range(0, len(rows), IMPORTED_AT_ONCE):
+            self.segments[number] += 1
+            some = rows[start : start + IMPORTED_AT_ONCE]
+            size = 1 << (len(some) - 1).bit_length()
+            insert = f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
+                         SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)})
+                          WHERE column1 IS NOT NULL"""
+            no_rows = [None] * (5 * size)
+            values = [*chain.from_iterable(some), *no_rows[5 * len(some) :]]
+            self._connection.execute(insert, values)
+            if size > AT_ONCE:
+                self._connection.execute(insert, no_rows)
+
+    def insert_missing(self, numbers: Sequence[int], memories: Mapping[MemoryId, Waiting]) -> None:
+        """Insert memories that partitions lack; new or rebuilt partitions have them already."""
+        rows = sorted((row_number(area, id_), id_) for id_, (area, _) in memories.items())
+        for number in numbers:
+            present = set(
+                self._scalars(
+                    f"""SELECT value
+                          FROM json_each(:rows)
+                         WHERE value IN (SELECT id FROM {table(number)}_docsize)""",
+                    rows=json.dumps([row for row, _ in rows]),
+                )
+            )
+            missing = [(row, id_) for row, id_ in rows if row not in present]
+            unread = self.documents([id_ for _, id_ in missing if memories[id_][1] is None])
+            documents = list[Row]()
+            for row, id_ in missing:
+                if columns := memories[id_][1]:
+                    documents.append((row, *columns))
+                elif it := unread.get(id_):
+                    documents.append((row, it.title, it.content, it.context, it.tags))
+            self._insert_into(number, documents)
+
+    def store_stems(self, entries: Mapping[MemoryId, Entry]) -> None:
+        self._connection.executemany(
+            "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
+            [(id_, it.stored) for id_, it in entries.items()],
+        )
+
+    def delete(self, documents: Mapping[MemoryId, Document]) -> None:
+        self._forget_areas(documents)
+        for number, rows in self._by_partition(documents):
+            name = table(number)
+            self.segments[number] += 1
+            self._connection.executemany(
+                f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
+                    VALUES ('delete', ?, ?, ?, ?, ?)""",
+                rows,
+            )
+        self._connection.executemany(
+            "DELETE FROM memory_stems WHERE memory_id = ?", [(it,) for it in documents]
+        )
+
+    def _forget_areas(self, documents: Mapping[MemoryId, Document]) -> None:
+        """Delete the segments of the documents' areas: their words change or are erased."""
+        areas = json.dumps(list({it.area for it in documents.values()}))
+        listed = "SELECT value FROM json_each(:areas)"
+        self._execute(f"DELETE FROM area_stems WHERE area IN ({listed})", areas=areas)
+
+    def _by_partition(
+        self, documents: Mapping[MemoryId, Document]
+    ) -> Iterator[tuple[int, list[Row]]]:
+        """Yield each partition's rows in order: FTS5 writes a segment for each step back."""
+        rows: dict[int, list[Row]] = {}
+        for id_, it in documents.items():
+            row = row_number(it.area, id_), it.title, it.content, it.context, it.tags
+            for number in self.of_area(it.area):
+                rows.setdefault(number, []).append(row)
+        for number in sorted(rows):
+            yield number, sorted(rows[number])
+
 
 def _lies_in(number: int) -> str:
     globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
@@ -413,120 +516,6 @@ IMPORTED_AT_ONCE = 256
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
              UNION
             SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
-
-Row = tuple[int, str, str, str, str]
-"""A document in a full-text table: the row's number and its columns."""
-
-
-class Documents(SqliteTable, Borrowing):
-    def __init__(self, connection: Database, partitions: Partitions) -> None:
-        super().__init__(connection)
-        self._partitions = partitions
-
-    def of(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
-        documents = {}
-        for id_ in ids:
-            # The space is given because the view starts from spaces and would search each of them.
-            row = self._execute(
-                """SELECT area, title, content, context, tags
-                     FROM memory_text
-                    WHERE id = :id AND space_id = (SELECT space_id FROM memories WHERE id = :id)""",
-                id=id_,
-            ).fetchone()
-            if row is not None:
-                documents[id_] = Document(*row)
-        return documents
-
-    def in_portions(
-        self, memories: Sequence[MemoryId], size: int
-    ) -> Iterator[dict[MemoryId, Document]]:
-        for start in range(0, len(memories), size):
-            yield self.of(memories[start : start + size])
-
-    def insert(self, documents: Mapping[MemoryId, Document]) -> None:
-        self._forget_areas(documents)
-        for number, rows in self._by_partition(documents):
-            self._insert_into(number, rows)
-
-    def _insert_into(self, number: int, rows: Sequence[Row]) -> None:
-        """Insert many rows by one statement, because FTS5 writes a segment for each statement.
-
-        Statements have few sizes, because each cached statement holds the texts of its last use;
-        rows without a number fill them up. A large one is run once more, without any row, so that
-        it holds none.
-        """
-        for start in range(0, len(rows), IMPORTED_AT_ONCE):
-            self._partitions.segments[number] += 1
-            some = rows[start : start + IMPORTED_AT_ONCE]
-            size = 1 << (len(some) - 1).bit_length()
-            insert = f"""INSERT INTO {table(number)} (rowid, title, content, context, tags)
-                         SELECT * FROM (VALUES {", ".join(["(?, ?, ?, ?, ?)"] * size)})
-                          WHERE column1 IS NOT NULL"""
-            no_rows = [None] * (5 * size)
-            values = [*chain.from_iterable(some), *no_rows[5 * len(some) :]]
-            self._connection.execute(insert, values)
-            if size > AT_ONCE:
-                self._connection.execute(insert, no_rows)
-
-    def insert_missing(self, numbers: Sequence[int], memories: Mapping[MemoryId, Waiting]) -> None:
-        """Insert memories that partitions lack; new or rebuilt partitions have them already."""
-        rows = sorted((row_number(area, id_), id_) for id_, (area, _) in memories.items())
-        for number in numbers:
-            present = set(
-                self._scalars(
-                    f"""SELECT value
-                          FROM json_each(:rows)
-                         WHERE value IN (SELECT id FROM {table(number)}_docsize)""",
-                    rows=json.dumps([row for row, _ in rows]),
-                )
-            )
-            missing = [(row, id_) for row, id_ in rows if row not in present]
-            unread = self.of([id_ for _, id_ in missing if memories[id_][1] is None])
-            documents = list[Row]()
-            for row, id_ in missing:
-                if columns := memories[id_][1]:
-                    documents.append((row, *columns))
-                elif it := unread.get(id_):
-                    documents.append((row, it.title, it.content, it.context, it.tags))
-            self._insert_into(number, documents)
-
-    def store(self, entries: Mapping[MemoryId, Entry]) -> None:
-        self._connection.executemany(
-            "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
-            [(id_, it.stored) for id_, it in entries.items()],
-        )
-
-    def delete(self, documents: Mapping[MemoryId, Document]) -> None:
-        self._forget_areas(documents)
-        for number, rows in self._by_partition(documents):
-            name = table(number)
-            self._partitions.segments[number] += 1
-            self._connection.executemany(
-                f"""INSERT INTO {name} ({name}, rowid, title, content, context, tags)
-                    VALUES ('delete', ?, ?, ?, ?, ?)""",
-                rows,
-            )
-        self._connection.executemany(
-            "DELETE FROM memory_stems WHERE memory_id = ?", [(it,) for it in documents]
-        )
-
-    def _forget_areas(self, documents: Mapping[MemoryId, Document]) -> None:
-        """Delete the segments of the documents' areas: their words change or are erased."""
-        areas = json.dumps(list({it.area for it in documents.values()}))
-        listed = "SELECT value FROM json_each(:areas)"
-        self._execute(f"DELETE FROM area_stems WHERE area IN ({listed})", areas=areas)
-
-    def _by_partition(
-        self, documents: Mapping[MemoryId, Document]
-    ) -> Iterator[tuple[int, list[Row]]]:
-        """Yield each partition's rows in order: FTS5 writes a segment for each step back."""
-        rows: dict[int, list[Row]] = {}
-        for id_, it in documents.items():
-            row = row_number(it.area, id_), it.title, it.content, it.context, it.tags
-            for number in self._partitions.of_area(it.area):
-                rows.setdefault(number, []).append(row)
-        for number in sorted(rows):
-            yield number, sorted(rows[number])
 
 
 def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[MemoryId, Entry]:

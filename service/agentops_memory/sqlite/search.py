@@ -215,22 +215,29 @@ class SqliteSearch(SqliteTable, Search):
         return next(numbers(block[0]), 0) - PRIOR_MEMORIES if block else 0
 
     @contextmanager
-    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
-        terms = query.terms
-        if any(term.starts for term in terms) or not self._location(query.visible):
+    def _numbered(
+        self, terms: Collection[Term], visible: VisibleRows
+    ) -> Iterator[tuple[Group, list[Weights], dict[str, int]] | None]:
+        """Yield what `_cached` does, with the numbers of the terms; None if not all have one."""
+        is_cached = self._location(visible) and not any(it.starts for it in terms)
+        stem_of = self._stems.of([it.text for it in terms]) if is_cached else {}
+        if not (is_cached and all(stem_of.values())):
             yield None
             return
-        stem_of = self._stems.of([term.text for term in terms])
-        if not all(stem_of.values()):
-            yield None
-            return
-        with self._cached(query.visible) as cached:
+        with self._cached(visible) as cached:
             if cached is None:
                 yield None
                 return
             group, parts = cached
-            stems = {text: group.number_of(it, parts) for text, it in stem_of.items()}
-            lookup = Lookup(parts, stems, own=query.own)
+            yield *cached, {text: group.number_of(it, parts) for text, it in stem_of.items()}
+
+    @contextmanager
+    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
+        with self._numbered(query.terms, query.visible) as cached:
+            if cached is None:
+                yield None
+                return
+            lookup = Lookup(*cached[1:], own=query.own)
             yield lookup, lookup
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
@@ -243,7 +250,7 @@ class SqliteSearch(SqliteTable, Search):
     def _require_complete(self, number: int) -> None:
         """Raise IndexBehind if memories are pending for a partition, unless that is allowed."""
         if not self._may_be_behind and number not in self._complete:
-            if Partitions(self._connection, is_alone=False).waiting(number):
+            if Partitions(self._connection).waiting(number):
                 if self._index is not None:
                     self._index.queue.request(number)  # it includes pending memories
                 raise IndexBehind
@@ -367,15 +374,12 @@ class SqliteSearch(SqliteTable, Search):
         return name
 
     def _counts(self, terms: Collection[Term], visible: VisibleRows, most: int) -> list[int]:
-        is_cached = self._location(visible) and not any(it.starts for it in terms)
-        stem_of = self._stems.of([it.text for it in terms]) if is_cached else {}
-        if is_cached and all(stem_of.values()):
-            with self._cached(visible) as cached:
-                if cached is not None:
-                    group, parts = cached
-                    stems = [group.number_of(stem_of[it.text], parts) for it in terms]
-                    counts = Ranking(parts, group.vocabulary).counts(stems)
-                    return [counts.get(it, 0) for it in stems]
+        with self._numbered(terms, visible) as cached:
+            if cached is not None:
+                group, parts, number_of = cached
+                stems = [number_of[it.text] for it in terms]
+                counts = Ranking(parts, group.vocabulary).counts(stems)
+                return [counts.get(it, 0) for it in stems]
         matches = json.dumps([in_columns(OWN_COLUMNS, _term(term)) for term in terms])
         sums = [0] * len(terms)
         for number, spans in visible.spans.items():

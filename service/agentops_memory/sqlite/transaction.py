@@ -88,7 +88,10 @@ class SqliteTransaction(Transaction):
 
     def _stored(self) -> int:
         """Return the bytes of the pages in use."""
-        self._settle()
+        if self._batch is not None and self._batch.flush():
+            # Let FTS5 allocate its pages: it writes at a savepoint.
+            self._connection.execute("SAVEPOINT settled")
+            self._connection.execute("RELEASE settled")
         total, unused = sizes_of(self._connection)
         return total - unused
 
@@ -127,12 +130,6 @@ class SqliteTransaction(Transaction):
         """Index now what would wait for the end of the batch: the index is about to be read."""
         if self._batch is not None:
             self._batch.flush()
-
-    def _settle(self) -> None:
-        """Let the index allocate its pages: they are about to be counted."""
-        if self._batch is not None and self._batch.flush():
-            self._connection.execute("SAVEPOINT settled")  # makes FTS5 write
-            self._connection.execute("RELEASE settled")
 
 
 Work = Callable[Concatenate[SqliteTransaction, P], T]
