@@ -43,7 +43,7 @@ def test_a_write_that_gets_a_place_in_time_is_not_refused_and_no_read_waits_for_
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 1)
     monkeypatch.setattr(engine, "QUEUE_TIMEOUT", timedelta(seconds=SOON))
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(seconds=SOON))
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT", timedelta(seconds=SOON))
 
     async def test(database: SqliteEngine) -> None:
         with locked(path):
@@ -115,11 +115,11 @@ def test_a_write_is_not_refused_with_those_that_have_waited_longer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def test(database: SqliteEngine) -> None:
-        monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(milliseconds=100))
+        monkeypatch.setattr(connection, "BUSY_TIMEOUT", timedelta(milliseconds=100))
         with locked(path):
             early = [asyncio.create_task(save(database, "early")) for _ in range(2)]
             await turns(1)
-            monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(seconds=SOON))
+            monkeypatch.setattr(connection, "BUSY_TIMEOUT", timedelta(seconds=SOON))
             late = asyncio.create_task(save(database, "late"))
             for error in await asyncio.gather(*early, return_exceptions=True):
                 assert isinstance(error, Busy)

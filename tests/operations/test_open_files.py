@@ -21,7 +21,6 @@ from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR, TenantId
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite import connection as transactions
-from agentops_memory.sqlite import engine as opening
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.open_files import GONE, LINKED, LOG_GONE
 from agentops_memory.sqlite.tenants import remove, tenant_file
@@ -291,7 +290,7 @@ async def test_a_file_that_is_replaced_while_it_is_opened_is_not_used(
         replaced(path)
         return connect(*args, **options)
 
-    monkeypatch.setattr(opening, "connect", connection_to_another)
+    monkeypatch.setattr(transactions, "connect", connection_to_another)
     with pytest.raises(StartRefused, match="was replaced while it was opened"):
         async with SqliteEngine.opened(path, clock=lambda: START):
             pass

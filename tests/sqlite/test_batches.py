@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from agentops_memory.engine.engine import Transaction
-from agentops_memory.errors import Unavailable
+from agentops_memory.errors import RunAgain, Unavailable
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.sqlite import SqliteEngine, engine, transaction
-from agentops_memory.sqlite.dialect import NeedsTransactionOfItsOwn
 
 from ..support.engine import (
     SOON,
@@ -86,7 +85,7 @@ def test_work_that_makes_a_table_is_run_again_in_a_transaction_of_its_own(path: 
     def making(tx: Transaction) -> object:
         answer = maker(tx)
         if not maker.alone[-1]:
-            raise NeedsTransactionOfItsOwn
+            raise RunAgain
         statement(tx, "CREATE TABLE made (id INTEGER PRIMARY KEY)")
         return answer
 

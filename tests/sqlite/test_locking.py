@@ -40,7 +40,7 @@ def save(service: Service, content: str) -> httpx.Response:
 def test_writes_wait_for_another_process_then_are_refused_together_and_reads_go_on(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(seconds=1))
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT", timedelta(seconds=1))
     service.save("before")
 
     with locked(service.path), ThreadPoolExecutor(TOGETHER) as threads:
@@ -62,7 +62,7 @@ def test_a_full_queue_refuses_what_found_no_place_and_serves_what_did(
 ) -> None:
     monkeypatch.setattr(engine, "QUEUE", 2)
     monkeypatch.setattr(engine, "QUEUE_TIMEOUT", TIMEOUT)
-    monkeypatch.setattr(engine, "BUSY_TIMEOUT", timedelta(minutes=1))
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT", timedelta(minutes=1))
 
     with serving(path) as service, ThreadPoolExecutor() as threads:
         with locked(service.path):
@@ -110,7 +110,7 @@ def test_a_read_that_takes_too_long_is_refused_and_the_next_is_served(
 
     for _ in range(transaction.READERS + 1):
         with monkeypatch.context() as limited:
-            limited.setattr(engine, "READ_LIMIT", timedelta())
+            limited.setattr(connection, "READ_LIMIT", timedelta())
             limited.setattr(connection, "PROGRESS", 1)
             assert_unavailable(service.http.get("/observations/recent", params=most), SLOW)
         assert len(service.http.get("/observations/recent", params=most).json()) == 1000

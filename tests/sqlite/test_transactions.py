@@ -15,7 +15,7 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite import SqliteEngine, engine
+from agentops_memory.sqlite import SqliteEngine, connection
 from agentops_memory.sqlite import transaction as readers
 
 from ..support.engine import (
@@ -215,7 +215,7 @@ def test_a_read_keeps_its_snapshot_while_others_write(path: Path) -> None:
 
 
 def test_a_write_may_take_longer_than_a_read(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "READ_LIMIT", timedelta())
+    monkeypatch.setattr(connection, "READ_LIMIT", timedelta())
 
     def work(tx: Transaction) -> None:
         numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"

@@ -74,7 +74,7 @@ def test_what_only_the_log_holds_is_upgraded_and_what_was_cut_off_is_rolled_back
 def test_a_file_of_that_name_is_never_overwritten_but_half_a_copy(path: Path) -> None:
     filled(path)
     before = old_texts(path)
-    killed_at(path, "_contents")
+    killed_at(path, "sums_of")
     half = path.with_name("memory.db.before-upgrade.part")
     assert half.exists()
     half.write_text("half of it")
@@ -154,12 +154,12 @@ KILLED = """
 import os, signal, sys
 from datetime import UTC, datetime
 from pathlib import Path
-from agentops_memory.sqlite import migrate
+from agentops_memory.sqlite import connection, migrate
 
 def kill(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
-setattr(migrate, sys.argv[2], kill)
+setattr(connection if hasattr(connection, sys.argv[2]) else migrate, sys.argv[2], kill)
 migrate.migrated(Path(sys.argv[1]), datetime.now(UTC))
 """
 

@@ -551,6 +551,25 @@ def sizes_of(database: sqlite3.Connection) -> tuple[int, int]:
     return size * count, size * free
 
 
+def tables(database: sqlite3.Connection) -> Iterator[str]:
+    rows = database.execute(
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
+    )
+    return (name for (name,) in rows.fetchall())
+
+
+def sums_of(database: sqlite3.Connection, table: str) -> tuple[object, ...] | None:
+    """Return the number of a table's rows, and the sum of the lengths in each column.
+
+    Indexes are not used. None if not all rows can be read.
+    """
+    columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
+    sums = ", ".join(["count(*)", *(f'total(length("{name}"))' for (name,) in columns)])
+    with suppress(sqlite3.DatabaseError):
+        return tuple(database.execute(f'SELECT {sums} FROM "{table}" NOT INDEXED').fetchone())
+    return None
+
+
 def is_readable(database: sqlite3.Connection, table: str) -> bool:
     try:
         return not _reported(database, f'PRAGMA quick_check("{table}")')

@@ -104,10 +104,6 @@ class IndexBehind(RunAgain):
     """A reader needs a full-text index for which memories are pending."""
 
 
-class NeedsTransactionOfItsOwn(RunAgain):
-    """Work must not share a commit because it creates a table, or is long."""
-
-
 class NotText(bytes):
     """A text that is not UTF-8."""
 

@@ -23,14 +23,7 @@ from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
-from ..engine.engine import (
-    Condition,
-    Maintenance,
-    RowCounts,
-    Sealer,
-    is_durable_later,
-    noop,
-)
+from ..engine.engine import Condition, Maintenance, RowCounts, Sealer, is_durable_later, noop
 from ..errors import Busy, Damaged, DamagedRow, NotFound, RunAgain, StartRefused, Unavailable
 from ..light import dataclass, field, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
@@ -40,36 +33,13 @@ from ..memory.space import DEFAULT_RETENTIONS, Retentions
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.cached_reads import CachedReads
 from ..recall.features import ALL, Features
+from . import connection as db
 from .areas import load_requested
-from .connection import (
-    BUSY_TIMEOUT,
-    PROGRESS,
-    READ_LIMIT,
-    Database,
-    Threads,
-    WriterThread,
-    connect,
-    in_snapshot,
-    is_readable,
-    note_changes,
-    read_only,
-    run_in_thread,
-    taken_damage,
-    token_of,
-)
 from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, refusal_of, translated
 from .index import Index
-from .migrate import OnUpgrade, migrated, newest_format, tables, version_of
+from .migrate import OnUpgrade, migrated, newest_format, version_of
 from .migrate import damaged as damaged_rows
-from .open_files import (
-    FileId,
-    OpenFiles,
-    checkpointed,
-    file_id,
-    in_use,
-    protect_log,
-    scrubbed,
-)
+from .open_files import FileId, OpenFiles, checkpointed, file_id, in_use, protect_log, scrubbed
 from .search import index_in_memory
 from .tenants import SqliteMaintenance, tenant_file
 from .transaction import OnCommit, SqliteTransaction, Work, Writer, cached_reads, readers, serving
@@ -85,7 +55,7 @@ log = logging.getLogger(__name__)
 @asynccontextmanager
 async def opened_file(
     path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
-) -> AsyncIterator[tuple[WriterThread, OpenFiles]]:
+) -> AsyncIterator[tuple[db.WriterThread, OpenFiles]]:
     """Create or migrate a database file; yield the connection that writes and the open files.
 
     Raises StartRefused if the file cannot be used. A cancelled opening returns at once; the next
@@ -93,13 +63,13 @@ async def opened_file(
     """
     with ExitStack() as stack:
         stack.enter_context(in_use(file_id(path)))
-        await run_in_thread(partial(migrated, path, now, features, on_upgrade))
+        await db.run_in_thread(partial(migrated, path, now, features, on_upgrade))
         stack.enter_context(in_use(file := file_id(path)))  # again, as the file may be new
-        opening = partial(connect, path, features=features, is_strict=True)
-        writer = WriterThread(opening, iter_chunk_size=64)
+        opening = partial(db.connect, path, features=features, is_strict=True)
+        writer = db.WriterThread(opening, iter_chunk_size=64)
         async with writer:
             files = await writer.run(partial(OpenFiles, path, file))
-            await writer.run(note_changes)
+            await writer.run(db.note_changes)
             try:
                 yield writer, files
             finally:
@@ -109,7 +79,7 @@ async def opened_file(
                     await writer.run(_empty_log)
 
 
-def _empty_log(database: Database) -> None:
+def _empty_log(database: db.Database) -> None:
     with suppress(sqlite3.Error):
         if checkpointed(database, "TRUNCATE", CHECKPOINT_TIMEOUT):
             return
@@ -135,7 +105,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     path: Path
     known_damage: KnownDamage
     _writer: Writer
-    _readers: Threads
+    _readers: db.Threads
     _scrub: Callable[[], Awaitable[bool]]
     _report: OnDamage  # called for each request that met damage
     _clock: Callable[[], datetime]
@@ -189,9 +159,9 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         may_be_behind = False
 
-        def transaction(database: Database) -> T:
+        def transaction(database: db.Database) -> T:
             try:
-                with in_snapshot(database, READ_LIMIT):
+                with db.in_snapshot(database, db.READ_LIMIT):
                     tx = self._transaction(
                         database, self._clock(), caller,
                         index=self._index, may_be_behind=may_be_behind,
@@ -203,7 +173,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 self._report(caller)
                 return transaction(database)
             finally:
-                if damaged := taken_damage(database):
+                if damaged := db.taken_damage(database):
                     self.known_damage.add(caller, damaged)
             if tx.met_damage:
                 self._report(caller)
@@ -226,7 +196,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 raise
 
     async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def transaction(database: Database, batch: Index) -> T:
+        def transaction(database: db.Database, batch: Index) -> T:
             tx = self._transaction(
                 database, self._clock(), caller,
                 batch=batch, others=lambda: self._writer.waiting - 1,
@@ -239,13 +209,13 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
                 self._report(caller)
                 raise RunAgain from error
             finally:
-                if damaged := taken_damage(database):
+                if damaged := db.taken_damage(database):
                     self.known_damage.add(caller, damaged)
 
         self._writer.on_damage = partial(self._report, caller)
         with self._translated(caller):
             is_synced = not is_durable_later(work)
-            return await self._writer.write(transaction, BUSY_TIMEOUT, is_synced=is_synced)
+            return await self._writer.write(transaction, db.BUSY_TIMEOUT, is_synced=is_synced)
 
     def _prepare_soon(self) -> None:
         if self._preparing is None or self._preparing.done():
@@ -288,13 +258,13 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         Raises what a write raises, and Damaged while damage is known.
         """
 
-        def rewrite(database: Database, _: Index) -> bool:
+        def rewrite(database: db.Database, _: Index) -> bool:
             ((version,),) = database.execute("PRAGMA user_version")
             database.execute(f"PRAGMA user_version = {version}")  # writes without a change
             return version_of(database) == newest_format()
 
         with translated():
-            is_newest = await self._writer.write(rewrite, BUSY_TIMEOUT)
+            is_newest = await self._writer.write(rewrite, db.BUSY_TIMEOUT)
         if self.is_damaged:
             raise Damaged(f"{DAMAGED} {REMEDY}")
         return Condition(has_newest_format=is_newest, damaged_rows=self.known_damage.names)
@@ -302,7 +272,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     async def scrub_file(self, caller: Caller) -> bool:
         with self._translated(caller):
             is_done = await self._scrub()
-            self._index.refresh(await self._readers.run(token_of))  # drop what others erased
+            self._index.refresh(await self._readers.run(db.token_of))  # drop what others erased
             return is_done
 
     @contextmanager
@@ -331,27 +301,27 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         self.is_damaged = not is_intact
 
 
-def _is_intact(database: Database) -> bool:
+def _is_intact(database: db.Database) -> bool:
     """Whether every table and its indexes can be read, page by page.
 
     Damage in free pages does not count.
     """
-    is_listed = is_readable(database, "sqlite_schema")
-    return is_listed and all(is_readable(database, name) for name in tables(database))
+    is_listed = db.is_readable(database, "sqlite_schema")
+    return is_listed and all(db.is_readable(database, name) for name in db.tables(database))
 
 
-async def _inspect(path: Path, inspect: Callable[[Database], T]) -> T:
+async def _inspect(path: Path, inspect: Callable[[db.Database], T]) -> T:
     """Run a long read on a connection of its own; interrupt it if the caller is cancelled."""
     stop = threading.Event()
 
     def work() -> T:
-        with closing(connect(path)) as database:
-            read_only(database)
-            database.set_progress_handler(stop.is_set, PROGRESS)
+        with closing(db.connect(path)) as database:
+            db.read_only(database)
+            database.set_progress_handler(stop.is_set, db.PROGRESS)
             return inspect(database)
 
     try:
-        return await run_in_thread(work)
+        return await db.run_in_thread(work)
     finally:
         stop.set()
 

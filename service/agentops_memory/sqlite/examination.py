@@ -16,7 +16,16 @@ from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
 from . import migrate, repair
-from .connection import Database, connect, faults_of, log_size, open_read_only, sizes_of
+from .connection import (
+    Database,
+    connect,
+    faults_of,
+    log_size,
+    open_read_only,
+    sizes_of,
+    sums_of,
+    tables,
+)
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .partitions import Partitions, table, text_of
@@ -80,7 +89,7 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             fix=subject.fix(repair.rewrite),
         )
     # Tables whose rows cannot all be read, regardless of their indexes.
-    elif broken := [it for it in migrate.tables(database) if not _has_readable_rows(database, it)]:
+    elif broken := [it for it in tables(database) if sums_of(database, it) is None]:
         # The full-text index can be rebuilt, rows cannot.
         numbers = {number for it in broken if (number := partition_of(it)) is not None}
         data = [table for table in broken if partition_of(table) is None]
@@ -229,16 +238,6 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
     else:
         return ok("clock", "No row is from the future.")
     return warn("clock", sentence, SET_CLOCK)
-
-
-def _has_readable_rows(database: sqlite3.Connection, table: str) -> bool:
-    columns = database.execute("SELECT name FROM pragma_table_info(?)", (table,)).fetchall()
-    lengths = ", ".join(f'total(length("{name}"))' for (name,) in columns)
-    try:
-        database.execute(f'SELECT {lengths} FROM "{table}" NOT INDEXED').fetchone()
-    except sqlite3.DatabaseError:
-        return False
-    return True
 
 
 def check_seals(database: Database, subject: Subject) -> Iterator[Finding]:

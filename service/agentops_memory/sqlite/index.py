@@ -26,26 +26,12 @@ from ..recall.area import drafted
 from ..recall.cache import Changes, NewMemory
 from ..recall.features import Feature, Features
 from ..recall.stems import Entry
-from ..recall.text import (
-    NEIGHBORS,
-    Columns,
-    End,
-    Prepared,
-    context,
-    prepared,
-)
+from ..recall.text import NEIGHBORS, Columns, End, Prepared, context, prepared
 from ..recall.visibility import AREA
 from .areas import StoredAreas
 from .connection import NO_GROUP, Database, SqliteTable
 from .dialect import decoded
-from .partitions import (
-    AREAS,
-    AT_ONCE,
-    IMPORTED_AT_ONCE,
-    Partitions,
-    entries_of,
-    table,
-)
+from .partitions import AREAS, AT_ONCE, IMPORTED_AT_ONCE, Partitions, entries_of, table
 
 CHECKED_AT_ONCE = 2_000  # memories that one query checks for missing stems
 STEMMED_AT_ONCE = 20  # memories whose stems one transaction computes, while other changes wait

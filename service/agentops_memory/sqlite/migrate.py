@@ -265,13 +265,6 @@ def _split(script: str) -> Sequence[str]:
     return [*statements, statement] if statement.strip() else statements
 
 
-def tables(database: sqlite3.Connection) -> Iterator[str]:
-    rows = database.execute(
-        "SELECT name FROM sqlite_schema WHERE type = 'table' AND rootpage > 0 ORDER BY name"
-    )
-    return (name for (name,) in rows.fetchall())
-
-
 def damaged(database: sqlite3.Connection, most: int = MOST_TOLD) -> list[RowDamage]:
     """Return the first damaged rows in a file of ours, table by table."""
     with undecoded(database):
@@ -325,7 +318,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
             f"Upgrading {path} needs {least:,} bytes free in {path.parent}; "
             f"there are {free:,}. Nothing was changed."
         )
-    copy = kept_copy(path, _contents)
+    copy = kept_copy(path)
     _add_functions(database, now)
     run(database, drop_statements(["observations_fts"]))
     run(database, [*_RENAME, *schema, *_CONVERT])
@@ -355,16 +348,6 @@ def projects_of(database: sqlite3.Connection) -> int:
     """Return the number of projects with sessions, in a file of ours or of the original."""
     ((count,),) = database.execute("SELECT count(DISTINCT project) FROM sessions NOT INDEXED")
     return int(count)
-
-
-def _contents(database: sqlite3.Connection) -> list[tuple[object, ...]]:
-    return [
-        *database.execute("SELECT count(*), total(length(summary)) FROM sessions NOT INDEXED"),
-        *database.execute(
-            """SELECT count(*), total(id), total(length(title)), total(length(content))
-                 FROM observations NOT INDEXED"""
-        ),
-    ]
 
 
 def _add_functions(database: sqlite3.Connection, now: datetime) -> None:

@@ -33,7 +33,7 @@ from ..engine.engine import noop
 from ..engine.files import leftovers, sync
 from ..errors import StartRefused, Unavailable, reason
 from ..light import dataclass, field
-from .connection import APPLICATION_ID, Database, WriterThread, change, connect, set_pragma
+from . import connection as db
 from .dialect import primary_code, refusing
 
 GONE = "The database file is gone, or another one is in its place."
@@ -81,7 +81,7 @@ _HEADERS = {2: 12, 5: 12, 10: 8, 13: 8}  # bytes of a page's header, by the kind
 class OpenFiles:
     """The database file that connections have open, its log, and the log's shared memory."""
 
-    def __init__(self, path: Path, file: FileId | None, database: Database) -> None:
+    def __init__(self, path: Path, file: FileId | None, database: db.Database) -> None:
         """Note the files of a connection, which opens its log now.
 
         Raises StartRefused if they are not at their paths.
@@ -138,7 +138,7 @@ class OpenFiles:
         )
         return is_replaced and file_id(self._path) == self.database
 
-    def rescue(self, database: Database) -> None:
+    def rescue(self, database: db.Database) -> None:
         """Copy the open log into the database file, where the next process finds the commits.
 
         Do nothing if another log is in use: pages committed through it would be overwritten.
@@ -167,7 +167,7 @@ class WriteAheadLog:
     once the log has grown by the same amount again.
     """
 
-    _writer: WriterThread
+    _writer: db.WriterThread
     _files: OpenFiles
     _batches: int = 0
     _stuck_at: int = 0  # pages at which the last restart failed
@@ -187,7 +187,7 @@ class WriteAheadLog:
             self._stuck_at = 0 if await self._writer.run(restarted) else pages
 
 
-def _pages(database: Database) -> int:
+def _pages(database: db.Database) -> int:
     """Return the pages of the log, after a passive checkpoint."""
     with suppress(sqlite3.Error):
         _, pages, _ = database.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
@@ -195,20 +195,22 @@ def _pages(database: Database) -> int:
     return 0
 
 
-def restarted(database: Database) -> bool:
+def restarted(database: db.Database) -> bool:
     with suppress(sqlite3.Error):  # a long read, or another process
         return checkpointed(database, "RESTART", TIMEOUT)
     return False
 
 
-def checkpointed(database: Database, mode: str, timeout: timedelta) -> bool:
+def checkpointed(database: db.Database, mode: str, timeout: timedelta) -> bool:
     """Copy the whole log into the file; return False if a read needs the log for longer."""
-    set_pragma(database, "busy_timeout", round(1000 * timeout.total_seconds()))
+    db.set_pragma(database, "busy_timeout", round(1000 * timeout.total_seconds()))
     (is_blocked, *_) = database.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
     return not is_blocked
 
 
-def vacuum_remains(database: Database, path: Path, on_rewrite: Callable[[], object] = noop) -> bool:
+def vacuum_remains(
+    database: db.Database, path: Path, on_rewrite: Callable[[], object] = noop
+) -> bool:
     """Vacuum the file if its free pages may have deleted data; return False on failure."""
     if database.execute("SELECT 1 FROM remains").fetchone() is None:
         return True
@@ -288,13 +290,11 @@ def protect_log(files: OpenFiles) -> None:
         fcntl.fcntl(descriptor_of(files), fcntl.F_OFD_SETLK, lock)
 
 
-def kept_copy(
-    path: Path, contents: Callable[[sqlite3.Connection], object], suffix: str = SUFFIX
-) -> Path:
+def kept_copy(path: Path, suffix: str = SUFFIX) -> Path:
     """Copy the database to one file in its folder, unless an identical copy exists; return it.
 
     The caller holds the write lock, so that one process at a time copies and nothing changes
-    meanwhile. Raises StartRefused if the `contents` differ.
+    meanwhile. Raises StartRefused if the rows of a table differ.
     """
     draft = draft_of(path)
     draft.unlink(missing_ok=True)  # left by a process that was killed
@@ -304,16 +304,17 @@ def kept_copy(
             source.backup(target)
             # The copy is one file, whatever the journal mode of the original.
             target.execute("PRAGMA journal_mode = DELETE")
-            if contents(source) != contents(target):
+            if any(db.sums_of(source, it) != db.sums_of(target, it) for it in db.tables(source)):
                 raise StartRefused(f"A copy of {path} could not be made; nothing was changed.")
         shutil.copymode(path, draft)
         sync(draft)
-        copies = numbered(path.with_name(f"{path.name}.{suffix}"))
-        while os.path.lexists(copy := next(copies)):
-            if copy.is_file() and cmp(copy, draft, shallow=False):
-                return copy
-        draft.rename(copy)
-        sync(copy.parent)
+        copy = free_name(
+            path.with_name(f"{path.name}.{suffix}"),
+            lambda it: it.is_file() and cmp(it, draft, shallow=False),
+        )
+        if not os.path.lexists(copy):
+            draft.rename(copy)
+            sync(copy.parent)
         return copy
     finally:
         draft.unlink(missing_ok=True)
@@ -337,18 +338,17 @@ def kept_name(path: Path) -> Path:
 
     The file then has both names, and the second one is synced to the disk.
     """
-    names = numbered(path.with_name(f"{path.name}.{BEFORE_RESTORE}"))
-    while os.path.lexists(name := next(names)) and not name.samefile(path):
-        pass
+    name = free_name(path.with_name(f"{path.name}.{BEFORE_RESTORE}"), path.samefile)
     if not os.path.lexists(name):  # else a killed process has linked it
         name.hardlink_to(path)
     sync(path.parent)
     return name
 
 
-def numbered(name: Path) -> Iterator[Path]:
-    """Yield the name, then the name with `-2`, `-3` and so on appended."""
-    return chain([name], (name.with_name(f"{name.name}-{number}") for number in count(2)))
+def free_name(name: Path, is_usable: Callable[[Path], bool] = lambda _: False) -> Path:
+    """Return the first of the name, `name-2` and so on that is free, or an existing usable one."""
+    names = chain([name], (name.with_name(f"{name.name}-{number}") for number in count(2)))
+    return next(it for it in names if not os.path.lexists(it) or is_usable(it))
 
 
 def names_of(path: Path) -> int:
@@ -388,13 +388,13 @@ def _second_names(path: Path) -> Iterator[Path]:
         yield from (it for it in copies_of(path) if os.path.samestat(it.lstat(), file))
 
 
-async def scrubbed(writer: WriterThread, files: OpenFiles) -> bool:
+async def scrubbed(writer: db.WriterThread, files: OpenFiles) -> bool:
     """Zero the free space and truncate the log; return False while something prevents that."""
 
     def is_without_remains() -> bool:
         # Not on the writer's connection: a vacuum sets the folder of temporary files, which would
         # drop the connection's temporary triggers.
-        with closing(connect(files.path, busy_timeout=WRITES)) as own:
+        with closing(db.connect(files.path, busy_timeout=WRITES)) as own:
             return vacuum_remains(own, files.path)
 
     if not await writer.run(lambda _: files.are_same() and is_without_remains()):
@@ -425,7 +425,7 @@ class Walk:
     _log: bytes = b""  # the header of the log with all changes since the last step
     _version: int = -1  # data_version, which changes when another connection writes
 
-    def step(self, database: Database) -> bool:
+    def step(self, database: db.Database) -> bool:
         """Do a step; False if a read needs the log, another process writes, or files were replaced.
 
         Once it is done, data deleted before this step is neither in the file nor in its log.
@@ -444,8 +444,8 @@ class Walk:
                 raise
             return False
 
-    def _stepped(self, database: Database) -> bool:
-        with change(database, time.monotonic() + WRITES.total_seconds()):
+    def _stepped(self, database: db.Database) -> bool:
+        with db.change(database, time.monotonic() + WRITES.total_seconds()):
             ((version,),) = database.execute("PRAGMA data_version")
             if version != self._version:
                 self._restart()
@@ -456,7 +456,7 @@ class Walk:
             if not self._scrub(database):
                 return False
             # A commit: other connections reread their cached pages before writing.
-            database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            database.execute(f"PRAGMA application_id = {db.APPLICATION_ID}")
         database.execute("PRAGMA shrink_memory")  # and so does this connection
         self._log, _ = _logged(self._files.log)
         return True
@@ -465,7 +465,7 @@ class Walk:
         self._next = FIRST_PAGE
         self._changed.clear()
 
-    def _scrub(self, database: Database) -> bool:
+    def _scrub(self, database: db.Database) -> bool:
         ((size,),) = database.execute("PRAGMA page_size")
         ((has_page_map,),) = database.execute("PRAGMA auto_vacuum")
         file = descriptor_of(self._files)

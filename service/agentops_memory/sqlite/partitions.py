@@ -7,7 +7,7 @@ from contextlib import suppress
 from itertools import chain
 
 from ..engine.engine import noop
-from ..errors import DamagedRow
+from ..errors import DamagedRow, RunAgain
 from ..light import dataclass
 from ..memory.memory import MemoryId, indexed
 from ..memory.space import (
@@ -26,7 +26,7 @@ from ..memory.table import Known, Waiting
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
 from .connection import Database, SqliteTable, drop_statements, is_readable
-from .dialect import NeedsTransactionOfItsOwn, is_damage
+from .dialect import is_damage
 
 OWN_COLUMNS = ("title", "content", "tags")  # a memory's own words, not those that it borrows
 
@@ -170,7 +170,7 @@ class Partitions(SqliteTable, Groups, Borrowing):
         Its pages hold its words until the file is vacuumed.
         """
         if not self.is_alone:
-            raise NeedsTransactionOfItsOwn
+            raise RunAgain  # creating a table is long, so it must not share a commit
         self._execute("DELETE FROM partitions WHERE number = :number", number=number)
         self._execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
         for statement in drop_statements([table(number), text_of(number), *stored_of(number)]):
@@ -339,7 +339,7 @@ class Partitions(SqliteTable, Groups, Borrowing):
         rank a project's memories differently than the project alone.
         """
         if not self.is_alone:
-            raise NeedsTransactionOfItsOwn
+            raise RunAgain  # creating a table is long, so it must not share a commit
         self._by_area.clear()
         self._execute(
             f"""CREATE VIEW {text_of(number)} (id, title, content, context, tags) AS

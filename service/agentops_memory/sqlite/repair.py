@@ -26,10 +26,10 @@ from ..memory.rows import micros, rendered
 from ..memory.sight import Access
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
-from .connection import CHANGING, Database, change, connect, drop_statements, faults_of
+from .connection import CHANGING, Database, change, connect, drop_statements, faults_of, tables
 from .dialect import NotText, run
 from .index import Index
-from .migrate import checks, damaged, tables, undecoded
+from .migrate import checks, damaged, undecoded
 from .open_files import BEFORE_FIX, QUARANTINE, kept_copy, vacuum_remains
 
 POSITION = {"area", "partition"}  # columns of a space that can be computed again
@@ -334,7 +334,7 @@ def reindex(database: sqlite3.Connection, _: Path) -> str:
 
 def quarantine(database: Database, path: Path, now: datetime) -> str:
     """Move damaged rows from the file to the quarantine file; keep a copy of the old file."""
-    copy = _kept_copy(path)
+    copy = kept_copy(path, BEFORE_FIX)
     removed = Quarantine(database, now)
     removed.remove_damaged()
     Index(database).recreate_all()
@@ -349,7 +349,7 @@ def quarantine(database: Database, path: Path, now: datetime) -> str:
 
 def correct_strays(database: sqlite3.Connection, path: Path) -> str:
     """Remove or correct rows that do not fit the memories; keep a copy of the old file."""
-    copy, corrected = _kept_copy(path), strays_of(database)
+    copy, corrected = kept_copy(path, BEFORE_FIX), strays_of(database)
     for strays in _STRAYS:
         database.execute(strays.repair.format(strays.table, strays.where))
     return f"Corrected: {'; '.join(corrected)}. A copy of the file as it was before is {copy}."
@@ -384,12 +384,6 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
             return Index(database).is_exact(number)
         finally:
             database.execute("ROLLBACK")
-
-
-def _kept_copy(path: Path) -> Path:
-    from .snapshots import contents  # noqa: PLC0415 - its models slow down the start
-
-    return kept_copy(path, contents, BEFORE_FIX)
 
 
 @contextmanager

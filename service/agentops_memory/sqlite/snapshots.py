@@ -22,7 +22,7 @@ from ..record import Record
 from .connection import CHANGING, connect, faults_of
 from .dialect import is_damage, primary_code
 from .migrate import damaged, is_original, is_used, version_of
-from .open_files import BEFORE_RESTORE, QUARANTINE, kept_name, numbered, require_one_name
+from .open_files import BEFORE_RESTORE, QUARANTINE, free_name, kept_name, require_one_name
 
 UNREADABLE = (sqlite3.Error, OSError, *GARBAGE)
 OPEN_TIMEOUT = timedelta(seconds=1)  # how long to wait for a command that is about to exit
@@ -280,8 +280,7 @@ def _logs_put_aside(path: Path, kept: Path) -> tuple[Path, ...]:
     for ending in LOGS:
         log = path.with_name(f"{path.name}{ending}")
         if os.path.lexists(log):
-            names = numbered(kept.with_name(f"{kept.name}{ending}"))
-            aside.append(next(name for name in names if not os.path.lexists(name)))
+            aside.append(free_name(kept.with_name(f"{kept.name}{ending}")))
             log.rename(aside[-1])
     with suppress(FileNotFoundError):
         path.with_name(f"{path.name}-shm").unlink()

@@ -3,10 +3,7 @@
 import os
 import shutil
 from abc import ABC, abstractmethod
-from contextlib import (
-    closing,
-    suppress,
-)
+from contextlib import closing, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
@@ -20,10 +17,7 @@ from ..memory.search import weights_of
 from ..memory.space import Counted, Retentions, StorageStats
 from ..recall.area import Area
 from ..recall.features import ALL, Features
-from .connection import (
-    connect,
-    sizes_of,
-)
+from .connection import connect, sizes_of
 from .dialect import SQLITE, translated
 from .index import STEMMED_AT_ONCE
 from .migrate import migrated

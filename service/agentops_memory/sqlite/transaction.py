@@ -35,26 +35,8 @@ from ..recall.cache import DatabaseIndex, Token
 from ..recall.cached_reads import CachedReads, ProjectLocation, StoredReads
 from ..recall.features import Features
 from ..recall.visibility import Visibility
+from . import connection as db
 from .areas import load_at_once
-from .connection import (
-    CHECKPOINT,
-    CHECKPOINT_ALONE,
-    READ_LIMIT,
-    Check,
-    Database,
-    SqliteTable,
-    Threads,
-    WriterThread,
-    carriable,
-    change,
-    connect,
-    in_snapshot,
-    known_to,
-    read_only,
-    set_pragma,
-    sizes_of,
-    token_of,
-)
 from .dialect import SQLITE, is_damage, refusing, translated
 from .index import MOST_WAITING, Index
 from .open_files import OpenFiles, WriteAheadLog
@@ -71,11 +53,11 @@ class SqliteTransaction(Transaction):
     Each table is created on first use: a request needs few of them.
     """
 
-    _connection: Database
+    _connection: db.Database
     _sql = SQLITE
 
     def __init__(
-        self, connection: Database, now: datetime, caller: Caller, *,
+        self, connection: db.Database, now: datetime, caller: Caller, *,
         batch: Index | None = None, index: DatabaseIndex | None = None, may_be_behind: bool = False,
         **bound: Any,
     ) -> None:  # fmt: skip
@@ -92,7 +74,7 @@ class SqliteTransaction(Transaction):
             # Let FTS5 allocate its pages: it writes at a savepoint.
             self._connection.execute("SAVEPOINT settled")
             self._connection.execute("RELEASE settled")
-        total, unused = sizes_of(self._connection)
+        total, unused = db.sizes_of(self._connection)
         return total - unused
 
     @property
@@ -141,27 +123,27 @@ READ_TIMEOUT = timedelta(seconds=5)  # how long a read waits for a free reader
 
 @asynccontextmanager
 async def readers(
-    path: Path, features: Features, check: Check, afterwards: Callable[[Database], None]
-) -> AsyncIterator[Threads]:
+    path: Path, features: Features, check: db.Check, afterwards: Callable[[db.Database], None]
+) -> AsyncIterator[db.Threads]:
     """Yield threads that read the file now at the path, even if another one replaces it.
 
     Raises StartRefused if it cannot be opened. At the end they finish accepted reads and close.
     """
     connections = await asyncio.to_thread(_connections, path, features)
-    threads = Threads(connections, check=check, afterwards=afterwards, timeout=READ_TIMEOUT)
+    threads = db.Threads(connections, check=check, afterwards=afterwards, timeout=READ_TIMEOUT)
     try:
         yield threads
     finally:
         await threads.close()
 
 
-def _connections(path: Path, features: Features) -> list[Database]:
+def _connections(path: Path, features: Features) -> list[db.Database]:
     with refusing(path), ExitStack() as opened:
         connections = []
         for _ in range(READERS):
-            database = connect(path, features=features, is_strict=True)
+            database = db.connect(path, features=features, is_strict=True)
             opened.callback(database.close)
-            read_only(database)
+            db.read_only(database)
             database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # opens the log, too
             connections.append(database)
         opened.pop_all()
@@ -171,10 +153,10 @@ def _connections(path: Path, features: Features) -> list[Database]:
 NO_WAIT = timedelta(0)  # for a lock: waiting would block the event loop
 
 
-class SqliteStored(SqliteTable):
+class SqliteStored(db.SqliteTable):
     """Lookups for cached reads, of a few microseconds each."""
 
-    def __init__(self, connection: Database, files: OpenFiles) -> None:
+    def __init__(self, connection: db.Database, files: OpenFiles) -> None:
         super().__init__(connection)
         self._files = files
         self._data_version = -1
@@ -187,7 +169,7 @@ class SqliteStored(SqliteTable):
         try:
             (version,) = self._connection.execute("PRAGMA data_version").fetchone()
             if version != self._data_version:
-                self._token, self._data_version = token_of(self._connection), version
+                self._token, self._data_version = db.token_of(self._connection), version
         except sqlite3.Error:  # locked, full or damaged: a transaction reports it
             return None
         return self._token
@@ -216,13 +198,13 @@ class SqliteStored(SqliteTable):
 @contextmanager
 def cached_reads(path: Path, index: DatabaseIndex, files: OpenFiles) -> Iterator[CachedReads]:
     """Yield the reads that are answered from memory, with a connection of their own."""
-    connection = connect(path, busy_timeout=NO_WAIT, is_strict=True)
+    connection = db.connect(path, busy_timeout=NO_WAIT, is_strict=True)
     with closing(connection):
-        read_only(connection)
+        db.read_only(connection)
         lookups = SqliteStored(connection, files)
 
         def load(number: int, areas: Collection[int]) -> bool:
-            with suppress(sqlite3.Error), in_snapshot(connection, READ_LIMIT):
+            with suppress(sqlite3.Error), db.in_snapshot(connection, db.READ_LIMIT):
                 return load_at_once(connection, index, number, areas, timeout=0.0)
             return False
 
@@ -249,7 +231,7 @@ LONG = 0.004  # seconds of these iterations: a slower loop is rendering, so a ch
 OnCommit = Callable[[int, float], None]
 """Called after each commit with the number of its changes and the seconds that it took."""
 
-Change = Callable[[Database, Index], T]
+Change = Callable[[db.Database, Index], T]
 """A function that never commits and can run again after a rollback, alone or in a batch."""
 
 
@@ -260,7 +242,7 @@ class Writer:
     """
 
     def __init__(
-        self, thread: WriterThread, files: OpenFiles, slots: int, timeout: timedelta,
+        self, thread: db.WriterThread, files: OpenFiles, slots: int, timeout: timedelta,
         on_commit: OnCommit, index: DatabaseIndex,
     ) -> None:  # fmt: skip
         self._index = index
@@ -394,7 +376,7 @@ class Writer:
     async def _run(
         self,
         batch: Sequence["_Queued"],
-        work: Callable[[Database], Sequence[Outcome | None]],
+        work: Callable[[db.Database], Sequence[Outcome | None]],
     ) -> list["_Queued"]:
         """Run changes, answer those with an outcome, and return those to run alone."""
         began, outcomes = time.monotonic(), await self._thread.run(work)
@@ -427,7 +409,7 @@ class Writer:
 
     def _run_alone(
         self, work: Change[object], deadline: float, is_synced: bool,
-        database: Database, own: int = 1,
+        database: db.Database, own: int = 1,
     ) -> tuple[Outcome]:  # fmt: skip
         def run() -> object:
             with self._transaction(database, deadline, own, is_synced=is_synced) as batch:
@@ -437,7 +419,9 @@ class Writer:
         is_retried = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
         return (outcome_of(run) if is_retried else outcome,)
 
-    def _run_batch(self, changes: Sequence["_Queued"], database: Database) -> list[Outcome | None]:
+    def _run_batch(
+        self, changes: Sequence["_Queued"], database: db.Database
+    ) -> list[Outcome | None]:
         """Run the first changes in one transaction, at least one, and return their outcomes.
 
         The time limit may leave out the last changes. None: the change is undone; run it alone.
@@ -457,7 +441,7 @@ class Writer:
 
     @contextmanager
     def _transaction(
-        self, database: Database, deadline: float, own: int, *, is_synced: bool = True
+        self, database: db.Database, deadline: float, own: int, *, is_synced: bool = True
     ) -> Iterator[Index]:
         """Yield the index of a batch of `own` changes from the queue.
 
@@ -469,21 +453,21 @@ class Writer:
         database.change_log.clear()
         with self._index.writing(token) as publish:
             try:
-                with change(database, deadline, self._check, is_synced=is_synced):
+                with db.change(database, deadline, self._check, is_synced=is_synced):
                     batch = Index(
                         database, is_alone=own < 2, most=0 if is_ranked else MOST_WAITING,
-                        known=known_to(database), is_awaited=lambda: len(self._queue) > own,
+                        known=db.known_to(database), is_awaited=lambda: len(self._queue) > own,
                     )  # fmt: skip
                     # Commits of other processes, such as an import, may not be synced.
                     self._has_unsynced |= version not in (0, database.version)
                     yield batch
                     batch.end()
-                    is_long = not is_synced and database.total_changes - before >= CHECKPOINT
-                    pages = CHECKPOINT_ALONE if is_long else CHECKPOINT
-                    set_pragma(database, "wal_autocheckpoint", pages)
+                    is_long = not is_synced and database.total_changes - before >= db.CHECKPOINT
+                    pages = db.CHECKPOINT_ALONE if is_long else db.CHECKPOINT
+                    db.set_pragma(database, "wal_autocheckpoint", pages)
                     # A commit without a change would sync nothing.
                     if database.total_changes != before or (is_synced and self._has_unsynced):
-                        state = token_of(database)
+                        state = db.token_of(database)
                         database.execute("UPDATE database_state SET token = ?", (token,))
                         publish(state, batch.changes())
                 # The index can be brought up to date again, so it need not be synced.
@@ -497,7 +481,7 @@ def _is_due(known: Known) -> bool:
     return len(known.waiting) >= AT_ONCE or known.waiting_size >= MAX_STEP
 
 
-def _indexed_some(_: Database, batch: Index) -> bool:
+def _indexed_some(_: db.Database, batch: Index) -> bool:
     is_due = _is_due(batch.known) or batch.known.has_entries
     return batch.partitions.merge_some() or (is_due and batch.flush(AT_ONCE, may_stop=True))
 
@@ -528,7 +512,7 @@ class _BatchLost(Exception):
     """A change raised after it had written, so the whole batch is rolled back."""
 
 
-def _in_batch(work: Change[object], database: Database, batch: Index) -> Outcome | None:
+def _in_batch(work: Change[object], database: db.Database, batch: Index) -> Outcome | None:
     before = database.total_changes
     outcome: Outcome | None
     try:
@@ -536,7 +520,7 @@ def _in_batch(work: Change[object], database: Database, batch: Index) -> Outcome
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         if database.total_changes != before:
             raise _BatchLost from None
-        outcome = None if isinstance(error, RunAgain) else Failed(carriable(error))
+        outcome = None if isinstance(error, RunAgain) else Failed(db.carriable(error))
     if not database.in_transaction:  # an error ended it, which the work may have caught
         raise _BatchLost
     return outcome
