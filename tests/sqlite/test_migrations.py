@@ -15,7 +15,7 @@ from agentops_memory.errors import StartRefused
 from agentops_memory.recall.features import ALL
 from agentops_memory.recall.stems import rules
 from agentops_memory.recall.text import content_hash
-from agentops_memory.sqlite import migrate
+from agentops_memory.sqlite import connection, migrate
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
 from agentops_memory.sqlite.migrate import MIGRATIONS, apply_migrations, migrated, statements
 from agentops_memory.sqlite.partitions import Partitions
@@ -264,7 +264,7 @@ def test_a_file_that_another_process_makes_newer_meanwhile_is_refused(
         )
         return database
 
-    monkeypatch.setattr(migrate, "connect", made_newer_at_begin)
+    monkeypatch.setattr(connection, "connect", made_newer_at_begin)
 
     with pytest.raises(StartRefused, match="has format 99"):
         migrated(path, NOW)

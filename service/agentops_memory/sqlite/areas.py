@@ -16,12 +16,11 @@ from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
 from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
 from ..recall.stems import Entry
 from .connection import Database, SqliteTable, in_snapshot, token_of
-from .partitions import Partitions, entries_of, numbers, table
+from .partitions import Partitions, entries_of
 
 LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
 LOCK_TIMEOUT = 0.05  # seconds that a reader waits for another that loads, before it uses SQL
 NEVER = 1 << 62  # an expiry in microseconds
-TOTALS = 1  # the row of FTS5's data with the number of rows, and of words by column
 MOST_BEHIND = 128  # memories beside segments that a request reads itself, 0.1 ms each
 FEW_BEHIND = 8  # the same while memory is full, so that they are not read again and again
 MOST_AT_ONCE = 20_000  # memories of segments that a request reads itself, 1 us each
@@ -277,10 +276,9 @@ class StoredAreas(SqliteTable):
 
     def _totals(self, partition: int) -> Totals:
         """Count the rows and the words of a partition, including pending memories."""
-        name = table(partition)
-        row = self._execute(f"SELECT block FROM {name}_data WHERE id = {TOTALS}").fetchone()
-        count, *words = numbers(row[0]) if row else (0,)
-        pending = self._entries(Partitions(self._connection).waiting(partition))
+        partitions = Partitions(self._connection)
+        count, *words = partitions.totals(partition)
+        pending = self._entries(partitions.waiting(partition))
         more = sum(it.length for it in pending.values())
         return Totals(count + len(pending), sum(words) + more)
 

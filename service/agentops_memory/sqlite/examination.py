@@ -15,17 +15,8 @@ from ..memory.memory import UNSAVED, undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
+from . import connection as db
 from . import migrate, repair
-from .connection import (
-    Database,
-    connect,
-    faults_of,
-    log_size,
-    open_read_only,
-    sizes_of,
-    sums_of,
-    tables,
-)
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .partitions import Partitions, table, text_of
@@ -63,14 +54,14 @@ SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, s
 ACCESS = (
     "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
 )
-Check = Callable[[Database, Subject], Iterator[Finding]]
+Check = Callable[[db.Database, Subject], Iterator[Finding]]
 
 
 def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
     """Check the file with SQLite; for another format, that is all that can be checked."""
     try:
         check = "integrity_check" if subject.is_thorough else "quick_check"
-        faults = faults_of(database, check)
+        faults = db.faults_of(database, check)
     except sqlite3.DatabaseError as error:
         faults = [reason(error)]
     more = f" and {len(faults) - MOST_NAMED} more" * (len(faults) > MOST_NAMED)
@@ -89,7 +80,7 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
             fix=subject.fix(repair.rewrite),
         )
     # Tables whose rows cannot all be read, regardless of their indexes.
-    elif broken := [it for it in tables(database) if sums_of(database, it) is None]:
+    elif broken := [it for it in db.tables(database) if db.sums_of(database, it) is None]:
         # The full-text index can be rebuilt, rows cannot.
         numbers = {number for it in broken if (number := partition_of(it)) is not None}
         data = [table for table in broken if partition_of(table) is None]
@@ -180,7 +171,7 @@ def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Findi
 
 
 def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
-    total, unused = sizes_of(database)
+    total, unused = db.sizes_of(database)
     size = f"It has {total / MIB:.1f} MiB, {unused / MIB:.1f} of them unused."
     if unused > UNUSED and unused > total / 2:
         yield note("size", size, VACUUM)
@@ -198,7 +189,7 @@ def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Find
 
 
 def check_log(subject: Subject) -> Finding:
-    size = log_size(subject.path)
+    size = db.log_size(subject.path)
     if size is None:
         return ok("log", "There is none: the database was closed cleanly.")
     length = f"It has {size / MIB:.1f} MiB"
@@ -240,7 +231,7 @@ def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
     return warn("clock", sentence, SET_CLOCK)
 
 
-def check_seals(database: Database, subject: Subject) -> Iterator[Finding]:
+def check_seals(database: db.Database, subject: Subject) -> Iterator[Finding]:
     seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
     count, lost, after = 0, 0, UNSAVED
     while page := seals.page(after, PAGE):
@@ -266,7 +257,7 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
     for _ in range(TRIES):
         before, findings = _stamp(subject.path), list[Finding]()
         try:
-            with open_read_only(subject.path, subject.features) as database:
+            with db.open_read_only(subject.path, subject.features) as database:
                 checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
                 for done, (code, check) in enumerate(checks.items()):
                     progress(done)
@@ -311,7 +302,7 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed("format", "It is a database of another program.", remedy)
 
 
-def difference(database: Database) -> tuple[Parts, set[Part], Parts]:
+def difference(database: db.Database) -> tuple[Parts, set[Part], Parts]:
     """Return the schema's missing parts, its changed parts, and its additional parts."""
     numbers = tuple(Partitions(database).all())
     parts, expected = _parts(database), _expected(numbers, migrate.scripts())
@@ -324,7 +315,7 @@ def difference(database: Database) -> tuple[Parts, set[Part], Parts]:
 @lru_cache(maxsize=16)  # used twice per file, and many tenants' files are alike
 def _expected(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
     """Return the schema of the migrations, with these partitions."""
-    with closing(connect(Path(":memory:"))) as database:
+    with closing(db.connect(Path(":memory:"))) as database:
         migrate.apply_migrations(database)
         for number in partitions:
             Partitions(database, is_alone=True).make(number)
@@ -350,7 +341,7 @@ def partition_of(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def check_schema(database: Database, subject: Subject) -> Iterator[Finding]:
+def check_schema(database: db.Database, subject: Subject) -> Iterator[Finding]:
     missing, changed, further = difference(database)
     if further:
         remedy = "Its creator may remove it; the service does not use it."
@@ -376,7 +367,7 @@ def check_values(database: sqlite3.Connection, subject: Subject) -> Iterator[Fin
         yield ok("values", "Every row has valid values.")
 
 
-def check_index(database: Database, subject: Subject) -> Iterator[Finding]:
+def check_index(database: db.Database, subject: Subject) -> Iterator[Finding]:
     if not is_by_rules(database):
         problem = "The full-text index was built with rules other than those of the settings."
         remedy = "Starting the service rebuilds it: see `agentops-memory migrate --dry-run`."

@@ -7,19 +7,11 @@ from contextlib import contextmanager, suppress
 from functools import cached_property, lru_cache
 
 from ..errors import DamagedRow, Unavailable
+from ..memory import space as spaces
 from ..memory.erasure import MAX_STEP
 from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
 from ..memory.search import weights_of
-from ..memory.space import (
-    FIRST,
-    GLOBAL_AREA,
-    LAST_AREA,
-    UNINDEXED_AREA,
-    IndexGroup,
-    group_of,
-    kind_of,
-)
 from ..memory.table import Known, Waiting
 from ..recall.area import Row as IndexedMemory
 from ..recall.area import drafted
@@ -83,19 +75,19 @@ class Index(SqliteTable):
     def partitions(self) -> Partitions:
         return Partitions(self._connection, is_alone=self.is_alone, known=self.known)
 
-    def new_place(self, group: IndexGroup) -> tuple[int, int]:
+    def new_place(self, group: spaces.IndexGroup) -> tuple[int, int]:
         self.partitions.forget()  # a new area may have the number of a removed one
         next_area = self._number(
             """SELECT coalesce(max(area), :none) + 1
                  FROM spaces
                 WHERE area BETWEEN :none AND :last""",  # other numbers are damaged
-            none=GLOBAL_AREA,
-            last=LAST_AREA,
+            none=spaces.GLOBAL_AREA,
+            last=spaces.LAST_AREA,
         )
         return next_area, self.partitions.number_for(group)
 
     def prepare(self, area: int) -> None:
-        if area != UNINDEXED_AREA:
+        if area != spaces.UNINDEXED_AREA:
             self.require_own_rules()
             # A new partition is filled with all memories.
             self.partitions.of_area(area, before_making=self.flush)
@@ -104,7 +96,7 @@ class Index(SqliteTable):
         """Prepare new memories for the index, in the order of ids; they are the newest of all."""
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
-            if memory.is_deleted or area == UNINDEXED_AREA:
+            if memory.is_deleted or area == spaces.UNINDEXED_AREA:
                 continue
             words = _words(memory, features)
             ends = self._ends_before(id_, memory, space, area)
@@ -112,7 +104,8 @@ class Index(SqliteTable):
             columns = Columns(words.title, words.content, borrowed, words.tags)
             self.known.waiting[id_] = area, columns
             self.known.waiting_size += sum(map(len, columns))
-            self.known.has_entries |= memory.space.kind.traits.index is not IndexGroup.PROJECTS
+            group = memory.space.kind.traits.index
+            self.known.has_entries |= group is not spaces.IndexGroup.PROJECTS
             self._note_new(id_, memory, space, area, columns)
             if memory.session is not None and area in self.known.ends:
                 # The next memories of its session may borrow from its end.
@@ -210,7 +203,7 @@ class Index(SqliteTable):
         self, id_: MemoryId, memory: Memory, space: int, area: int, columns: Columns
     ) -> None:
         number = NO_GROUP
-        if area != GLOBAL_AREA:
+        if area != spaces.GLOBAL_AREA:
             number, *_ = self.known.partitions.get(area) or self.partitions.of_area(area)
         changes = self._connection.change_log
         self._new_size += sum(map(len, columns))
@@ -275,14 +268,8 @@ class Index(SqliteTable):
         before = self.partitions.documents(ids)
         yield
         after = self.partitions.documents(ids)
-        for id_ in ids:
-            old, new = before.get(id_), after.get(id_)
-            if old == new:
-                continue
-            if old:
-                self.partitions.delete({id_: old})
-            if new:
-                self.partitions.insert({id_: new})
+        self.partitions.delete({id_: it for id_, it in before.items() if after.get(id_) != it})
+        self.partitions.insert({id_: it for id_, it in after.items() if before.get(id_) != it})
 
     @contextmanager
     def moving(self, memories: Sequence[MemoryId]) -> Iterator[None]:
@@ -306,16 +293,7 @@ class Index(SqliteTable):
         """Remove memories from the index before they are deleted; no other may borrow from them."""
         self.require_own_rules()
         self.flush()
-        areas = self._scalars(
-            """SELECT DISTINCT s.area
-                 FROM memories m
-                 JOIN spaces s ON s.id = m.space_id
-                WHERE m.id IN (SELECT value FROM json_each(:ids))""",
-            ids=json.dumps(memories),
-        )
-        self.partitions.mark_for_purge(
-            {it for area in areas for it in self.partitions.of_area(area)}
-        )
+        self._mark_for_purge(memories)
         for documents in self.partitions.in_portions(memories, MOVED):
             self.partitions.delete(documents)
 
@@ -392,19 +370,25 @@ class Index(SqliteTable):
         self._forget_stems(partition)
 
     def mark_for_purge(self, memory: MemoryId) -> None:
-        row = self._execute(
-            "SELECT area FROM spaces WHERE id = (SELECT space_id FROM memories WHERE id = :id)",
-            id=memory,
-        ).fetchone()
-        if row is not None:
-            self.partitions.mark_for_purge(self.partitions.of_area(row[0]))
+        self._mark_for_purge([memory])
+
+    def _mark_for_purge(self, memories: Sequence[MemoryId]) -> None:
+        areas = self._scalars(
+            """SELECT DISTINCT s.area
+                 FROM memories m
+                 JOIN spaces s ON s.id = m.space_id
+                WHERE m.id IN (SELECT value FROM json_each(:ids))""",
+            ids=json.dumps(memories),
+        )
+        numbers = {it for area in areas for it in self.partitions.of_area(area)}
+        self.partitions.mark_for_purge(numbers)
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized partition; false if none can."""
         self.require_own_rules()
         self.flush()
         for area, number, others in self.partitions.oversized():
-            target = self.partitions.number_for(group_of(number))
+            target = self.partitions.number_for(spaces.group_of(number))
             # A project that made the target as large would be moved back and forth forever.
             if target != number and not self.partitions.holds(target, others):
                 self._move(area, number, target)
@@ -420,18 +404,18 @@ class Index(SqliteTable):
         areas = self._execute(
             f"""SELECT DISTINCT area, kind, project
                   FROM spaces
-                 WHERE area > {GLOBAL_AREA}
+                 WHERE area > {spaces.GLOBAL_AREA}
               ORDER BY area"""
         ).fetchall()
         for area, kind, project in areas:
-            group = kind_of(kind, project).traits.index or IndexGroup.STORES
+            group = spaces.kind_of(kind, project).traits.index or spaces.IndexGroup.STORES
             self.partitions.assign(area, self.partitions.number_for(group))
         self.make_all()
 
     def make_all(self) -> None:
         """Create the index of a file that has none; areas keep their assigned partitions."""
         rows = self._execute(
-            f"SELECT {FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
+            f"SELECT {spaces.FIRST} UNION SELECT partition FROM spaces WHERE partition IS NOT NULL"
         )
         for (number,) in rows.fetchall():
             self.partitions.make(number)

@@ -28,15 +28,7 @@ from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, 
 from ..recall.features import ALL, Features
 from ..recall.text import clean, content_hash
 from ..recall.visibility import MOST_IDS
-from .connection import (
-    APPLICATION_ID,
-    Database,
-    connect,
-    drop_statements,
-    log_size,
-    open_read_only,
-    use_wal,
-)
+from . import connection as db
 from .dialect import read_text, refusing, run
 from .index import Index, is_by_rules
 from .open_files import kept_copy, require_one_name, vacuum_remains
@@ -73,7 +65,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
     require_one_name(path)
     with (
         refusing(path),
-        closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database,
+        closing(db.connect(path, busy_timeout=TIMEOUT, features=features)) as database,
     ):
         database.execute("BEGIN")  # one state, although another program may be creating it
         if may_be_new and not version_of(database) and not is_used(database):
@@ -99,12 +91,12 @@ def migrated(
         with suppress(FileExistsError), private_file(path, os.O_RDWR | os.O_EXCL):
             pass
         require_one_name(path)
-        with closing(connect(path, busy_timeout=TIMEOUT, features=features)) as database:
+        with closing(db.connect(path, busy_timeout=TIMEOUT, features=features)) as database:
             if not _is_current(database, path):
                 if is_used(database):
                     on_upgrade()
                 _migrate(database, path, now)
-            use_wal(database, TIMEOUT)
+            db.use_wal(database, TIMEOUT)
             vacuum_remains(database, path, on_upgrade)
 
 
@@ -133,11 +125,11 @@ def planned(path: Path, features: Features) -> Plan:
     """Return what a start would do, without changes; StartRefused if it would be refused."""
     _require_file(path)
     path = Path(os.path.realpath(path))  # where SQLite keeps the log
-    with refusing(path), open_read_only(path, features) as database:
+    with refusing(path), db.open_read_only(path, features) as database:
         is_due = not _is_current(database, path)
         before = version_of(database)
         original = not before and is_original(database)
-        size = path.stat().st_size + (log_size(path) or 0)
+        size = path.stat().st_size + (db.log_size(path) or 0)
         times = SPACE_OF_ORIGINAL if original else SPACE_NEEDED
         return Plan(
             path=path, before=before, after=newest_format(), is_original=original, is_due=is_due,
@@ -153,12 +145,15 @@ def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
     """
     with refusing(plan.path), drafts(plan.path.parent) as folder:
         copy = folder / plan.path.name
-        with open_read_only(plan.path, features) as source, closing(sqlite3.connect(copy)) as made:
+        with (
+            db.open_read_only(plan.path, features) as source,
+            closing(sqlite3.connect(copy)) as made,
+        ):
             source.backup(made)
         begun = time.monotonic()
         migrated(copy, now, features)
         took = timedelta(seconds=time.monotonic() - begun)
-        with closing(connect(copy, features=features)) as database:
+        with closing(db.connect(copy, features=features)) as database:
             ((fault,),) = database.execute("PRAGMA integrity_check(1)")
         if fault != "ok":
             raise Unavailable(f"A copy of {plan.path} was damaged after it: {fault}.")
@@ -179,7 +174,7 @@ def apply_migrations(database: sqlite3.Connection, after: int = 0) -> None:
 def make_schema(database: sqlite3.Connection, after: int = 0) -> None:
     """Run the migrations after number `after`, and set the file's format."""
     apply_migrations(database, after)
-    database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    database.execute(f"PRAGMA application_id = {db.APPLICATION_ID}")
     database.execute(f"PRAGMA user_version = {newest_format()}")
 
 
@@ -195,7 +190,7 @@ def require_small_ids(database: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def _migrate(database: Database, path: Path, now: datetime) -> None:
+def _migrate(database: db.Database, path: Path, now: datetime) -> None:
     database.execute("PRAGMA foreign_keys = OFF")  # a step may rebuild a table that others refer to
     database.execute("BEGIN IMMEDIATE")
     try:
@@ -235,7 +230,7 @@ def _is_current(database: sqlite3.Connection, path: Path) -> bool:
 
 def version_of(database: sqlite3.Connection) -> int:
     """Return the number of the last migration, or 0 for a file that is not (yet) ours."""
-    if database.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+    if database.execute("PRAGMA application_id").fetchone()[0] != db.APPLICATION_ID:
         return 0
     return int(database.execute("PRAGMA user_version").fetchone()[0])
 
@@ -310,7 +305,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     are read, as the file may be damaged, and their pages stay unused until `vacuum_remains`.
     """
     log.warning("upgrading a database of the original service", extra={"path": str(path)})
-    size = path.stat().st_size + (log_size(path) or 0)
+    size = path.stat().st_size + (db.log_size(path) or 0)
     free = shutil.disk_usage(path.parent).free
     least = needed(size, SPACE_OF_ORIGINAL, projects_of(database))
     if free < least:
@@ -320,7 +315,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
         )
     copy = kept_copy(path)
     _add_functions(database, now)
-    run(database, drop_statements(["observations_fts"]))
+    run(database, db.drop_statements(["observations_fts"]))
     run(database, [*_RENAME, *schema, *_CONVERT])
     ((displaced,),) = database.execute(
         """SELECT (SELECT count(*) FROM old WHERE key IS NOT NULL AND deleted_at IS NULL)
@@ -333,7 +328,7 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
               AND (name IN ('original_observations', 'original_sessions')
                    OR name GLOB 'observations_fts_*')"""
     )
-    run(database, [*_TIDY, *drop_statements(name for (name,) in rows.fetchall())])
+    run(database, [*_TIDY, *db.drop_statements(name for (name,) in rows.fetchall())])
     fields = {"copy": str(copy), "memories_that_lost_a_shared_topic_key": displaced}
     log.warning("upgraded a database of the original service", extra=fields)
 

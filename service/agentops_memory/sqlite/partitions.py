@@ -9,19 +9,8 @@ from itertools import chain
 from ..engine.engine import noop
 from ..errors import DamagedRow, RunAgain
 from ..light import dataclass
+from ..memory import space as spaces
 from ..memory.memory import MemoryId, indexed
-from ..memory.space import (
-    FIRST,
-    GLOBAL_AREA,
-    GLOBAL_SCOPE,
-    LAST_AREA,
-    UNINDEXED_AREA,
-    IndexGroup,
-    group_of,
-    is_partition,
-    project_or_this,
-    require_place,
-)
 from ..memory.table import Known, Waiting
 from ..recall.stems import TOKENIZER, Entry, Stems
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
@@ -76,11 +65,11 @@ class Partitions(SqliteTable, Groups, Borrowing):
     def all(self) -> list[int]:
         """Return the numbers of existing partitions; the first one always exists."""
         numbers = self._scalars("SELECT number FROM partitions ORDER BY number")
-        return list(filter(is_partition, numbers))
+        return list(filter(spaces.is_partition, numbers))
 
     def of_projects(self) -> list[int]:
         """Return the numbers of the partitions with projects and global memories."""
-        return [number for number in self.all() if group_of(number) is IndexGroup.PROJECTS]
+        return [it for it in self.all() if spaces.group_of(it) is spaces.IndexGroup.PROJECTS]
 
     def make(self, number: int) -> None:
         """Create a partition, with the memories that belong in it, unless it exists."""
@@ -101,12 +90,17 @@ class Partitions(SqliteTable, Groups, Borrowing):
                        AND area << {AREA} | m.id NOT IN (SELECT id FROM {table(number)}_docsize)"""
         )
 
+    def totals(self, number: int) -> list[int]:
+        """Return the number of rows in a partition, and of words by column; [0] if unknown."""
+        blocks = self._scalars(f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}")
+        return [it for block in blocks for it in numbers(block)] or [0]
+
     def of_area(self, area: int, before_making: Callable[[], object] = noop) -> list[int]:
         """Return the partitions of an area, created if missing."""
         if area not in self._by_area:
-            if area == GLOBAL_AREA:
+            if area == spaces.GLOBAL_AREA:
                 numbers = self.of_projects()
-            elif area == UNINDEXED_AREA:
+            elif area == spaces.UNINDEXED_AREA:
                 numbers = []
             else:
                 numbers = [self._of_one(area)]
@@ -297,11 +291,14 @@ class Partitions(SqliteTable, Groups, Borrowing):
 
     def require_places(self) -> None:
         """Raise DamagedRow if a space's location is damaged: a rebuild would lose its words."""
-        spaces = self._execute(
-            f"SELECT id, area, partition, project, scope = '{GLOBAL_SCOPE}' FROM spaces ORDER BY id"
+        rows = self._execute(
+            """SELECT id, area, partition, project, scope = :all
+                 FROM spaces
+             ORDER BY id""",
+            all=spaces.GLOBAL_SCOPE,
         )
-        for space, area, number, project, is_global in spaces.fetchall():
-            require_place(space, area, number, project, is_global=bool(is_global))
+        for space, area, number, project, is_global in rows.fetchall():
+            spaces.require_place(space, area, number, project, is_global=bool(is_global))
 
     def _require_new(self, area: int) -> None:
         """Raise DamagedRow if an area has memories: the first one created their partition."""
@@ -314,22 +311,22 @@ class Partitions(SqliteTable, Groups, Borrowing):
             area=area,
         ).fetchone()
         if row is not None:
-            raise DamagedRow("spaces", row[0], "partition", project_or_this(row[1]))
+            raise DamagedRow("spaces", row[0], "partition", spaces.project_or_this(row[1]))
 
     def _of_one(self, area: int) -> int:
         numbers = self._scalars(
             "SELECT DISTINCT partition FROM spaces WHERE area = :area", area=area
         )
-        if len(numbers) != 1 or not is_partition(numbers[0]) or area > LAST_AREA:
-            spaces = self._execute(
+        if len(numbers) != 1 or not spaces.is_partition(numbers[0]) or area > spaces.LAST_AREA:
+            rows = self._execute(
                 "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id",
                 area=area,
             ).fetchall()
-            sound = [number for _, number, _ in spaces if is_partition(number)]
-            for space, number, project in spaces:  # the first damaged one raises
-                require_place(space, area, number, project)
+            sound = [number for _, number, _ in rows if spaces.is_partition(number)]
+            for space, number, project in rows:  # the first damaged one raises
+                spaces.require_place(space, area, number, project)
                 if number != sound[0]:
-                    raise DamagedRow("spaces", space, "partition", project_or_this(project))
+                    raise DamagedRow("spaces", space, "partition", spaces.project_or_this(project))
         return int(numbers[0])
 
     def _make(self, number: int) -> None:
@@ -471,10 +468,11 @@ class Partitions(SqliteTable, Groups, Borrowing):
 
 
 def _lies_in(number: int) -> str:
-    globals_too = f"area = {GLOBAL_AREA} OR " * (group_of(number) is IndexGroup.PROJECTS)
-    return f"{globals_too}partition = {number}"
+    has_globals = spaces.group_of(number) is spaces.IndexGroup.PROJECTS
+    return f"area = {spaces.GLOBAL_AREA} OR " * has_globals + f"partition = {number}"
 
 
+TOTALS = 1  # the row of FTS5's data that has them
 COOKIE = 4  # bytes before the numbers of a structure record
 MERGES_OF_A_PURGE = 4  # merges in one call, before a small partition is rebuilt instead
 NO_ROW = 0  # a row number that no memory has
@@ -515,7 +513,7 @@ IMPORTED_AT_ONCE = 256
 # The areas of a partition; the first partition also counts the global area as its own.
 AREAS = f"""SELECT area FROM spaces WHERE partition = :partition
              UNION
-            SELECT {GLOBAL_AREA} WHERE :partition = {FIRST}"""
+            SELECT {spaces.GLOBAL_AREA} WHERE :partition = {spaces.FIRST}"""
 
 
 def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[MemoryId, Entry]:

@@ -28,7 +28,7 @@ from ..recall.visibility import (
     area_of,
     memory_of,
 )
-from .areas import TOTALS, load_at_once
+from .areas import load_at_once
 from .connection import READ_LIMIT, Database, SqliteTable, interrupt_at, token_of
 from .dialect import SQLITE, IndexBehind, is_damage, primary_code
 from .partitions import OWN_COLUMNS, Partitions, numbers, table
@@ -209,10 +209,7 @@ class SqliteSearch(SqliteTable, Search):
         return (number, areas) if number not in self._missing and len(areas) == len(spans) else None
 
     def _memories_of(self, number: int) -> int:
-        block = self._execute(
-            f"SELECT block FROM {table(number)}_data WHERE id = {TOTALS}"
-        ).fetchone()
-        return next(numbers(block[0]), 0) - PRIOR_MEMORIES if block else 0
+        return Partitions(self._connection).totals(number)[0] - PRIOR_MEMORIES
 
     @contextmanager
     def _numbered(
