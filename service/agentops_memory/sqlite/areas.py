@@ -4,7 +4,7 @@ import json
 import logging
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from operator import itemgetter
 
@@ -41,18 +41,10 @@ _BEHIND = f"""SELECT 1
 def load_requested(database: Database, index: DatabaseIndex) -> None:
     """Load the next requested part of the index into memory, while no request waits for it."""
     with index.queue.next() as number:
-        if number is None:
-            return
-        try:
-            with in_snapshot(database, LOAD_TIMEOUT):
+        if number is not None:
+            with _deferring(index, number), in_snapshot(database, LOAD_TIMEOUT):
                 index.refresh(token_of(database))
                 StoredAreas(database).load(index, index.plan(number))
-        except UNREADABLE as error:
-            log.debug("A part of the index was not loaded into memory: %s", error)
-            index.queue.defer(number)
-        except BaseException:
-            index.queue.defer(number)
-            raise
 
 
 def load_at_once(
@@ -71,18 +63,25 @@ def load_at_once(
     with index.queue.loading(number, timeout) as may_load:
         if not may_load or index.has(number, requested):
             return may_load
-        stored = StoredAreas(database)
-        try:
+        with _deferring(index, number):
             index.refresh(token_of(database))
-            plan = index.plan(number, requested)
-            if not stored.are_quick(stored.of_plan(plan), index.cache):
-                return False
-            stored.load(index, plan)
-        except UNREADABLE as error:
-            log.debug("A part of the index was not loaded into memory: %s", error)
-            index.queue.defer(number)
-            return False
-    return True
+            stored, plan = StoredAreas(database), index.plan(number, requested)
+            if stored.are_quick(stored.of_plan(plan), index.cache):
+                stored.load(index, plan)
+                return True
+    return False
+
+
+@contextmanager
+def _deferring(index: DatabaseIndex, number: int) -> Iterator[None]:
+    """Within, a part is loaded; if it cannot be read, requests for it are deferred."""
+    try:
+        yield
+    except BaseException as error:
+        index.queue.defer(number)
+        if not isinstance(error, UNREADABLE):
+            raise
+        log.debug("A part of the index was not loaded into memory: %s", error)
 
 
 class StoredAreas(SqliteTable):

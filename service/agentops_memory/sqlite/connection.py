@@ -17,7 +17,7 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 from urllib.parse import quote
 
 import aiosqlite
@@ -421,7 +421,9 @@ class Threads:
         """Run `work` on a thread and return its result. Cancelling does not stop work that runs."""
         if not self._threads:
             raise Unavailable("The database is closed.")
-        call, is_withdrawn = _Call(work), False
+        loop, is_withdrawn = asyncio.get_running_loop(), False
+        take = partial(threading.Lock().acquire, blocking=False)
+        call = _Call(work, loop, loop.create_future(), take)
         self._pending += 1
         self._queue.put(call)
         try:
@@ -473,16 +475,13 @@ class Threads:
         settle(answer, outcome)
 
 
-class _Call:
-    def __init__(self, work: Callable[[Database], Any]) -> None:
-        self.work = work
-        self.loop = asyncio.get_running_loop()
-        self.answer: asyncio.Future[Any] = self.loop.create_future()
-        self._free = threading.Lock()
-
-    def take(self) -> bool:
-        """Claim the call, for a thread to run it or for its caller to leave; False if claimed."""
-        return self._free.acquire(blocking=False)
+class _Call(NamedTuple):
+    work: Callable[[Database], Any]
+    loop: asyncio.AbstractEventLoop
+    answer: asyncio.Future[Any]
+    take: Callable[
+        [], bool
+    ]  # claims it, for a thread or for a caller that leaves; False if claimed
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:

@@ -51,11 +51,7 @@ class Partitions(SqliteTable, Groups, Borrowing):
     """
 
     def __init__(
-        self,
-        connection: Database,
-        *,
-        is_alone: bool = False,
-        known: Known | None = None,
+        self, connection: Database, *, is_alone: bool = False, known: Known | None = None
     ) -> None:
         super().__init__(connection)
         self.is_alone = is_alone

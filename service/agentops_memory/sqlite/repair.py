@@ -30,7 +30,7 @@ from .connection import CHANGING, Database, change, connect, drop_statements, fa
 from .dialect import NotText, run
 from .index import Index
 from .migrate import checks, damaged, undecoded
-from .open_files import BEFORE_FIX, QUARANTINE, kept_copy, vacuum_remains
+from .open_files import BEFORE_FIX, QUARANTINE, checkpointed, kept_copy, vacuum_remains
 
 POSITION = {"area", "partition"}  # columns of a space that can be computed again
 
@@ -362,9 +362,8 @@ def rewrite(*_: object) -> str:
 
 def empty_log(subject: Subject) -> str:
     with _explained(), closing(_connected(subject.path, subject.features)) as database:
-        (is_blocked, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    if is_blocked:
-        raise Unavailable("Another program reads an old snapshot, or writes, so the log stays.")
+        if not checkpointed(database, "TRUNCATE", TIMEOUT):
+            raise Unavailable("Another program reads an old snapshot, or writes, so the log stays.")
     return "The log was copied into the file."
 
 

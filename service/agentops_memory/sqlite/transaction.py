@@ -22,7 +22,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..engine.engine import Failed, Outcome, Succeeded, Transaction, noop, outcome_of, settle
 from ..errors import Busy, Refusal, RunAgain, Unavailable
-from ..light import dataclass
+from ..light import dataclass, field
 from ..memory.access import OPERATOR, Caller
 from ..memory.erasure import MAX_STEP
 from ..memory.memories import MemoryLists
@@ -277,9 +277,7 @@ class Writer:
             raise Unavailable("The database is closed.")
         # The lock timeout starts here, so that writes behind a lock fail together, not in turn.
         deadline = time.monotonic() + lock_timeout.total_seconds()
-        answer = asyncio.get_running_loop().create_future()
-        queued = _Queued(work, deadline, is_synced, answer)
-        self._queue.append(queued)
+        self._queue.append(queued := _Queued(work, deadline, is_synced))
         self._wake_up.set()
         return cast("T", await queued.answer)
 
@@ -318,8 +316,8 @@ class Writer:
         self._wake_up.clear()
         while self._pause() is not None and not self._wake_up.is_set():
             deadline = time.monotonic() + INDEX_TIMEOUT.total_seconds()
-            work = partial(self._run_alone, _indexed_some, deadline, False, own=0)
-            (outcome,) = await self._thread.run(work)
+            indexing = _Queued(_indexed_some, deadline, is_synced=False, own=0)
+            (outcome,) = await self._thread.run(partial(self._run_alone, indexing))
             self._index.apply_commits()
             await self._log.after_batch()
             if isinstance(outcome, Failed) and is_damage(outcome.error):
@@ -369,7 +367,7 @@ class Writer:
             if self._is_shared:
                 undecided = await self._run(batch, partial(self._run_batch, batch))
             for it in undecided:
-                await self._run([it], partial(self._run_alone, it.work, it.deadline, it.is_synced))
+                await self._run([it], partial(self._run_alone, it))
         except Exception as error:  # noqa: BLE001 - else all later changes would wait forever
             self._settle_all(batch, Failed(error))
 
@@ -407,13 +405,10 @@ class Writer:
 
     # The methods below run on the thread of the connection.
 
-    def _run_alone(
-        self, work: Change[object], deadline: float, is_synced: bool,
-        database: db.Database, own: int = 1,
-    ) -> tuple[Outcome]:  # fmt: skip
+    def _run_alone(self, it: "_Queued", database: db.Database) -> tuple[Outcome]:
         def run() -> object:
-            with self._transaction(database, deadline, own, is_synced=is_synced) as batch:
-                return work(database, batch)
+            with self._transaction(database, it.deadline, it.own, is_synced=it.is_synced) as batch:
+                return it.work(database, batch)
 
         outcome = outcome_of(run)
         is_retried = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
@@ -505,7 +500,10 @@ class _Queued:
     work: Change[Any]
     deadline: float  # on the monotonic clock
     is_synced: bool
-    answer: asyncio.Future[Any]
+    own: int = 1  # how many changes of the queue it is
+    answer: asyncio.Future[Any] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
 
 class _BatchLost(Exception):
