@@ -7,7 +7,7 @@ import pytest
 
 USED = """
 import _sqlite3, ctypes, sqlite3
-from agentops_memory.sqlite.connection import without_memory_statistics
+from agentops_memory.sqlite.dialect import without_memory_statistics
 is_off = without_memory_statistics() if {called} else False
 connection = sqlite3.connect(":memory:")
 connection.execute("CREATE TABLE one (id)")

@@ -1,6 +1,5 @@
 """One SQLite connection: its settings, the thread that plain functions run on, transactions."""
 
-import _sqlite3
 import asyncio
 import inspect
 import logging
@@ -491,29 +490,6 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     run = partial(outcome_of, work)
     threading.Thread(target=lambda: outcome.set_result(run()), name="opening", daemon=True).start()
     return cast("T", answer_of(await asyncio.wrap_future(outcome)))
-
-
-MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
-
-
-def without_memory_statistics() -> bool:
-    """Turn off SQLite's memory statistics, whose lock slows down concurrent readers.
-
-    Two concurrent searches then take a quarter less CPU time. To be called before a database is
-    opened. Returns False, without effect, if the library cannot be reached.
-    """
-    import ctypes  # noqa: PLC0415 - only a service needs it
-
-    try:
-        library = ctypes.CDLL(_sqlite3.__file__)
-        config, initialize = library.sqlite3_config, library.sqlite3_initialize
-        shutdown = library.sqlite3_shutdown
-    except (AttributeError, OSError):  # built in, or its symbols hidden
-        return False
-    shutdown()
-    is_set = bool(config(MEMSTATUS, 0) == 0)
-    initialize()
-    return is_set
 
 
 MOST = 100  # most faults that SQLite reports; unused pages come last

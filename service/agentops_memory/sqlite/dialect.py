@@ -1,10 +1,11 @@
-"""SQLite's dialect, our SQL functions, and the meaning of its errors.
+"""SQLite's library and dialect, our SQL functions, and the meaning of its errors.
 
 A row with a text that is not UTF-8 is damaged: reading its columns raises Unreadable. Finding
 the row costs a call for each text and each row, so a connection does it only after the first
 text that it cannot decode.
 """
 
+import _sqlite3
 import json
 import logging
 import sqlite3
@@ -221,7 +222,28 @@ def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:
         database.execute(statement)
 
 
+MEMSTATUS = 9  # SQLITE_CONFIG_MEMSTATUS
 OLDEST = (3, 37, 0)  # the first version with STRICT tables
+
+
+def without_memory_statistics() -> bool:
+    """Turn off SQLite's memory statistics, whose lock slows down concurrent readers.
+
+    Two concurrent searches then take a quarter less CPU time. To be called before a database is
+    opened. Returns False, without effect, if the library cannot be reached.
+    """
+    import ctypes  # noqa: PLC0415 - only a service needs it
+
+    try:
+        library = ctypes.CDLL(_sqlite3.__file__)
+        config, initialize = library.sqlite3_config, library.sqlite3_initialize
+        shutdown = library.sqlite3_shutdown
+    except (AttributeError, OSError):  # built in, or its symbols hidden
+        return False
+    shutdown()
+    is_set = bool(config(MEMSTATUS, 0) == 0)
+    initialize()
+    return is_set
 
 
 def lack() -> str:

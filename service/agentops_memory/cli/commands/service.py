@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 
     from ... import local, server, telemetry
     from ...mcp import server as stdio
-    from ...sqlite import connection as sqlite
+    from ...sqlite import dialect as sqlite
     from .. import place
 else:  # each is needed by few of the commands
     client = Lazy(None, "agentops_memory_client")
     local, server = Lazy(__package__, "...local"), Lazy(__package__, "...server")
     telemetry = Lazy(__package__, "...telemetry")
     stdio = Lazy(__package__, "...mcp.server")
-    sqlite = Lazy(__package__, "...sqlite.connection")
+    sqlite = Lazy(__package__, "...sqlite.dialect")
     place = Lazy(__package__, "..place")
     urls = Lazy(None, "urllib.request")
 
