@@ -117,7 +117,7 @@ class PostgresSearch(shared.Search):
     @contextmanager
     def _in_memory(
         self, query: IndexQuery
-    ) -> Iterator[tuple[shared.QueryWords, shared.Sessions | None] | None]:
+    ) -> Iterator[tuple[shared.QueryWords, shared.Gains | None] | None]:
         """Yield the words of cached areas, or None unless all are at this snapshot's versions."""
         visible, terms = query.visible, query.terms
         stem_of = self._stems.of([term.text for term in terms])

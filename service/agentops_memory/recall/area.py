@@ -12,6 +12,7 @@ from sys import byteorder
 from typing import NamedTuple, Union, cast
 
 from ..memory.memory import MemoryId
+from ..memory.search import Scored
 from .stems import Entry, Vocabulary, counted, likely_in, may_be_one_edit
 
 _WIDE = 65_536  # the first number that takes four bytes
@@ -283,8 +284,7 @@ class Area:
         self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # since, until
         self._newest_first: list[int] | None = None
         self.slots = array("Q")  # by position; the next memory of a session has the next slot
-        self._sessions: dict[Session, int] = {}
-        self._in_session: list[array[int]] = []  # memories by session number, ascending
+        self._sessions: dict[Session, int] = {}  # the next slot of each, by their numbers
         self._set_postings(())
         self._set_spans(())
 
@@ -363,18 +363,11 @@ class Area:
         codes = chain(flat, (it & _CODE for it in added))
         return sum([self.own_frequencies[it] > 0 for it in codes])
 
-    def session_of(self, memory: MemoryId) -> int | None:
-        """Return the number of the memory's session, or None if it has none or is elsewhere."""
-        at = self.index_of(memory)
-        if at is None or self.slots[at] == NO_SLOT:
-            return None
-        return self.slots[at] >> SLOT_BITS
-
-    def second_after(self, memory: MemoryId) -> MemoryId | None:
-        session, index = divmod(self.slots[bisect_left(self.ids, memory)], 1 << SLOT_BITS)
-        self._open_sessions()
-        ids = self._in_session[session]
-        return MemoryId(ids[index + 2]) if index + 2 < len(ids) else None
+    def by_slot(self, scored: Iterable[Scored]) -> dict[int, Scored]:
+        """Return those of the memories that are in the area, by their slots."""
+        ids, slots, top = self.ids, self.slots, len(self.ids)
+        places = [(bisect_left(ids, it[1]), it) for it in scored]
+        return {slots[at]: it for at, it in places if at < top and ids[at] == it[1]}
 
     def add(self, row: Row, entry: Entry, vocabulary: Vocabulary) -> list[tuple[int, int]]:
         """Add a new memory, which is the newest; return the numbers and codes of its stems."""
@@ -418,12 +411,10 @@ class Area:
         if row.session is None:
             self.slots.append(NO_SLOT)
             return
-        number = self._sessions.setdefault((row.space, row.session), len(self._in_session))
-        if number == len(self._in_session):
-            self._in_session.append(array("Q"))
-        ids = self._in_session[number]
-        self.slots.append(number << SLOT_BITS | len(ids))
-        ids.append(row.id)
+        session = row.space, row.session
+        slot = self._sessions.get(session, len(self._sessions) << SLOT_BITS)
+        self.slots.append(slot)
+        self._sessions[session] = slot + 1
 
     def _postings(self, stem: int) -> list[int]:
         span = self.span(stem)
@@ -577,11 +568,10 @@ class Area:
     def _open_sessions(self) -> None:
         if self._closed_sessions:
             sessions, self._closed_sessions = self._closed_sessions, []
-            self._sessions = {(space, id_): at for at, (space, id_) in enumerate(sessions)}
-            self._in_session = [array("Q") for _ in sessions]
-            for memory, slot in zip(self.ids, self.slots, strict=True):
-                if slot != NO_SLOT:
-                    self._in_session[slot >> SLOT_BITS].append(memory)
+            next_slots = {slot >> SLOT_BITS: slot + 1 for slot in self.slots}  # the last counts
+            self._sessions = {
+                (space, id_): next_slots[at] for at, (space, id_) in enumerate(sessions)
+            }
 
 
 def _as_array(numbers: Postings) -> "array[int]":

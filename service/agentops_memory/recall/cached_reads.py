@@ -3,7 +3,6 @@
 A read is left to a transaction, which answers the same, if the index is missing or outdated.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
 from itertools import chain, islice, product
 from time import time_ns
@@ -12,12 +11,12 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 from ..light import OncePerTurn, dataclass, field
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, Shown
-from ..memory.search import FOLLOWING, GAINING, SENTENCE_DEPTH, Method, Scored, combined
+from ..memory.search import GAINING, SENTENCE_DEPTH, Method, Scored, combined
 from ..memory.space import GLOBAL_AREA, Project
 from ..memory.table import PastStep
 from ..secrets.redaction import Rules
 from .cache import READ_BYTES, DatabaseIndex, Token
-from .group import Group, Stem, StemPiece, StemSpans, Weights
+from .group import Group, Stem, StemPiece, StemSpans, Weights, gained
 from .query import (
     MOST_TERMS,
     MOST_WORDS,
@@ -70,8 +69,11 @@ class Ranking:
             lowest = [self._best_scores(stems, depth) for stems, _ in sentences]
             best = combined(lowest, [weight for _, weight in sentences])
         first, others = best[:GAINING], best[GAINING : max(limit, GAINING)]
-        best = [*self._with_gains(first), *others][:limit]
-        return [(score, self._only_area.ids[at]) for score, at in best] if self._only_area else best
+        if only := self._only_area:
+            best = [*gained(first, [{only.slots[it[1]]: it for it in first}]), *others][:limit]
+            return [(score, only.ids[at]) for score, at in best]
+        by_slot = [it.area.by_slot(first) for it in self._parts]
+        return [*gained(first, by_slot), *others][:limit]
 
     def every(self, pieces: Sequence[StemPiece], limit: int) -> list[Scored]:
         """Return the best memories whose own words have every piece (see `Weights.every`)."""
@@ -122,26 +124,6 @@ class Ranking:
             scored += [(-1.0 * it, ids[position]) for it, position in best]
         scored.sort()
         return scored[:depth]
-
-    def _with_gains(self, best: Sequence[Scored]) -> list[Scored]:
-        """Re-rank the best: each gains by the next two memories of its session if also listed."""
-        next_, second = FOLLOWING
-        gains: dict[int, float] = {}
-        for area in [it.area for it in self._parts]:
-            slots, ids, top = area.slots, area.ids, len(area.ids)
-            if self._only_area:
-                by_slot = {slots[it[1]]: it for it in best}
-            else:
-                places = [(bisect_left(ids, it[1]), it) for it in best]
-                by_slot = {slots[at]: it for at, it in places if at < top and ids[at] == it[1]}
-            for slot, (_, id_) in by_slot.items():
-                if slot + 1 in by_slot:
-                    gains[id_] = next_ * by_slot[slot + 1][0]
-                if slot + 2 in by_slot:
-                    gains[id_] = gains.get(id_, 0.0) + second * by_slot[slot + 2][0]
-        if not gains:
-            return list(best)
-        return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])
 
 
 P = ParamSpec("P")

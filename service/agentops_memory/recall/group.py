@@ -19,7 +19,7 @@ from threading import Thread
 from typing import Any
 
 from ..memory.memory import MemoryId
-from ..memory.search import MOST, Sums, Totals, of_pieces
+from ..memory.search import FOLLOWING, MOST, Scored, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from .area import Area, Row, Span, StemCounts, position_and_code
 from .query import Piece, Term
@@ -467,6 +467,24 @@ class Weights:
             yield position, idf * ((it * MOST) / (it + self.norms[position]))
 
 
+def gained(best: Sequence[Scored], by_slot: Iterable[Mapping[int, Scored]]) -> list[Scored]:
+    """Re-rank the best: each gains by the next two memories of its session if also listed.
+
+    `by_slot` has the best of each area by their slots.
+    """
+    next_, second = FOLLOWING
+    gains: dict[int, float] = {}
+    for slots in by_slot:
+        for slot, (_, id_) in slots.items():
+            if slot + 1 in slots:
+                gains[id_] = next_ * slots[slot + 1][0]
+            if slot + 2 in slots:
+                gains[id_] = gains.get(id_, 0.0) + second * slots[slot + 2][0]
+    if not gains:
+        return list(best)
+    return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])
+
+
 class Lookup:
     """Scores of a query's words, for a reader that holds the lock of the index."""
 
@@ -483,22 +501,8 @@ class Lookup:
         by_stems = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
         return [(part.every(by_stems), part.area.ids) for part in self._parts]
 
-    def sessions(self, memories: Sequence[MemoryId]) -> dict[MemoryId, tuple[int, int] | None]:
-        """Return each memory's session as its area and its number there, or None."""
-        session_of: dict[MemoryId, tuple[int, int] | None] = dict.fromkeys(memories)
-        for area in (it.area for it in self._parts):
-            for memory in memories:
-                if (session := area.session_of(memory)) is not None:
-                    session_of[memory] = area.number, session
-        return session_of
-
-    def seconds(self, memories: Sequence[MemoryId]) -> dict[MemoryId, MemoryId | None]:
-        return {
-            memory: part.area.second_after(memory)
-            for part in self._parts
-            for memory in memories
-            if part.area.session_of(memory) is not None
-        }
+    def with_gains(self, best: Sequence[Scored]) -> list[Scored]:
+        return gained(best, [it.area.by_slot(best) for it in self._parts])
 
     def _stems(self, terms: Sequence[Term]) -> list[Stem]:
         return [self._numbers[it.text] for it in terms]

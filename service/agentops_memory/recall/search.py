@@ -158,11 +158,8 @@ class FoundWords:
         return self._postings.get(term, NOTHING)
 
 
-class Sessions(Protocol):
-    """The sessions of memories, and the second memory after each in its session."""
-
-    def sessions(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, object]: ...
-    def seconds(self, ids: Sequence[MemoryId], /) -> Mapping[MemoryId, MemoryId | None]: ...
+Gains = Callable[[Sequence[Scored]], list[Scored]]
+"""Re-ranks the best memories, each with its gain from its followers among them."""
 
 
 def sentences(query: IndexQuery, words: QueryWords, lookup: RowLookup) -> list[list[Scored]]:
@@ -245,8 +242,8 @@ class Search(ABC):
     @abstractmethod
     def _in_memory(
         self, query: IndexQuery
-    ) -> AbstractContextManager[tuple[QueryWords, Sessions | None] | None]:
-        """Yield the query's words and sessions from the in-memory index, or None if it cannot."""
+    ) -> AbstractContextManager[tuple[QueryWords, Gains | None] | None]:
+        """Yield the query's words and gains from the in-memory index, or None if it cannot."""
 
     @abstractmethod
     def _stored(self, query: IndexQuery) -> Iterable[Sequence[Sequence[Scored]]]:
@@ -388,7 +385,9 @@ class Search(ABC):
         parts = self._parts(index_query, ids)
         if not index_query.gaining:
             return parts
-        gained = followers(self._candidates(index_query, index_query.gaining)[0])
+        with self._in_memory(index_query) as cached:
+            best = self._ranked(index_query, cached and cached[0])[: index_query.gaining]
+        gained = followers(self._candidates(best))
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
 
     def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
@@ -404,30 +403,28 @@ class Search(ABC):
 
     def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
         """Return the best of all partitions, the first of them with gains from their followers."""
-        first, others = self._candidates(query, limit)
-        return [*with_gains(first), *others][:limit]
-
-    def _candidates(self, query: IndexQuery, limit: int) -> tuple[list[Candidate], list[Scored]]:
-        """Return the first of the best with their sessions and followers, and the others."""
-        weights = query.sentence_weights
         with self._in_memory(query) as cached:
-            if cached is None:
-                parts, sessions = [combined(it, weights) for it in self._stored(query)], None
-                best = parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
-            else:
-                words, sessions = cached
-                best = combined(sentences(query, words, self._lookup), weights)
-            best = best[: max(limit, query.gaining)]
+            words, gains = cached or (None, None)
+            best = self._ranked(query, words)[: max(limit, query.gaining)]
             first, others = best[: query.gaining], best[query.gaining :]
-            return self._with_sessions(first, sessions or self._lookup), others
+            gained = gains(first) if gains else with_gains(self._candidates(first))
+        return [*gained, *others][:limit]
 
-    def _with_sessions(self, best: Sequence[Scored], source: Sessions) -> list[Candidate]:
+    def _ranked(self, query: IndexQuery, words: QueryWords | None) -> list[Scored]:
+        """Return the matches, best first, by the stored index without words from memory."""
+        weights = query.sentence_weights
+        if words is not None:
+            return combined(sentences(query, words, self._lookup), weights)
+        parts = [combined(it, weights) for it in self._stored(query)]
+        return parts[0] if len(parts) == 1 else sorted(chain.from_iterable(parts))
+
+    def _candidates(self, best: Sequence[Scored]) -> list[Candidate]:
         if not best:
             return []
-        sessions = source.sessions([id_ for _, id_ in best])
+        sessions = self._lookup.sessions([id_ for _, id_ in best])
         counts = Counter(sessions.values())
         shared = [id_ for id_, it in sessions.items() if it is not None and counts[it] > 1]
-        second = source.seconds(shared)
+        second = self._lookup.seconds(shared)
         return [
             Candidate(score, id_, sessions[id_], second.get(id_))
             for score, id_ in best

@@ -16,7 +16,7 @@ from ..recall.cached_reads import Ranking
 from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
 from ..recall.query import LONGEST, SHORTEST, Corrections, Piece, Term
-from ..recall.search import FoundWords, RowLookup, Search, sentences, term_score, weightings
+from ..recall.search import FoundWords, Gains, RowLookup, Search, sentences, term_score, weightings
 from ..recall.stems import Entry, Stems, Vocabulary
 from ..recall.visibility import (
     ID,
@@ -229,13 +229,13 @@ class SqliteSearch(SqliteTable, Search):
             yield *cached, {text: group.number_of(it, parts) for text, it in stem_of.items()}
 
     @contextmanager
-    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[Lookup, Lookup] | None]:
+    def _in_memory(self, query: IndexQuery) -> Iterator[tuple[Lookup, Gains] | None]:
         with self._numbered(query.terms, query.visible) as cached:
             if cached is None:
                 yield None
                 return
             lookup = Lookup(*cached[1:], own=query.own)
-            yield lookup, lookup
+            yield lookup, lookup.with_gains
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
