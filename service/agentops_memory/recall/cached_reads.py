@@ -332,13 +332,14 @@ class Reading:
         parsed = self._words.parsed(text) if "/" not in text else None
         if parsed is None or not parsed.sentences:
             return None
+        sentences, corrected = self._corrected_sentences(parsed)
+        pieces: list[StemPiece]
         if parsed.is_plain:
-            sentences, corrected = self._corrected_sentences(parsed)
             every = dict.fromkeys(chain.from_iterable([words for words, _ in parsed.sentences]))
             stem_of = self._words.stems
-            pieces: list[StemPiece] = [((stem_of[it],), corrected.get(it, ())) for it in every]
+            pieces = [((stem_of[it],), corrected.get(it, ())) for it in every]
         else:
-            sentences, pieces = self._query_stems(parse_query(text))
+            pieces = self._pieces(parse_query(text).corrected(self.corrections))
         ranked = self.step("store.fts", "every", self._ranking.every, pieces, limit)
         if len(ranked) < limit:
             first = {id_ for _, id_ in ranked}
@@ -386,23 +387,14 @@ class Reading:
             area.number_stems(stems, self._vocabulary)
         self._words.catch_up()
 
-    def _query_stems(self, query: Query) -> tuple[list[tuple[list[Stem], float]], list[StemPiece]]:
-        """Return the corrected stems of a query's sentences and pieces."""
-        texts = [it.text for it in query.terms]
-        stems = self._look_up(texts) or []
-        known = self._ranking.known(stems)
-        stem_of = dict(zip(texts, stems, strict=True))
-        missing = [it for it in query.doubtful if stem_of[it] not in known]
-        if missing and (corrections := self._corrections(missing)):
-            query = query.corrected(corrections)
-            texts = [it.text for it in query.terms]
-            stem_of = dict(zip(texts, self._look_up(texts) or [], strict=True))
-        pieces: list[StemPiece] = [
+    def _pieces(self, query: Query) -> list[StemPiece]:
+        """Return the stems of a query's pieces."""
+        texts = list({it.text for piece in query.every for it in piece.terms})
+        stem_of = dict(zip(texts, self._look_up(texts) or (), strict=True))
+        return [
             ([stem_of[it.text] for it in parts], [stem_of[it.text] for it in joined])
             for parts, joined in query.every
         ]
-        sentences = [([stem_of[it.text] for it in its], weight) for its, weight in query.sentences]
-        return sentences, pieces
 
     def newest(self, limit: int, but: Sequence[MemoryId]) -> list[MemoryId]:
         """Return the newest memories of the project, then of all visible ones, as backfill."""

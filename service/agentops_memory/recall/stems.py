@@ -304,7 +304,6 @@ class Vocabulary:
         self._free: list[int] = []
         # Stems whose forms are not known yet, by first letter: typos need few of them.
         self._formless: dict[str, dict[str, None]] = {}
-        self._lines: dict[str, str] = {}  # the same as text, to be searched; until they change
         self._stem_of: dict[str, str] = {}  # by form, if it differs from its stem
         # Lists, as a set of a few forms takes four times the memory.
         self._forms: dict[str, list[str]] = {}  # by each of their `_keys`
@@ -351,16 +350,11 @@ class Vocabulary:
 
     def prepare(self, forms: Iterable[str]) -> None:
         """Look up the forms of stems that may be near, as `near` needs it, all at once."""
-        stems: dict[str, None] = {}
+        stems: set[str] = set()
         for form in forms:
-            waiting = self._formless.get(form[0], {})
-            if len(waiting) <= FORMS_PER_BATCH:
-                stems |= waiting
-            else:
-                line = self._lines.get(form[0]) or f" {' '.join(waiting)} "
-                self._lines[form[0]] = line
-                likely = likely_in(line, form)
-                stems.update((it, None) for it in likely if may_be_one_edit(form, it))
+            if waiting := self._formless.get(form[0]):
+                likely = likely_in(f" {' '.join(waiting)} ", form)
+                stems.update(it for it in likely if may_be_one_edit(form, it))
         if stems:
             self._add_forms_of(list(stems))
 
@@ -392,7 +386,6 @@ class Vocabulary:
     def _leave(self, stem: str) -> None:
         """Let a stem wait no longer for its form."""
         first = stem[:1]  # a lone accent has an empty stem
-        self._lines.pop(first, None)
         waiting = self._formless.get(first, {})
         if waiting.pop(stem, stem) is None and not waiting:
             del self._formless[first]
@@ -437,7 +430,6 @@ class Vocabulary:
         self.numbers[stem] = number
         if self._forms_of is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
             self._formless.setdefault(stem[0], {})[stem] = None
-            self._lines.pop(stem[0], None)
         if stem in self.unnumbered:
             self.numbered += [(word, number) for word in self.unnumbered.pop(stem)]
         return number
