@@ -4,8 +4,8 @@ import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
-from functools import cache, lru_cache
-from itertools import chain, pairwise
+from functools import lru_cache
+from itertools import chain, pairwise, repeat
 from typing import NamedTuple, TypeVar
 
 from ..light import dataclass, field, replace
@@ -67,7 +67,7 @@ TIMEOUT = timedelta(seconds=2)  # of a full-text search; then the newest memorie
 MAX_PROMPT = 500  # code points; a prompt's intent is at its start
 MAX_TERMS = 64  # bounds latency; 500 code points of prose have fewer
 MAX_JOINED = 8  # joined forms of one identifier
-PREFIX = "*"  # the suffix of a term that is a prefix; no word contains it
+PREFIX = "*"  # the suffix of a shown term that is a prefix; no word contains it
 SHORTEST_TYPO = 5  # fewest letters of a word that may be misspelt
 CACHED, LONGEST_CACHED = 4_096, 64  # most cached chunks of text, and the characters of each
 
@@ -168,8 +168,7 @@ def parse_query(prompt: str, features: Features = ALL, timeout: timedelta = TIME
     prompt = prompt[:MAX_PROMPT]
     parsed: list[Sentence] = []
     every: list[_Chunk] = []
-    for sentence, chunks, texts in _sentences(prompt, features):
-        terms = tuple([Term(it.removesuffix(PREFIX), it.endswith(PREFIX)) for it in texts])
+    for sentence, chunks, terms in _sentences(prompt, features):
         parsed.append(Sentence(terms, weight(sentence, len(terms), features)))
         every += chunks
     path = prompt.strip() if "/" in prompt else None
@@ -185,25 +184,22 @@ def parse_query(prompt: str, features: Features = ALL, timeout: timedelta = TIME
 
 def _sentences(
     prompt: str, features: Features
-) -> Iterator[tuple[str, list["_Chunk"], dict[str, None]]]:
-    """Yield the sentences that have terms, with their chunks and the texts of their terms."""
+) -> Iterator[tuple[str, list["_Chunk"], tuple[Term, ...]]]:
+    """Yield the sentences that have terms, with their chunks and their distinct terms."""
     room = MAX_TERMS
     for sentence in sentences(prompt, features):
         chunks = _significant(sentence, features)
-        texts = list(chain.from_iterable([it.terms for it in chunks]))
-        if len(texts) > room:
+        if sum(len(it.terms) for it in chunks) > room:
             chunks = _fitting(chunks, room)
-            texts = list(chain.from_iterable([it.terms for it in chunks]))
-        if texts:
-            each = dict.fromkeys(texts)
-            room -= len(each)
-            yield sentence, chunks, each
+        if chunks:
+            terms = tuple(dict.fromkeys(chain.from_iterable([it.terms for it in chunks])))
+            room -= len(terms)
+            yield sentence, chunks, terms
 
 
 def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
     """Return the distinct words of a prompt, stop words included."""
-    lexicon = _lexicons(features).every
-    chunks = (_chunks_of(part, lexicon, features) for part in sentences(prompt, features))
+    chunks = (_chunks_of(part, features, every=True) for part in sentences(prompt, features))
     pieces = chain.from_iterable(it.pieces for it in chain.from_iterable(chunks))
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
@@ -219,18 +215,15 @@ class TextCache(dict[str, T]):
         self,
         compute: Callable[[Sequence[str]], Mapping[str, T]],
         most: int,
-        longest: int | None = None,
     ) -> None:
         super().__init__()
         self._compute = compute
         self._most = most
-        self._longest = longest  # characters of a text to be cached
         self._previous: dict[str, T] = {}
 
     def __missing__(self, text: str) -> T:
         value = self._previous[text] if text in self._previous else self._compute([text])[text]
-        if self._longest is None or len(text) <= self._longest:
-            self._put(text, value)
+        self._put(text, value)
         return value
 
     def get_all(self, texts: Iterable[str]) -> dict[str, T]:
@@ -269,18 +262,17 @@ class _Chunk(NamedTuple):
 
     words: tuple[str, ...]  # as written
     pieces: tuple[Piece, ...]  # one per word
-    terms: tuple[str, ...]  # of all pieces; prefixes end with PREFIX
+    terms: tuple[Term, ...]  # of all pieces
     doubtful: tuple[str, ...]  # words that may be misspelt
 
     @classmethod
     def of(cls, words: Sequence[tuple[str, Piece]]) -> "_Chunk":
         pieces = tuple(piece for _, piece in words)
-        terms = chain.from_iterable(it.terms for it in pieces)
         single = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
         return cls(
             tuple(word for word, _ in words),
             pieces,
-            tuple(it.text + PREFIX * it.starts for it in terms),
+            tuple(chain.from_iterable(it.terms for it in pieces)),
             tuple(it.text for it in single if _is_doubtful(it.text) and not it.starts),
         )
 
@@ -290,63 +282,42 @@ def _is_doubtful(word: str) -> bool:
     return len(word) >= SHORTEST_TYPO and word.isalpha() and word not in WITH_FORMS
 
 
-class _Lexicons:
-    """Caches of parsed chunks, with all words and without stop words: many chunks recur."""
-
-    def __init__(self, features: Features) -> None:
-        self._features = features
-        self.every = TextCache(_of_each(self._every), CACHED, LONGEST_CACHED)
-        self.significant = TextCache(_of_each(self._significant), CACHED, LONGEST_CACHED)
-
-    def _every(self, chunk: str) -> _Chunk:
-        return _Chunk.of(list(self._words(chunk)))
-
-    def _significant(self, chunk: str) -> _Chunk:
-        word = chunk.strip(string.punctuation)
-        if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # most words
-            text = _folded(word, self._features)
-            if text in STOPWORDS:
-                return _Chunk.of(())
-            piece = Piece((Term(text),))
-            return _Chunk((word,), (piece,), (text,), (text,) if _is_doubtful(text) else ())
-        pieces = [(word, _without_stopwords(piece)) for word, piece in self._words(chunk)]
-        return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
-
-    def _words(self, chunk: str) -> Iterator[tuple[str, Piece]]:
-        for it in forms.piece_pattern(self._features).finditer(chunk):
-            yield it.group(), self._piece(it.lastgroup or "", it.group())
-
-    def _piece(self, kind: str, text: str) -> Piece:
-        if kind == "word":  # most are
-            return Piece((Term(_folded(text, self._features)),))
-        return _piece(kind, text, self._features)
-
-
-def _of_each(read: Callable[[str], _Chunk]) -> Callable[[Sequence[str]], dict[str, _Chunk]]:
-    return lambda chunks: {chunk: read(chunk) for chunk in chunks}
-
-
-_lexicons = cache(_Lexicons)
-
-
 def chunk_of(text: str) -> _Chunk:
     """Return the chunk of a text without white space, with all features, without stop words."""
-    return _lexicons(ALL).significant[text]
+    return (_cached if len(text) <= LONGEST_CACHED else _parsed)(text, ALL, False)
+
+
+def _parsed(chunk: str, features: Features, every: bool) -> _Chunk:
+    word = chunk.strip(string.punctuation)
+    if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # most words
+        text = _folded(word, features)
+        if text in STOPWORDS and not every:
+            return _Chunk.of(())
+        term = Term(text)
+        return _Chunk((word,), (Piece((term,)),), (term,), (text,) if _is_doubtful(text) else ())
+    found = forms.piece_pattern(features).finditer(chunk)
+    pieces = [(it.group(), _piece(it.lastgroup or "", it.group(), features)) for it in found]
+    if not every:
+        pieces = [(word, _without_stopwords(piece)) for word, piece in pieces]
+    return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
+
+
+_cached = lru_cache(2 * CACHED)(_parsed)  # many chunks recur
 
 
 def _significant(sentence: str, features: Features) -> list[_Chunk]:
     """Return the chunks without stop words, or with them if nothing else is left."""
-    lexicons = _lexicons(features)
-    is_without = Feature.STOPWORDS in features
-    chunks = _chunks_of(sentence, lexicons.significant, features) if is_without else []
-    return chunks or _chunks_of(sentence, lexicons.every, features)
+    chunks = _chunks_of(sentence, features) if Feature.STOPWORDS in features else []
+    return chunks or _chunks_of(sentence, features, every=True)
 
 
-def _chunks_of(sentence: str, lexicon: TextCache[_Chunk], features: Features) -> list[_Chunk]:
+def _chunks_of(sentence: str, features: Features, *, every: bool = False) -> list[_Chunk]:
     if not sentence.isascii():
         as_spaced = Feature.PAIRS in features
         sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
-    return [it for it in map(lexicon.__getitem__, sentence.split()) if it.terms]
+    texts = sentence.split()
+    read = _cached if max(map(len, texts), default=0) <= LONGEST_CACHED else _parsed
+    return [it for it in map(read, texts, repeat(features), repeat(every)) if it.terms]
 
 
 def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
@@ -370,8 +341,9 @@ def _without_stopwords(piece: Piece) -> Piece:
     return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
 
 
-@lru_cache(CACHED)
 def _piece(kind: str, text: str, features: Features) -> Piece:
+    if kind == "word":
+        return Piece((Term(_folded(text, features)),))
     if kind == "run" and len(text) == 1:
         return Piece(parts=(Term(text=text, starts=True),))
     parts, joined = (

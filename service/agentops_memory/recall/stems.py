@@ -14,7 +14,6 @@ from .features import ALL, INDEXED, Features
 from .query import (
     MAX_PROMPT,
     MAX_TERMS,
-    PREFIX,
     SHORTEST,
     STOPWORDS,
     TextCache,
@@ -481,15 +480,17 @@ class PromptWords(dict[str, Word]):
     def _add(self, texts: Iterable[str]) -> None:
         chunks = {it: chunk_of(it) for it in texts}
         # All at once: one use of the tokenizer costs as much as twenty words.
-        stem_of = self._stem_of.get_all(chain.from_iterable(it.terms for it in chunks.values()))
+        terms = chain.from_iterable(it.terms for it in chunks.values())
+        stem_of = self._stem_of.get_all(it.text for it in terms)
         for text, chunk in chunks.items():
             self._size += CHUNK_OVERHEAD + len(text)
-            if any(it.endswith(PREFIX) or not stem_of[it] for it in chunk.terms):
+            if any(it.starts or not stem_of[it.text] for it in chunk.terms):
                 word = NOT_PLAIN
             elif not chunk.terms:
                 word = NO_WORD
             else:
-                words = [2 * self._word(it) + (it in chunk.doubtful) for it in chunk.terms]
+                texts = [it.text for it in chunk.terms]
+                words = [2 * self._word(it) + (it in chunk.doubtful) for it in texts]
                 word = words[0]
                 if len(words) > 1 or not chunk.pieces[0].parts:
                     self._multi_word.append(words)
