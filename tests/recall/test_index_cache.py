@@ -21,7 +21,7 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import Project, Space
-from agentops_memory.recall import area, cache, group
+from agentops_memory.recall import area, cache, group, stems
 from agentops_memory.recall.cache import DatabaseIndex, IndexCache, LoadPlan
 from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.stems import Entry
@@ -365,7 +365,7 @@ WEIGHTS = (1.0, 1.0, 1.0, 1.0)
 
 
 def entry_of(texts: Iterable[str]) -> Entry:
-    return Entry.of_fields([it.split() for it in texts])
+    return stems.entry_of([it.split() for it in texts])
 
 
 @pytest.mark.slow

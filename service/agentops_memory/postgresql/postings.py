@@ -25,7 +25,7 @@ from ..recall.features import Feature, Features
 from ..recall.group import CorpusStatistics, Weights
 from ..recall.query import Term
 from ..recall.search import FoundWords
-from ..recall.stems import COUNT, Entry, Stems, Vocabulary
+from ..recall.stems import COUNT, Entry, Stems, Vocabulary, entry_of, entry_with
 from ..recall.text import Columns
 from ..recall.visibility import IndexQuery
 from .connection import POSTGRESQL
@@ -388,7 +388,7 @@ class IndexMemory(InMemory[_CachedArea]):
                     self._drop(number)
                     continue
                 for memory, columns in written.added:
-                    loaded.area.add(_row(memory), entry_of(stems, columns), self.vocabulary)
+                    loaded.area.add(_row(memory), _entry(stems, columns), self.vocabulary)
                 loaded.version = written.after
 
     def load(self, connection: Connection, number: int) -> None:
@@ -432,24 +432,23 @@ class StoredStatistics(CorpusStatistics):
         return [Weights(self, it) for it in areas]
 
 
-def entry_of(stems: Stems, columns: Columns) -> Entry:
+def _entry(stems: Stems, columns: Columns) -> Entry:
     texts = stems.of_texts(columns)
-    return Entry.of_fields([[stored_term(stem) for stem in words] for words in texts])
+    return entry_of([[stored_term(stem) for stem in words] for words in texts])
 
 
-def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, str]]:
+def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, Entry]]:
     rows = connection.execute(
-        """SELECT memory, min(length), array_agg(term), array_agg(counts)
+        """SELECT memory, array_agg(term), array_agg(counts)
              FROM postings
             WHERE area = :area
          GROUP BY memory
          ORDER BY memory""",
         {"area": area},
     )
-    for memory, length, terms, counts in rows:
+    for memory, terms, counts in rows:
         packed = map(_repacked, counts)
-        entry = Entry.of_counts(length, dict(zip(terms, packed, strict=True)))
-        yield _row(MemoryId(memory)), entry.stored
+        yield _row(MemoryId(memory)), entry_with(dict(zip(terms, packed, strict=True)))
 
 
 def _row(memory: MemoryId) -> Row:

@@ -13,7 +13,7 @@ from typing import NamedTuple, Union, cast
 
 from ..memory.memory import MemoryId
 from ..memory.search import Scored
-from .stems import Entry, Vocabulary, counted, likely_in, may_be_one_edit
+from .stems import Entry, Vocabulary, counted, groups_of, likely_in, may_be_one_edit
 
 _WIDE = 65_536  # the first number that takes four bytes
 _LETTER = 21  # bits of a letter in a prefix, which has two
@@ -217,11 +217,11 @@ class Row(NamedTuple):
 
 def drafted(
     number: int,
-    memories: Iterable[tuple[Row, str]],
+    memories: Iterable[tuple[Row, Entry]],
     weights: Sequence[float],
     stored: tuple[StemCounts, Segment] | None = None,
 ) -> "Area":
-    """Build an area from a segment, and from later rows by id, each with its stored stems.
+    """Build an area from a segment, and from later rows by id, each with its entry.
 
     Raises ValueError if anything stored is malformed.
     """
@@ -233,10 +233,9 @@ def drafted(
         return area
     postings: dict[str, list[int]] = dict(area.unnumbered())
     get = postings.get
-    for row, text in chain([first] if first else [], rows):
+    for row, entry in chain([first] if first else [], rows):
         length, position = 0, len(area.ids) << CODE_BITS
-        for line in text.split("\n") if text else ():
-            counts, *stems = line.split(" ")
+        for counts, *stems in groups_of(entry):
             code = area.code_of(counts)
             length += area.words_by_code[code] * len(stems)
             posting = position | code
@@ -374,18 +373,17 @@ class Area:
         self.number_all(vocabulary)
         position = len(self.ids)
         self._newest_first, self._hidden = None, (1, 0, frozenset())
-        self.append(row, entry.length)
-        numbers, pairs = vocabulary.numbers, list[tuple[int, int]]()
+        groups = [(self.code_of(counts), stems) for counts, *stems in groups_of(entry)]
+        self.append(row, sum(self.words_by_code[code] * len(stems) for code, stems in groups))
+        numbers = vocabulary.numbers
         vocabulary.add(
             stem
-            for _, stems in entry.stems
+            for _, stems in groups
             for stem in stems
             if (number := numbers.get(stem)) is None
             or (number not in self.added and self.span(number) is None)
         )
-        for packed, stems in entry.stems:
-            code = self.code_of(f"{packed:x}")
-            pairs += [(numbers[stem], code) for stem in stems]
+        pairs = [(numbers[stem], code) for code, stems in groups for stem in stems]
         for stem, code in pairs:
             self.added.setdefault(stem, array("Q")).append(position << CODE_BITS | code)
         self._added_count += len(pairs)

@@ -203,49 +203,35 @@ COUNT = 24  # bits, more than any stored text has words
 _OWN = tuple(it is not Field.CONTEXT for it in Field)  # the context has borrowed words
 
 
-class Entry(NamedTuple):
-    """The stems of a memory, grouped by their counts, and its length in words."""
+Entry = str
+"""The stems of a memory as stored: a line per group with equal counts, with these and the stems."""
 
-    length: int
-    stems: Sequence[tuple[Packed, Sequence[str]]]
 
-    @classmethod
-    def of_fields(cls, fields: Sequence[Sequence[str]]) -> "Entry":
-        """Return the entry for the stems of each field, in the order of `Field`."""
-        counts: dict[str, Packed] = {}
-        for at, stems in enumerate(fields):
-            one = 1 << COUNT * at
-            for stem in stems:
-                counts[stem] = counts.get(stem, 0) + one
-        return cls.of_counts(sum(map(len, fields)), counts)
+def entry_of(fields: Sequence[Sequence[str]]) -> Entry:
+    """Return the entry for the stems of each field, in the order of `Field`."""
+    counts: dict[str, Packed] = {}
+    for at, stems in enumerate(fields):
+        one = 1 << COUNT * at
+        for stem in stems:
+            counts[stem] = counts.get(stem, 0) + one
+    return entry_with(counts)
 
-    @classmethod
-    def of_counts(cls, length: int, counts: Mapping[str, Packed]) -> "Entry":
-        by_count: dict[Packed, list[str]] = {}
-        for stem, packed in counts.items():
-            by_count.setdefault(packed, []).append(stem)
-        return cls(length, list(by_count.items()))
 
-    @property
-    def stored(self) -> str:
-        """The entry as stored: a line per group, with its counts and stems."""
-        return "\n".join(f"{packed:x} {' '.join(stems)}" for packed, stems in self.stems)
+def entry_with(counts: Mapping[str, Packed]) -> Entry:
+    by_count: dict[Packed, list[str]] = {}
+    for stem, packed in counts.items():
+        by_count.setdefault(packed, []).append(stem)
+    return "\n".join(f"{packed:x} {' '.join(stems)}" for packed, stems in by_count.items())
 
-    @classmethod
-    def loaded(cls, stored: str) -> "Entry":
-        """Parse a stored entry; raises ValueError if it is malformed."""
-        stems: list[tuple[Packed, list[str]]] = []
-        length = 0
-        for line in stored.split("\n") if stored else ():
-            counts, *of_line = line.split(" ")
-            packed = int(counts, 16)
-            stems.append((packed, of_line))
-            length += sum(_counts(packed)) * len(of_line)
-        return cls(length, stems)
 
-    @property
-    def counts(self) -> dict[str, Packed]:
-        return {stem: packed for packed, stems in self.stems for stem in stems}
+def groups_of(entry: Entry) -> list[list[str]]:
+    """Return the groups of an entry: each has the counts, as stored, and the stems."""
+    return [line.split(" ") for line in entry.split("\n")] if entry else []
+
+
+def length_of(entry: Entry) -> int:
+    """Return the length of the memory in words."""
+    return sum(sum(_counts(int(counts, 16))) * len(stems) for counts, *stems in groups_of(entry))
 
 
 class _Counted(dict[str, tuple[int, float, float]]):

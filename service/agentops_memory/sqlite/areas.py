@@ -14,7 +14,7 @@ from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
 from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
 from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
-from ..recall.stems import Entry
+from ..recall.stems import Entry, length_of
 from .connection import Database, SqliteTable, in_snapshot, token_of
 from .partitions import Partitions, entries_of
 
@@ -169,7 +169,7 @@ class StoredAreas(SqliteTable):
             raise ValueError("The statistics of an area are damaged.")
         return statistics, state
 
-    def rows(self, area: int, after: MemoryId) -> Iterator[tuple[Row, str]]:
+    def rows(self, area: int, after: MemoryId) -> Iterator[tuple[Row, Entry]]:
         """Yield an area's memories after one, by id, with their stems."""
         memories = self._execute(
             f"""SELECT m.id, m.space_id, m.session_id, m.created_at, t.stems
@@ -185,7 +185,7 @@ class StoredAreas(SqliteTable):
         missing = [row[0] for row in memories if row[-1] is None]
         entries = self._entries(missing) if missing else {}
         for *row, stems in memories:
-            yield Row(*row), entries[row[0]].stored if stems is None else stems
+            yield Row(*row), entries[row[0]] if stems is None else stems
 
     def behind(self) -> list[tuple[int, int]]:
         """Return the areas whose segments lack many memories, each with its segment's state.
@@ -278,7 +278,7 @@ class StoredAreas(SqliteTable):
         partitions = Partitions(self._connection)
         count, *words = partitions.totals(partition)
         pending = self._entries(partitions.waiting(partition))
-        more = sum(it.length for it in pending.values())
+        more = sum(map(length_of, pending.values()))
         return Totals(count + len(pending), sum(words) + more)
 
     def _entries(self, memories: Sequence[MemoryId]) -> dict[MemoryId, Entry]:

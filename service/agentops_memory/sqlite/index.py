@@ -17,7 +17,7 @@ from ..recall.area import Row as IndexedMemory
 from ..recall.area import drafted
 from ..recall.cache import Changes, NewMemory
 from ..recall.features import Feature, Features
-from ..recall.stems import Entry
+from ..recall.stems import groups_of
 from ..recall.text import NEIGHBORS, Columns, End, Prepared, context, prepared
 from ..recall.visibility import AREA
 from .areas import StoredAreas
@@ -322,18 +322,21 @@ class Index(SqliteTable):
             for area in self._scalars(AREAS, partition=partition):
                 whole = self.areas.stored(area)
                 its = [
-                    (row, entries[row.id].stored if row.id in entries else stems)
+                    (row, entries.get(row.id, stems))
                     for row, stems in (self.areas.rows(area, MemoryId(0)) if whole else ())
                     if whole and row.id <= whole[0].last
                 ]
                 if whole and whole != (its and drafted(area, its, weights).segment()):
                     return False
-            loaded = {id_: Entry.loaded(it.decode()) for id_, it in stored.items()}
+            loaded = {id_: it.decode() for id_, it in stored.items()}
         except ValueError:
             return False
-        return [(id_, it.length, it.counts) for id_, it in sorted(loaded.items())] == [
-            (id_, it.length, it.counts) for id_, it in sorted(entries.items())
-        ]
+        counts, actual = (
+            {id_: {(it, stem) for it, *stems in groups_of(entry) for stem in stems}
+             for id_, entry in some.items()}
+            for some in (loaded, entries)
+        )  # fmt: skip
+        return counts == actual
 
     def rebuild(self, partition: int) -> None:
         """Rebuild a partition from the memories; DamagedRow if a space's location is damaged."""

@@ -12,7 +12,7 @@ from ..light import dataclass
 from ..memory import space as spaces
 from ..memory.memory import MemoryId, indexed
 from ..memory.table import Known, Waiting
-from ..recall.stems import TOKENIZER, Entry, Stems
+from ..recall.stems import TOKENIZER, Entry, Stems, entry_of
 from ..recall.visibility import AREA, ID, PRIOR, Borrowing, Document, Groups, row_number
 from .connection import Database, SqliteTable, drop_statements, is_readable
 from .dialect import is_damage
@@ -427,7 +427,7 @@ class Partitions(SqliteTable, Groups, Borrowing):
     def store_stems(self, entries: Mapping[MemoryId, Entry]) -> None:
         self._connection.executemany(
             "REPLACE INTO memory_stems (memory_id, stems) VALUES (?, ?)",
-            [(id_, it.stored) for id_, it in entries.items()],
+            list(entries.items()),
         )
 
     def delete(self, documents: Mapping[MemoryId, Document]) -> None:
@@ -518,4 +518,4 @@ def entries_of(stems: Stems, documents: Mapping[MemoryId, Document]) -> dict[Mem
         text for it in documents.values() for text in (it.title, it.content, it.context, it.tags)
     ]
     fields = stems.of_texts(texts)
-    return {id_: Entry.of_fields(fields[4 * at : 4 * at + 4]) for at, id_ in enumerate(documents)}
+    return {id_: entry_of(fields[4 * at : 4 * at + 4]) for at, id_ in enumerate(documents)}

@@ -17,7 +17,7 @@ from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
 from ..recall.query import LONGEST, SHORTEST, Corrections, Piece, Term
 from ..recall.search import FoundWords, Gains, RowLookup, Search, sentences, term_score, weightings
-from ..recall.stems import Entry, Stems, Vocabulary
+from ..recall.stems import Stems, Vocabulary, entry_of
 from ..recall.visibility import (
     ID,
     IndexQuery,
@@ -40,7 +40,7 @@ def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
     return DatabaseIndex(
         cache if features == ALL else IndexCache(0),
         Vocabulary(weights_of(features), stems.forms_of),
-        lambda texts: Entry.of_fields(stems.of_texts(texts)),
+        lambda texts: entry_of(stems.of_texts(texts)),
     )
 
 
