@@ -416,9 +416,8 @@ class IndexMemory(InMemory[_CachedArea]):
 class StoredStatistics(CorpusStatistics):
     """Statistics of a group from the stored index, for stems by their numbers."""
 
-    def __init__(self, stored: GroupStatistics, stem_of: Mapping[int, str], memory: IndexMemory):
+    def __init__(self, stored: GroupStatistics, stem_of: Mapping[int, str]) -> None:
         self.totals: bm25.Totals = stored.totals
-        self.vocabulary = memory.vocabulary
         self._stored = stored
         self._stem_of = stem_of
 

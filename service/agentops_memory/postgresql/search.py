@@ -135,7 +135,7 @@ class PostgresSearch(shared.Search):
             vocabulary = self._cached.vocabulary
             numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
             known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
-            stored = postings.StoredStatistics(statistics, known, self._cached)
+            stored = postings.StoredStatistics(statistics, known)
             yield Lookup(stored.weights_of(areas, own=query.own), numbers, own=query.own), None
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:

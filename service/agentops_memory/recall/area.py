@@ -317,9 +317,6 @@ class Area:
         at = bisect_left(self.ids, memory)
         return at if at < len(self.ids) and self.ids[at] == memory else None
 
-    def has(self, memory: MemoryId) -> bool:
-        return self.index_of(memory) is not None
-
     def hidden(self, now: int) -> frozenset[int]:
         """Return the positions of expired and superseded memories at `now`, in microseconds."""
         since, until, hidden = self._hidden

@@ -84,7 +84,7 @@ class IndexCache:
     def __init__(self, max_bytes: int = DEFAULT_BYTES) -> None:
         self.max_bytes = max_bytes
         self.databases: list[InMemory[Any]] = []  # each adds and removes itself
-        self._summed = self._grown = 0  # bytes: the last sum with loads since; other growth
+        self._summed = self._grown = 0  # bytes: the last sum, and the growth since
 
     @property
     def size(self) -> int:
@@ -108,12 +108,6 @@ class IndexCache:
         """Count approximate growth in bytes, and evict at times."""
         self._grown += size
         if self._grown > self.max_bytes >> 6:
-            self.make_room()
-
-    def loaded(self, size: int) -> None:
-        """Count what was loaded, and evict what does not fit."""
-        self._summed += size
-        if self._summed + self._grown > self.max_bytes:
             self.make_room()
 
     def unused(self, since: float) -> int:
@@ -519,7 +513,7 @@ class DatabaseIndex(InMemory[Group]):
             pending = self._pending.setdefault(plan.number, [])
             new = (it for changes in since for it in changes.new)
             pending += [it for it in new if it.key[0] == plan.number]
-        self.cache.loaded(sum(it.size for it in areas) + sum(it.size for it in others))
+        self.cache.grew(sum(it.size for it in areas) + sum(it.size for it in others))
         if plan.number not in self.parts:  # it exceeds the cache by itself
             self.queue.defer(plan.number)
         self.loaded_at = time.monotonic()

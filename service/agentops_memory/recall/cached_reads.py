@@ -443,12 +443,12 @@ class Reading:
             every = {id_: line for it in known for id_, line in it.items()}
         if missing := [id_ for id_ in ids if id_ not in every]:
             for memory in stored.texts(missing):
-                part = next((it for it in self._parts if it.area.has(memory.id)), None)
-                if part is None:
+                its = [it.area for it in self._parts if it.area.index_of(memory.id) is not None]
+                if not its:
                     return None
                 every[memory.id] = line = render(memory)
                 if len(line) <= LONGEST_LINE:
-                    part.area.remember(getattr(part.area, kind), memory.id, line)
+                    its[0].remember(getattr(its[0], kind), memory.id, line)
         return [every[id_] for id_ in ids] if every.keys() >= set(ids) else None
 
     def step(

@@ -118,7 +118,6 @@ class CorpusStatistics(ABC):
     """Statistics of the memories that are ranked together."""
 
     totals: Totals
-    vocabulary: Vocabulary
 
     @abstractmethod
     def idf(self, stem: int, *, own: bool) -> float:

@@ -3,7 +3,7 @@
 import json
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import timedelta
@@ -163,28 +163,21 @@ Gains = Callable[[Sequence[Scored]], list[Scored]]
 
 
 def sentences(query: IndexQuery, words: QueryWords, lookup: RowLookup) -> list[list[Scored]]:
+    """Return the best visible memories of each sentence."""
     depth, visible = None if query.depth == ALL else query.depth, query.visible
+    sums: Sequence[Sequence[Sums]]
     if query.tier is Tier.EVERY:
         sums = [words.scores_of_every(query.query.every)]
     else:
         sums = [words.scores_of_any(it.terms) for it in query.query.sentences]
-    return [lowest(it, depth) for it in _without_hidden(sums, visible, lookup)]
-
-
-def _without_hidden(
-    sums_of: Sequence[Sequence[Sums]], visible: VisibleRows, lookup: RowLookup
-) -> Sequence[Sequence[Sums]]:
-    if not (visible.condition or visible.hidden):
-        return sums_of
-    kept = lookup.visible_among(set(_memories(chain.from_iterable(sums_of))), visible)
-    return [
-        [({at: it for at, it in sums.items() if ids[at] in kept}, ids) for sums, ids in each]
-        for each in sums_of
-    ]
-
-
-def _memories(sums_of: "chain[Sums]") -> Iterator[MemoryId]:
-    return (ids[at] for sums, ids in sums_of for at in sums)
+    if visible.condition or visible.hidden:
+        matches = {ids[at] for part, ids in chain.from_iterable(sums) for at in part}
+        kept = lookup.visible_among(matches, visible)
+        sums = [
+            [({at: it for at, it in part.items() if ids[at] in kept}, ids) for part, ids in parts]
+            for parts in sums
+        ]
+    return [lowest(it, depth) for it in sums]
 
 
 HUGE = 1e18  # a field weight that takes BM25 practically to its limit
@@ -382,24 +375,20 @@ class Search(ABC):
         A memory beyond the limit of the tier has its matched terms, too.
         """
         index_query = self._index_query(tier, query, filter_, limit)
-        parts = self._parts(index_query, ids)
+        terms = list(dict.fromkeys(index_query.terms))
+        parts: dict[MemoryId, Parts] = {}
+        for number, rows in self._lookup.places(ids, index_query.visible).items():
+            sentences, added = self._scores(index_query, number, terms, rows)
+            scores = [{id_: score for score, id_ in it} for it in sentences]
+            for id_ in rows:
+                counted = tuple(it.get(id_) for it in scores)
+                parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
         if not index_query.gaining:
             return parts
         with self._in_memory(index_query) as cached:
             best = self._ranked(index_query, cached and cached[0])[: index_query.gaining]
         gained = followers(self._candidates(best))
         return {id_: replace(it, followers=gained.get(id_, ())) for id_, it in parts.items()}
-
-    def _parts(self, query: IndexQuery, ids: Collection[MemoryId]) -> dict[MemoryId, Parts]:
-        terms = list(dict.fromkeys(query.terms))
-        parts: dict[MemoryId, Parts] = {}
-        for number, rows in self._lookup.places(ids, query.visible).items():
-            sentences, added = self._scores(query, number, terms, rows)
-            scores = [{id_: score for score, id_ in it} for it in sentences]
-            for id_ in rows:
-                counted = tuple(it.get(id_) for it in scores)
-                parts[id_] = Parts(sentences=counted, terms=added.get(id_, {}))
-        return parts
 
     def _best(self, query: IndexQuery, limit: int) -> list[Scored]:
         """Return the best of all partitions, the first of them with gains from their followers."""

@@ -332,13 +332,6 @@ class End:
         self.text = end_of(content) if content else None
         self._prepared: str | None = None
 
-    @classmethod
-    def of(cls, text: str | None, prepared: str) -> "End":
-        """Restore a stored end; `prepared` is its indexed text."""
-        end = cls("")
-        end.text, end._prepared = text, prepared
-        return end
-
     def prepared(self, features: Features) -> str:
         if self._prepared is None:
             self._prepared = indexed(self.text or "", features)
