@@ -85,29 +85,17 @@ class TermScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follower:
-    """A top hit that follows another top hit in its session, to whose score it adds.
-
-    It adds `weight` times `score`, its score without its own followers.
-    """
-
-    memory: MemoryId
-    weight: float
-    score: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """A memory's score in parts, as the index computes them.
 
     `sentences` has the counted score of each sentence, before the sentence's weight; None where
     the memory was not among the best of a sentence. A search for every word has one score
-    for the whole text.
+    for the whole text. Each follower adds its weight times its score without its own followers.
     """
 
     sentences: tuple[float | None, ...]
     terms: Mapping[Term, TermScore]
-    followers: Sequence[Follower] = ()
+    followers: "Sequence[tuple[float, Candidate]]" = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,15 +344,18 @@ def gaining(tier: Tier, query: Query) -> int:
     return GAINING if tier is Tier.ANY and Feature.FOLLOWING in query.features else 0
 
 
-def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[Follower]]:
-    """Return the followers of each memory of `best`: the next ones of its session among `best`."""
+def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[tuple[float, Candidate]]]:
+    """Return the followers of each memory of `best`, with the weights of their scores.
+
+    They are the next memories of its session, as far as these are among `best`.
+    """
     sessions: dict[object, list[Candidate]] = {}
     for it in best:
         sessions.setdefault(it.session, []).append(it)
     sessions.pop(None, None)
     return {
         it.id: [
-            Follower(memory=other.id, weight=FOLLOWING[other.id == it.second], score=other.score)
+            (FOLLOWING[other.id == it.second], other)
             for other in session[position : position + len(FOLLOWING)]
             if it.second is None or other.id <= it.second
         ]
@@ -377,7 +368,7 @@ def with_gains(best: Sequence[Candidate]) -> list[Scored]:
     """Return the scores of `best` with the gains from followers, best first."""
     scores = {it.id: it.score for it in best}
     for id_, added in followers(best).items():
-        scores[id_] += sum(it.weight * it.score for it in added)
+        scores[id_] += sum(weight * it.score for weight, it in added)
     return sorted((score, id_) for id_, score in scores.items())
 
 

@@ -201,7 +201,7 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
     best = min(counted, key=lambda at: (base[at] * counted[at], at), default=None)
     weights = {at: base[at] * (1.0 if at == best else OTHER_SENTENCES) for at in counted}
     total = sum(weights[at] * score for at, score in counted.items())
-    total += sum(it.weight * it.score for it in parts.followers)
+    total += sum(weight * it.score for weight, it in parts.followers)
     return Explained(
         score=total,
         fields=_field_shares(matched, weights),
@@ -216,10 +216,8 @@ def explained(parts: Parts, query: Query, tier: Tier) -> Explained:
             for at, score in sorted({**_sums(matched), **counted}.items())
         ],
         following=[
-            FollowingPart(
-                id=it.memory, weight=it.weight, score=it.score, share=it.weight * it.score / total
-            )
-            for it in parts.followers
+            FollowingPart(id=it.id, weight=weight, score=it.score, share=weight * it.score / total)
+            for weight, it in parts.followers
         ],
         matched=matched,
     )

@@ -289,9 +289,9 @@ class Vocabulary:
         self._free: list[int] = []
         # Stems whose forms are not known yet, by first letter: typos need few of them.
         self._formless: dict[str, dict[str, None]] = {}
-        self._stem_of: dict[str, str] = {}  # by form, if it differs from its stem
-        # Lists, as a set of a few forms takes four times the memory.
-        self._forms: dict[str, list[str]] = {}  # by each of their `_keys`
+        self._form_of: dict[str, str] = {}  # by stem, if it differs
+        # Lists, as a set of a few stems takes four times the memory.
+        self._compared: dict[str, list[str]] = {}  # stems by each of the `_keys` of their forms
         self._added: dict[str, int] = {}  # the number of forms ever added, by first letter
         self._near = TextCache(self._neighbors, MOST_FORMS)
 
@@ -363,9 +363,9 @@ class Vocabulary:
             self._leave(stem)
             if is_compared(form):
                 for key in _keys(form):
-                    self._forms.setdefault(key, []).append(form)
+                    self._compared.setdefault(key, []).append(stem)
                 if form != stem:
-                    self._stem_of[form] = stem
+                    self._form_of[stem] = form
                 self._added[form[0]] = self._added.get(form[0], 0) + 1
 
     def _leave(self, stem: str) -> None:
@@ -376,15 +376,17 @@ class Vocabulary:
             del self._formless[first]
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
-        stem_of, near = self._stem_of.get, dict[str, tuple[int, dict[int, str]]]()
+        form_of, near = self._form_of.get, dict[str, tuple[int, dict[int, str]]]()
         for form in forms:
-            head, (tail, *_), candidates = *halves(form), set[str]()
-            for size in range(len(form) - 1, len(form) + 2):
-                heads, tails = map(self._forms.get, _keys(form, size))
-                candidates.update([it for it in heads or () if it.startswith(head)])
-                candidates.update([it for it in tails or () if it.endswith(tail)])
+            head, (tail, *_) = halves(form)
+            sizes = range(len(form) - 1, len(form) + 2)
+            keys = chain.from_iterable([_keys(form, size) for size in sizes])
+            stems = chain.from_iterable([self._compared.get(it, ()) for it in keys])
+            candidates = [(stem, form_of(stem, stem)) for stem in stems]
             by_number = {
-                self.numbers[stem_of(it, it)]: it for it in candidates if is_one_edit(form, it)
+                self.numbers[stem]: it
+                for stem, it in candidates
+                if (it.startswith(head) or it.endswith(tail)) and is_one_edit(form, it)
             }
             near[form] = self._added.get(form[0], 0), by_number
         return near
@@ -394,15 +396,11 @@ class Vocabulary:
         self._near.forget()
         for it in stems:
             self._leave(it)
-        form_of = {stem: form for form, stem in self._stem_of.items() if stem in stems}
-        # The stem of "noisee" is "noise", which is also the form of the stem "nois" and must stay.
-        forms = {*form_of.values(), *(stems - self._stem_of.keys() - form_of.keys())}
+        forms = {self._form_of.pop(it, it) for it in stems}
         # Each bucket once: a scan per form takes minutes if thousands share a bucket.
         for key in {key for form in forms if is_compared(form) for key in _keys(form)}:
-            if left := [it for it in self._forms.pop(key, ()) if it not in forms]:
-                self._forms[key] = left
-        for form in form_of.values():
-            del self._stem_of[form]
+            if left := [it for it in self._compared.pop(key, ()) if it not in stems]:
+                self._compared[key] = left
 
     def _new(self, stem: str) -> int:
         if self._free:
@@ -426,10 +424,8 @@ def _keys(form: str, size: int = 0) -> tuple[str, str]:
     return f"{form[:2]}{size}", f"{form[0]}{size}{form[-1]}"
 
 
-MAX_CHUNK_CHARS, CHUNK_OVERHEAD = (
-    3_000_000,
-    100,
-)  # characters of all chunks, counting 100 extra each
+MAX_CHUNK_CHARS = 3_000_000  # of all chunks
+CHUNK_OVERHEAD = 100  # characters that each counts in addition
 NO_WORD, NOT_PLAIN = -1, -2  # in place of a word; lower numbers stand for several words
 UNSEEN = -(1 << 62)  # a chunk that no prompt had
 
