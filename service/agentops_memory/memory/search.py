@@ -339,11 +339,6 @@ def sentence_weights(tier: Tier, query: Query) -> tuple[float, ...]:
     return (1.0,) if tier is Tier.EVERY else tuple(it.weight for it in query.sentences)
 
 
-def gaining(tier: Tier, query: Query) -> int:
-    """Return how many of the best memories gain from followers among them; 0 if none do."""
-    return GAINING if tier is Tier.ANY and Feature.FOLLOWING in query.features else 0
-
-
 def followers(best: Sequence[Candidate]) -> dict[MemoryId, list[tuple[float, Candidate]]]:
     """Return the followers of each memory of `best`, with the weights of their scores.
 
@@ -394,11 +389,6 @@ def combined(sentences: Sequence[Sequence[Scored]], weights: Sequence[float]) ->
             if score < lowest[id_]:  # noqa: PLR1730 - a call costs more
                 lowest[id_] = score
     return sorted([(it + OTHER_SENTENCES * (totals[id_] - it), id_) for id_, it in lowest.items()])
-
-
-def sentence_depth(query: Query, limit: int) -> int | None:
-    """Return how many memories each of several sentences contributes; None means all."""
-    return max(limit, SENTENCE_DEPTH) if Feature.SENTENCE_DEPTH in query.features else None
 
 
 K1, B = 1.2, 0.75

@@ -222,22 +222,16 @@ class TextCache(dict[str, T]):
         self._previous: dict[str, T] = {}
 
     def __missing__(self, text: str) -> T:
-        value = self._previous[text] if text in self._previous else self._compute([text])[text]
-        self._put(text, value)
-        return value
+        return self.get_all([text])[text]
 
     def get_all(self, texts: Iterable[str]) -> dict[str, T]:
         """Return the values of the texts; missing ones are computed in one batch."""
-        values, before, new = {text: self.get(text) for text in texts}, self._previous, []
-        for text, value in values.items():
-            if value is None:
-                if text in before:
-                    values[text] = before[text]
-                    self._put(text, before[text])
-                else:
-                    new.append(text)
-        if new:
-            for text, value in self._compute(new).items():
+        values, before = {text: self.get(text) for text in texts}, self._previous
+        if missing := [text for text, value in values.items() if value is None]:
+            found = {text: before[text] for text in missing if text in before}
+            if new := [text for text in missing if text not in before]:
+                found |= self._compute(new)
+            for text, value in found.items():
                 values[text] = value
                 self._put(text, value)
         return values  # type: ignore[return-value]

@@ -318,7 +318,7 @@ class Search(ABC):
 
         A score is that of the best sentence plus 0.4 times the sum of the others, each times
         the sentence's weight. Each of several sentences scores only its best memories
-        (`sentence_depth`). The best memories then gain from their followers (`with_gains`).
+        (SENTENCE_DEPTH). The best memories then gain from their followers (`with_gains`).
         """
         return self._best(self._index_query(Tier.ANY, query, filter_, limit), limit)
 
