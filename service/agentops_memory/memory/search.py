@@ -409,8 +409,7 @@ class Totals:
     @classmethod
     def alone(cls, rows: int) -> "Totals":
         """Return the totals of rows that are weighed among themselves, of the prior's length."""
-        rows += PRIOR_MEMORIES
-        return cls(rows, rows * PRIOR_WORDS)
+        return cls.of(rows, rows * PRIOR_WORDS)
 
     @classmethod
     def of(cls, rows: int, words: int) -> "Totals":

@@ -493,7 +493,7 @@ class Lookup:
         self._own = own
 
     def scores_of_any(self, terms: Sequence[Term]) -> list[Sums]:
-        stems = [self._numbers[it.text] for it in terms]
+        stems = self._stems(terms)
         return [(self._any(part, stems), part.area.ids) for part in self._parts]
 
     def scores_of_every(self, pieces: Sequence[Piece]) -> list[Sums]:

@@ -340,9 +340,10 @@ def _piece(kind: str, text: str, features: Features) -> Piece:
         return Piece((Term(_folded(text, features)),))
     if kind == "run" and len(text) == 1:
         return Piece(parts=(Term(text=text, starts=True),))
+    is_run = kind == "run"
+    each = (forms.pairs(text), ()) if is_run else (forms.parts(text), forms.joined_forms(text))
     parts, joined = (
-        tuple(map(Term, dict.fromkeys(_folded(it, features) for it in texts)))
-        for texts in _KINDS[kind](text)
+        tuple(map(Term, dict.fromkeys(_folded(it, features) for it in texts))) for texts in each
     )
     joined = joined[:MAX_JOINED]
     return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
@@ -355,13 +356,6 @@ def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term
 def _folded(text: str, features: Features) -> str:
     folded = text.casefold()
     return base_form(folded) if Feature.IRREGULAR_FORMS in features else folded
-
-
-# Functions for the parts and the joined forms of a piece of each kind other than a word.
-_KINDS: Mapping[str, Callable[[str], tuple[list[str], list[str]]]] = {
-    "identifier": lambda name: (forms.parts(name), forms.joined_forms(name)),
-    "run": lambda run: (forms.pairs(run), []),
-}
 
 
 MOST_WORDS = 4  # words of a query that are corrected
