@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from agentops_memory import memory
-from agentops_memory.engine.engine import is_within_one_project
+from agentops_memory.engine.engine import target_of
 from agentops_memory.memory.access import DEFAULT_TENANT
 from agentops_memory.memory.lifecycles import SupersessionTable
 from agentops_memory.memory.saves import RevisionTable
@@ -155,7 +155,7 @@ def declared() -> list[Callable[..., object]]:
     found = dict[str, Callable[..., object]]()
     for it in pkgutil.walk_packages(memory.__path__, f"{memory.__name__}."):
         for member in vars(import_module(it.name)).values():
-            if inspect.isfunction(member) and is_within_one_project(member):
+            if inspect.isfunction(member) and target_of(member):
                 found[f"{member.__module__}.{member.__name__}"] = member
     return list(found.values())
 

@@ -152,32 +152,22 @@ class Maintenance(Protocol):
         """Return the names of copies next to the storage, which erasures do not reach."""
 
 
-@dataclass(frozen=True, slots=True)
-class Succeeded:
-    """The work is done, and its change is committed; `answer` is its result."""
+class Outcome(NamedTuple):
+    """The answer of work whose change is committed, or the error because of which it had none."""
 
-    answer: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """The work had no effect, because of this error."""
-
-    error: BaseException
-
-
-Outcome = Succeeded | Failed
+    answer: Any = None
+    error: BaseException | None = None
 
 
 def outcome_of(work: Callable[[], object]) -> Outcome:
     try:
-        return Succeeded(work())
+        return Outcome(work())
     except BaseException as error:  # noqa: BLE001 - raised where the outcome is awaited
-        return Failed(error)
+        return Outcome(error=error)
 
 
 def answer_of(outcome: Outcome) -> Any:
-    if isinstance(outcome, Failed):
+    if outcome.error is not None:
         raise outcome.error
     return outcome.answer
 
@@ -185,7 +175,7 @@ def answer_of(outcome: Outcome) -> Any:
 def settle(answer: asyncio.Future[Any], outcome: Outcome) -> None:
     if answer.done():
         return
-    if isinstance(outcome, Succeeded):
+    if outcome.error is None:
         answer.set_result(outcome.answer)
     else:
         answer.set_exception(outcome.error)
@@ -245,15 +235,9 @@ def within_one_project(
     return declared
 
 
-def is_within_one_project(work: Callable[..., object]) -> bool:
-    """Whether work is declared so; a wrapper has the declaration of the wrapped function."""
-    return hasattr(work, _WITHIN)
-
-
-def target_of(work: Callable[..., object], *args: object, **kwargs: object) -> WriteTarget | None:
-    """Return the target of declared work, or None if its arguments do not name it."""
-    target: Callable[..., WriteTarget | None] = getattr(work, _WITHIN)
-    return target(*args, **kwargs)
+def target_of(work: Callable[..., object]) -> Callable[..., WriteTarget | None] | None:
+    """Return the `target` of declared work; a wrapper has that of the wrapped function."""
+    return getattr(work, _WITHIN, None)
 
 
 def durable_later(work: W) -> W:

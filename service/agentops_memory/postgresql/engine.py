@@ -16,7 +16,7 @@ from psycopg import errors
 
 from ..engine.engine import (
     Condition,
-    Failed,
+    Outcome,
     Progress,
     RowCounts,
     Scrubbed,
@@ -24,7 +24,6 @@ from ..engine.engine import (
     Sizes,
     Tidied,
     answer_of,
-    is_within_one_project,
     noop,
     target_of,
 )
@@ -314,8 +313,8 @@ class PostgresEngine:
         change = Change(caller, lambda tx: work(tx, *args, **kwargs), deadline())
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
-            if is_within_one_project(work):
-                change.target = target_of(work, *args, **kwargs)
+            if (target := target_of(work)) is not None:
+                change.target = target(*args, **kwargs)
                 with suppress(NeedsToBeAlone):
                     return cast("T", await self._write(change))
                 change.target = None
@@ -357,7 +356,7 @@ class PostgresEngine:
         except Busy as busy:  # late changes fail, or all if none is late
             now = asyncio.get_running_loop().time()
             late = list(takewhile(lambda it: now >= it.until, changes))
-            return dict.fromkeys(late or changes, Failed(busy))
+            return dict.fromkeys(late or changes, Outcome(error=busy))
         return await asyncio.shield(writing)
 
     @property

@@ -28,7 +28,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import psycopg
 
-from ..engine.engine import Failed, Outcome, Transaction, WriteTarget, noop, outcome_of
+from ..engine.engine import Outcome, Transaction, WriteTarget, noop, outcome_of
 from ..errors import Busy, DamagedRow, RunAgain
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
@@ -480,7 +480,7 @@ class WriteQueue:
     def _refuse(self, change: Change) -> None:
         if change in self._waiting:
             del self._waiting[change]
-            change.settle(Failed(Busy(BUSY)))
+            change.settle(Outcome(error=Busy(BUSY)))
 
     def _begin(self) -> None:
         """Start a group if as many changes wait as run: a group costs as much as two saves."""
@@ -521,7 +521,7 @@ class WriteQueue:
         try:
             outcomes: Outcomes = await self._run_group(group, committing)
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            outcomes = dict.fromkeys(group, Failed(error))
+            outcomes = dict.fromkeys(group, Outcome(error=error))
         finally:
             self._busy -= busy
         retried: dict[Change, None] = {}
@@ -549,16 +549,14 @@ def run_group(
     end = time.monotonic() + LONGEST.total_seconds()
     for change, work in works.items():
         connection.has_written = False
-        outcome: Outcome | None = outcome_of(work)
-        if isinstance(outcome, Failed):
-            error = outcome.error
+        outcomes[change] = outcome = outcome_of(work)
+        if (error := outcome.error) is not None:
             if not isinstance(error, Exception) or isinstance(error, psycopg.Error):
                 raise error
             if connection.has_written:
                 raise Undone from error
             if isinstance(error, RunAgain):
-                outcome = None
-        outcomes[change] = outcome
+                outcomes[change] = None
         if time.monotonic() > end:
             break
     return outcomes

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 import psycopg
 from psycopg import errors
 
-from ..engine.engine import Succeeded, noop
+from ..engine.engine import Outcome, noop
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
 from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
@@ -228,7 +228,7 @@ class Transactions:
             with ours.pipelined():
                 claimed = claims.begin(begin, lock, changes, first.known)
                 outcomes: Outcomes = (
-                    {changes[0]: Succeeded(run(changes[0]))}
+                    {changes[0]: Outcome(run(changes[0]))}
                     if is_alone and claimed
                     else run_group(ours, {it: partial(run, it) for it in claimed})
                 )
@@ -245,7 +245,7 @@ class Transactions:
             raise Unavailable("The database did not commit; try again.")
         self._memory(schema).apply(first.written(), self._thread.stems)
         self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
-        if count := sum(isinstance(it, Succeeded) for it in outcomes.values()):
+        if count := sum(it is not None and it.error is None for it in outcomes.values()):
             self._committed(count, time.monotonic() - began)
         return outcomes
 

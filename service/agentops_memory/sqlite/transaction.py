@@ -20,7 +20,7 @@ from pathlib import Path
 from secrets import randbits
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from ..engine.engine import Failed, Outcome, Succeeded, Transaction, noop, outcome_of, settle
+from ..engine.engine import Outcome, Transaction, noop, outcome_of, settle
 from ..errors import Busy, Refusal, RunAgain, Unavailable
 from ..light import dataclass, field
 from ..memory.access import OPERATOR, Caller
@@ -289,7 +289,7 @@ class Writer:
                 await self._log.after_batch()
         finally:
             self._is_closed = True
-            self._settle_all(self._queue, Failed(Unavailable("The database is closed.")))
+            self._settle_all(self._queue, Outcome(error=Unavailable("The database is closed.")))
 
     async def index_now(self) -> None:
         """Index all memories if possible, and for a while new memories as they are saved.
@@ -320,9 +320,9 @@ class Writer:
             (outcome,) = await self._thread.run(partial(self._run_alone, indexing))
             self._index.apply_commits()
             await self._log.after_batch()
-            if isinstance(outcome, Failed) and is_damage(outcome.error):
+            if outcome.error is not None and is_damage(outcome.error):
                 self.on_damage()
-            if outcome != Succeeded(True):
+            if outcome != Outcome(True):
                 return
 
     def _pause(self) -> float | None:
@@ -369,7 +369,7 @@ class Writer:
             for it in undecided:
                 await self._run([it], partial(self._run_alone, it))
         except Exception as error:  # noqa: BLE001 - else all later changes would wait forever
-            self._settle_all(batch, Failed(error))
+            self._settle_all(batch, Outcome(error=error))
 
     async def _run(
         self,
@@ -379,7 +379,7 @@ class Writer:
         """Run changes, answer those with an outcome, and return those to run alone."""
         began, outcomes = time.monotonic(), await self._thread.run(work)
         self._index.apply_commits()
-        if done := sum(isinstance(it, Succeeded) for it in outcomes):
+        if done := sum(it is not None and it.error is None for it in outcomes):
             self._on_commit(done, time.monotonic() - began)
         undecided = []
         for it, outcome in zip(batch, outcomes, strict=False):
@@ -396,11 +396,11 @@ class Writer:
     def _settle(self, settled: "_Queued", outcome: Outcome) -> None:
         self._queue.remove(settled)
         self._slots.release()
-        if isinstance(outcome, Failed) and isinstance(outcome.error, sqlite3.Error):
+        if isinstance(outcome.error, sqlite3.Error):
             try:  # if the log was replaced, SQLite's errors look like damage or a failing disk
                 self._check()
             except Refusal as refusal:
-                outcome = Failed(refusal)
+                outcome = Outcome(error=refusal)
         settle(settled.answer, outcome)
 
     # The methods below run on the thread of the connection.
@@ -411,8 +411,7 @@ class Writer:
                 return it.work(database, batch)
 
         outcome = outcome_of(run)
-        is_retried = isinstance(outcome, Failed) and isinstance(outcome.error, RunAgain)
-        return (outcome_of(run) if is_retried else outcome,)
+        return (outcome_of(run) if isinstance(outcome.error, RunAgain) else outcome,)
 
     def _run_batch(
         self, changes: Sequence["_Queued"], database: db.Database
@@ -514,11 +513,11 @@ def _in_batch(work: Change[object], database: db.Database, batch: Index) -> Outc
     before = database.total_changes
     outcome: Outcome | None
     try:
-        outcome = Succeeded(work(database, batch))
+        outcome = Outcome(work(database, batch))
     except BaseException as error:  # noqa: BLE001 - raised where it is awaited
         if database.total_changes != before:
             raise _BatchLost from None
-        outcome = None if isinstance(error, RunAgain) else Failed(db.carriable(error))
+        outcome = None if isinstance(error, RunAgain) else Outcome(error=db.carriable(error))
     if not database.in_transaction:  # an error ended it, which the work may have caught
         raise _BatchLost
     return outcome
