@@ -400,13 +400,12 @@ class Transfer:
                     await asyncio.sleep(self.pause.total_seconds())
             for start in range(0, max(len(tally.links), 1), SLICE):  # at least one makes it durable
                 links = tally.links[start : start + SLICE]
-                tally.refused += await self.engine.write(
-                    caller, imports.link_rows, links, tally.made
-                )
+                _, refused = await self.engine.write(caller, imports.link_all, links, tally.made)
+                tally.refused += refused
         except Refusal as refusal:
             if tally.rows:
                 with suppress(Refusal):
-                    await self.engine.write(caller, imports.link_rows, [], tally.made)  # as above
+                    await self.engine.write(caller, imports.link_all, [], tally.made)  # as above
                 stored = f"The first {tally.rows:,} rows of the document were stored before"
                 refusal.args = (f"{refusal} {stored}; repeat the import to store the rest.",)
             raise

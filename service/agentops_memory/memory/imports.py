@@ -22,13 +22,8 @@ from .sessions import SessionTable
 from .space import Project
 from .table import Dialect, Sql
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Supersession:
-    """The memories that an imported one supersedes; linked once all rows are stored."""
-
-    newer: MemoryId
-    older: tuple[str, ...]  # stable ids of the superseded memories
+Supersession = tuple[MemoryId, tuple[str, ...]]
+"""An imported memory, and the stable ids of those it supersedes; linked after all are stored."""
 
 
 def _rows_of(sql: Dialect, *names: str) -> str:
@@ -73,12 +68,8 @@ class Decision:
     memory: Memory
     existing: Memory | None = None
 
-    @property
-    def is_present(self) -> bool:
-        """Whether the memory is already stored and live, so that there is nothing to do."""
-        return self.outcome in (RowOutcome.SAME, RowOutcome.CHANGED)
 
-
+PRESENT = (RowOutcome.SAME, RowOutcome.CHANGED)  # stored and live: there is nothing to do
 CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
 
@@ -198,8 +189,8 @@ class Importer:
             assert existing is not None  # each of CONFLICTS has one
             stored = UNSAVED if existing.id in self._new else existing.id
             tally.conflicts.append(RowConflict(position, stored, decided))
-        result = existing if decided.is_present else None
-        if not decided.is_present:
+        result = existing
+        if outcome not in PRESENT:
             self._add_session_of(memory)
             self._store_sessions()
             result = _apply(self.tx, decided)
@@ -208,7 +199,7 @@ class Importer:
                 if existing is None:
                     self._new.add(result.id)
         if result is not None and memory.links.uids:
-            tally.links.append(Supersession(newer=result.id, older=memory.links.uids))
+            tally.links.append((result.id, memory.links.uids))
 
     def _insert(self, memories: Sequence[Memory]) -> None:
         """Store new memories, all at once."""
@@ -223,7 +214,7 @@ class Importer:
         self.tally.memories[RowOutcome.NEW] += len(new)
         for id_, it in zip(ids, new, strict=True):
             if it.links.uids:
-                self.tally.links.append(Supersession(newer=id_, older=it.links.uids))
+                self.tally.links.append((id_, it.links.uids))
 
 
 def are_new(tx: Transaction, memories: Sequence[Memory]) -> bool:
@@ -341,24 +332,27 @@ def session_hash(session: Session) -> int:
     return hash(replace(session, started_at=whole_seconds(session.started_at), ended_at=ended_at))
 
 
-def link_all(tx: Transaction, tally: Tally, *, is_end: bool) -> None:
-    """Create the links, except those whose targets may be in a later part; count refused ones.
+def link_all(
+    tx: Transaction, links: Sequence[Supersession], made: set[MemoryId], *, is_end: bool = True
+) -> tuple[list[Supersession], int]:
+    """Create the links; return those whose targets may be in a later part, and count refused ones.
 
     No link is created between two memories stored before: a user may have removed it.
     """
-    links, tally.links = tally.links, []
-    for it in links:
-        memories = filter(None, map(tx[MemoryTable].get, it.older))
+    waiting, refused = [], 0
+    for id_, uids in links:
+        memories = filter(None, map(tx[MemoryTable].get, uids))
         older = [memory.id for memory in memories if not memory.is_deleted]
-        is_new = it.newer in tally.made
-        if not is_end and (not is_new or len(older) < len(it.older)):
-            tally.links.append(it)
-        elif newer := tx[MemoryTable].get(it.newer):
-            older = older if is_new else [id_ for id_ in older if id_ in tally.made]
+        is_new = id_ in made
+        if not is_end and (not is_new or len(older) < len(uids)):
+            waiting.append((id_, uids))
+        elif newer := tx[MemoryTable].get(id_):
+            older = older if is_new else [it for it in older if it in made]
             try:
                 tx[SupersessionTable].link(newer.id, superseded(tx, newer.space, older))
             except (Conflict, NotFound):
-                tally.refused += 1
+                refused += 1
+    return waiting, refused
 
 
 def merge_at_key(tx: Transaction, holder: Memory, memory: Memory) -> None:
@@ -402,7 +396,7 @@ class Planned(Exception):
 def import_whole(tx: Transaction, rows: Sequence[Row]) -> Tally:
     """Store all rows or none; raise OverQuota if the tenant has no room for them."""
     tally = _imported(tx, rows, SLICE)
-    link_all(tx, tally, is_end=True)
+    tally.links, tally.refused = link_all(tx, tally.links, tally.made)
     return tally
 
 
@@ -419,12 +413,11 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     size = SLICE_CONTENDED if is_brief else SLICE
     tally = _imported(tx, rows, size, before.memories.total(), is_whole=False)
     uids = {it.uid for it in rows if isinstance(it, Memory)}
-    waiting = [it for it in before.links if uids.isdisjoint(it.older)]
+    waiting = [it for it in before.links if uids.isdisjoint(it[1])]
     if links := [*(it for it in before.links if it not in waiting), *tally.links]:
-        tally.made |= before.made
-        tally.links = links
-        link_all(tx, tally, is_end=False)
-    tally.links = [*waiting, *tally.links]
+        left, tally.refused = link_all(tx, links, before.made | tally.made, is_end=False)
+        waiting += left
+    tally.links = waiting
     return tally
 
 
@@ -436,13 +429,6 @@ def plan_rows(
     for start in range(0, len(rows), SLICE):
         importer.add(rows[start : start + SLICE])
     raise Planned(importer.tally)
-
-
-def link_rows(tx: Transaction, links: list[Supersession], made: set[MemoryId]) -> int:
-    """Create the links that are left; return the number of refused ones."""
-    tally = Tally(links=links, made=made)
-    link_all(tx, tally, is_end=True)
-    return tally.refused
 
 
 def _imported(
@@ -465,7 +451,7 @@ def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
     known = tx[SessionTable].projects_of({it.session for it in memories if it.session})
     for it in memories:
         outcome = RowOutcome.NEW if all_new else decision(tx, it).outcome
-        if outcome in (RowOutcome.SAME, RowOutcome.CHANGED):
+        if outcome in PRESENT:
             continue
         tx.caller.require_space(it.space)
         assert it.session is not None  # entries of stores are not imported
