@@ -22,7 +22,7 @@ from ..engine.engine import Engine, Progress, Scrubbed, Transaction, noop
 from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
-from ..memory.erasure import Erasure, ErasureId, ReceiptTable, next_step, past_memories
+from ..memory.erasure import ReceiptTable, next_step, past_memories
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import swept, unswept
 from ..memory.memories import MemoryTable
@@ -32,7 +32,7 @@ from ..memory.sight import AgentEntryId
 from ..memory.space import BY_CLOCK, Kind, Project, Retentions, SpaceKind
 from ..openintent import agents
 from ..openintent.entries import expired
-from ..openintent.events import add_receipt, expire, forget_events, past_events
+from ..openintent.events import expire, forget_events, past_events
 from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
 from ..sqlite import connection
@@ -238,6 +238,7 @@ class Sweep:
     remove: Callable[[Transaction, Sequence[Any], datetime], int]
     """Removes some rows, while saves wait, and returns their number. Repeated until it is 0."""
     times: int = 1  # number of retentions that must have passed; 0 removes rows at once
+    is_of_agents: bool = False  # whether the rows have names whose bytes must leave the files
 
     def _until(self, tx: Transaction, by: datetime | None) -> datetime | None:
         """Return the newest time at which rows are removed; None if all are kept."""
@@ -253,7 +254,10 @@ class Sweep:
 
     def removed(self, tx: Transaction, due: Sequence[Any], by: datetime | None = None) -> int:
         until = self._until(tx, by)
-        return self.remove(tx, due, until) if until else 0
+        rows = self.remove(tx, due, until) if until else 0
+        if rows and self.is_of_agents:
+            tx[ReceiptTable].add_of_agents()
+        return rows
 
 
 async def sweep(
@@ -379,11 +383,10 @@ def _memories_of(kind: Kind) -> Sweep:
                 erased, revisions = 0, tx[RevisionTable].trim(memories, keep=1)
             else:
                 erased, revisions = len(memories), tx[MemoryTable].erase_some(memories)
-            tx[ReceiptTable].add(Erasure(
-                id=ErasureId(tx.new_uid(tx.now)), kind=space.traits.erasure, project=project,
-                memories=tuple(memories), observations=erased, revisions=revisions,
-                erased_at=tx.now,
-            ))  # fmt: skip
+            tx[ReceiptTable].add(
+                space.traits.erasure, project, memories=tuple(memories), observations=erased,
+                revisions=revisions,
+            )  # fmt: skip
             rows += erased + revisions
         return rows
 
@@ -409,17 +412,6 @@ def _expire_entries(tx: Transaction, due: Sequence[AgentEntryId], until: datetim
     return len(still)
 
 
-def _with_receipt(remove: Callable[[Transaction, Sequence[Any], datetime], int]) -> Any:
-    """Remove rows, and add a receipt for the names in them."""
-
-    def removed(tx: Transaction, due: Sequence[Any], until: datetime) -> int:
-        if rows := remove(tx, due, until):
-            add_receipt(tx)
-        return rows
-
-    return removed
-
-
 def _cancel_runs(tx: Transaction, due: Sequence[RunId], until: datetime) -> int:
     """Cancel runs that were idle for as long as events are kept; no row is removed."""
     for id_ in due:
@@ -433,7 +425,6 @@ def _cancel_runs(tx: Transaction, due: Sequence[RunId], until: datetime) -> int:
 RECORDS = Sweep(
     Kind.IDEMPOTENCY, lambda tx, until, most: tx[IdempotencyTable].until(until, most),
     lambda tx, due, until: tx[IdempotencyTable].forget(due, until))
-_remove_events = _with_receipt(lambda tx, due, _: forget_events(tx, due))
 STEPS = (
     _memories_of(Kind.DELETED),
     Sweep(Kind.EXPIRED,
@@ -447,12 +438,13 @@ STEPS = (
     RECORDS,
     Sweep(Kind.RECEIPTS, lambda tx, until, most: tx[ReceiptTable].settled(until, most),
           _one_by_one(lambda tx, it: tx[ReceiptTable].forget(it, MAX_REMOVED))),
-    Sweep(Kind.EVENTS, past_events, _remove_events),
-    Sweep(Kind.LOG, partial(past_events, of_log=True), _remove_events),
-    Sweep(Kind.LOG, past_tasks, _with_receipt(forget_tasks)),
+    Sweep(Kind.EVENTS, past_events, lambda tx, due, _: forget_events(tx, due), is_of_agents=True),
+    Sweep(Kind.LOG, partial(past_events, of_log=True), lambda tx, due, _: forget_events(tx, due),
+          is_of_agents=True),
+    Sweep(Kind.LOG, past_tasks, forget_tasks, is_of_agents=True),
     # Spaces of agents: the name of a namespace stays no longer than its entries.
     Sweep(Kind.EVENTS, lambda tx, _, most: agents.empty_spaces(tx, most),
-          _with_receipt(lambda tx, due, _: agents.drop_spaces(tx, due)), times=0),
+          lambda tx, due, _: agents.drop_spaces(tx, due), times=0, is_of_agents=True),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].silent(until, most), _cancel_runs),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=True),
           _one_by_one(lambda tx, it: tx[RunTable].forget_events([it], MAX_REMOVED))),

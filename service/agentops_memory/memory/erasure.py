@@ -12,7 +12,7 @@ from ..light import dataclass, field, replace
 from . import space
 from .access import Caller
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
-from .rows import EARLIEST, UNSTORED, Column, RowMapper, columns, first_uid, instant, micros, reads
+from .rows import EARLIEST, UNSTORED, Column, RowMapper, Uids, columns, instant, micros, reads
 from .sight import OF_LOG, OF_MEMORY
 from .space import BY_CLOCK, NO_PROJECT, ErasureKind, Held, Kind, Project, Retentions, SpaceKind
 from .table import Connection, Dialect, Sql, Table
@@ -71,19 +71,30 @@ class ReceiptTable(Table):
     """The erasure receipts of all projects; the domain checks who may see a receipt."""
 
     _now: datetime
+    _uids: Uids
     _has_agent_receipt: bool = field(default=False, init=False)
 
-    def add(self, erasure: Erasure) -> None:
-        row = RECEIPT.values(erasure, "e.")
-        self._insert("erasures", project=erasure.project or None, **row)
+    def add(
+        self, kind: ErasureKind, project: Project = NO_PROJECT, *, id_: ErasureId | None = None,
+        **fields: Any,
+    ) -> Erasure:  # fmt: skip
+        """Store and return the receipt of an erasure at this instant; `fields` are the others."""
+        erasure = Erasure(
+            id=id_ or ErasureId(self._uids.make(self._now)), kind=kind, project=project,
+            erased_at=self._now, **fields,
+        )  # fmt: skip
+        self._insert("erasures", project=project or None, **RECEIPT.values(erasure, "e."))
         self._name(erasure.id, erasure.memories)
+        return erasure
 
-    def add_of_agents(self, erasure: ErasureId) -> None:
-        """Store one receipt for all agent data of this transaction; settling deletes it."""
+    def add_of_agents(self) -> None:
+        """Have the bytes of removed agent data leave the files, those of earlier removals too.
+
+        Stores one receipt for all of this transaction; settling deletes it.
+        """
         if not self._has_agent_receipt:
             self._has_agent_receipt = True
-            kind = ErasureKind.AGENT
-            self.add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=self._now))
+            self.add(ErasureKind.AGENT)
 
     def extend(self, erasure: ErasureId, memories: Collection[MemoryId], revisions: int) -> None:
         self._execute(
@@ -148,7 +159,7 @@ class ReceiptTable(Table):
                 WHERE id < :first AND bytes_gone_at <= :until AND NOT goes_on
              ORDER BY id
                 LIMIT :most""",
-            first=first_uid(until + timedelta(milliseconds=1)), until=micros(until), most=most,
+            first=Uids.lowest(until + timedelta(milliseconds=1)), until=micros(until), most=most,
         )  # fmt: skip
         return [id_ for (id_,) in self._intact(rows, _ID)]
 

@@ -393,12 +393,7 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
     extent, newest = planned_erasure(tx, project), tx[ReceiptTable].newest_of(project)
     if newest is not None and (newest.is_in_progress or not extent):
         return newest
-    erasure = Erasure(
-        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.PROJECT, project=project,
-        erased_at=tx.now, is_in_progress=True,
-    )  # fmt: skip
-    tx[ReceiptTable].add(erasure)
-    return erasure
+    return tx[ReceiptTable].add(ErasureKind.PROJECT, project, is_in_progress=True)
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:

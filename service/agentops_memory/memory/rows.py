@@ -108,6 +108,11 @@ class Uids:
             tail = self._tail
         return _uuid7(milliseconds, tail)
 
+    @staticmethod
+    def lowest(at: datetime) -> str:
+        """Return the lower bound of the UUIDv7s of the instant's millisecond."""
+        return _uuid7(_milliseconds(at), 0)
+
 
 def uid_of(at: datetime) -> str:
     """Return a new UUIDv7 of an instant, independent of earlier ids."""
@@ -117,11 +122,6 @@ def uid_of(at: datetime) -> str:
 def dashed(digits: str) -> str:
     """Return the id of 32 hexadecimal digits; a `UUID` checks them and takes four times as long."""
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
-
-
-def first_uid(at: datetime) -> str:
-    """Return the lower bound of the UUIDv7s of the instant's millisecond."""
-    return _uuid7(_milliseconds(at), 0)
 
 
 def uid_after(uid: str) -> str:

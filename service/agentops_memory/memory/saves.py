@@ -340,14 +340,12 @@ def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
     if before is None:
         return _visible(tx, tx[ReceiptTable].of(memory))  # a retry whose response was lost
     tx.caller.require_space(before.space)
-    erasure = Erasure(
-        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.OBSERVATION,
-        project=before.space.project, memories=(memory,), observations=1,
-        revisions=tx[RevisionTable].count(before), erased_at=tx.now,
+    receipt = tx[ReceiptTable].add(
+        ErasureKind.OBSERVATION, before.space.project, memories=(memory,), observations=1,
+        revisions=tx[RevisionTable].count(before),
     )  # fmt: skip
     tx[MemoryTable].erase(memory)
-    tx[ReceiptTable].add(erasure)
-    return erasure.id
+    return receipt.id
 
 
 def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Written[Memory]:

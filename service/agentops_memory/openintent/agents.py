@@ -14,7 +14,7 @@ from ..errors import BadFields, Denied, Invalid, NotFound, Unreadable
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
-from ..memory.erasure import MAX_STEP
+from ..memory.erasure import MAX_STEP, ReceiptTable
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
@@ -27,7 +27,7 @@ from ..memory.table import Sql
 from . import entries, intents
 from .api import MAX_VALUE, FullRecord, Ids, OverCapacity, Time, kilobytes, portion
 from .entries import BOUND, ENTRIES, TASK_LIFETIME, AgentEntry, AgentFilter, EntryKey, ids_of, some
-from .events import OF_TASK, add_receipt, expire, forget_events, remove
+from .events import OF_TASK, expire, forget_events, remove
 from .intents import standing
 from .namespaces import readable
 from .tasks import MemoryPolicy, Task, TaskFinished, bound_to, task_with, visible_task
@@ -308,7 +308,7 @@ def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
         drop_spaces(tx, tx[Sql].column(own, agent=agent))
         _set_capacity(tx, agent, None)
         tx[IdempotencyTable].erase_answers()
-    add_receipt(tx)
+    tx[ReceiptTable].add_of_agents()
     return gone
 
 

@@ -15,6 +15,7 @@ from ..http.bodies import Body, fault_of, present
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
+from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import UNSAVED, Lifecycle, Memory, Text
@@ -28,7 +29,7 @@ from . import agents, api, entries, events
 from .agents import MAX_EVICTED, Room
 from .api import MAX_NAME, NO_ENTRY, Agent, Curator, Expiry, Key, Label, Stale, Tags
 from .entries import ENTRY, TASK_LIFETIME, AgentEntry, AgentFilter, EntryKey, KeyLost, SealTable
-from .events import add_receipt, expire, remove
+from .events import expire, remove
 
 P = ParamSpec("P")
 B = TypeVar("B", bound="EntryFields")
@@ -518,7 +519,7 @@ def _amend(
         tx[SealTable].remove(after.memory)
     if after.is_sealed and not before.is_sealed:  # the plain bytes are erased as after a deletion
         tx[MemoryTable].must_scrub(before.memory)
-        add_receipt(tx)
+        tx[ReceiptTable].add_of_agents()
     entries.note(tx, EventType.UPDATED, after, viewer, before=before)
     return after
 

@@ -24,7 +24,7 @@ from ..http.protocol import Operation
 from ..light import dataclass
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
-from ..memory.erasure import ErasureId, ReceiptTable
+from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, live
@@ -282,18 +282,13 @@ def remove(
     """Remove an entry permanently, and add its event; its bytes leave the files soon."""
     tx[MemoryTable].erase(entry.memory)
     entries.note(tx, type_, entry, actor, reason=reason)
-    add_receipt(tx)
+    tx[ReceiptTable].add_of_agents()
 
 
 def expire(tx: Transaction, entry: AgentEntry) -> None:
     """Remove an entry that has expired, or has ended with its task."""
     with_task = entry.ttl == entries.TASK_LIFETIME and not entry.is_own_expiry
     remove(tx, entry, EventType.EXPIRED, reason=TASK_ENDED if with_task else EXPIRED)
-
-
-def add_receipt(tx: Transaction) -> None:
-    """Have the bytes of removed entries leave the files, those of earlier removals too."""
-    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
 
 
 class Ending(NamedTuple):
@@ -381,7 +376,7 @@ def settle(tx: Transaction, pending: PendingArchive) -> None:
         tx[Sql].update("events", "id", {"id": pending.event, "payload": payload})
     tx[MemoryTable].erase_some([entry.memory for entry in entries])
     tx[Sql].run("DELETE FROM pending_archives WHERE event_id = :id", id=pending.event)
-    add_receipt(tx)
+    tx[ReceiptTable].add_of_agents()
 
 
 async def settle_all(engine: Engine, caller: Caller) -> None:

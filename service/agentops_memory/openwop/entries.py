@@ -18,14 +18,14 @@ from ..http.protocol import Operation
 from ..light import dataclass
 from ..memory import rows
 from ..memory.access import Caller, Role
-from ..memory.erasure import UNKNOWN_COPIES, Erasure, ErasureId, ReceiptTable
+from ..memory.erasure import UNKNOWN_COPIES, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import EXPIRES_AT, Lifecycle, Memory, MemoryId, Text
 from ..memory.redactor import as_json
 from ..memory.rows import Column, RowMapper, columns, micros, optional_micros, reads, tag_array
 from ..memory.saves import created
-from ..memory.space import NO_PROJECT, ErasureKind, MemoryRef, SpaceKind
+from ..memory.space import ErasureKind, MemoryRef, SpaceKind
 from ..memory.table import Sql, Table
 from ..recall.text import content_hash
 from ..record import CamelRecord, Milliseconds
@@ -479,7 +479,7 @@ def erase_some(
     """Erase entries, and add them to the receipt of the erasure, which the first call creates."""
     revisions = tx[MemoryTable].erase_some(memories)
     if tx[ReceiptTable].get(erasure) is None:
-        tx[ReceiptTable].add(Erasure(id=erasure, kind=kind, project=NO_PROJECT, erased_at=tx.now))
+        tx[ReceiptTable].add(kind, id_=erasure)
     tx[ReceiptTable].extend(erasure, memories, revisions)
 
 
@@ -546,7 +546,7 @@ _PAYLOAD = columns("run_events", Any, dict[str, Any])
 def finish_forgetting(tx: Transaction, report: ForgottenSubject) -> ForgottenSubject:
     """Record what was erased; its bytes and its name are gone after the next scrub."""
     tx[IdempotencyTable].erase_answers()
-    tx[ReceiptTable].add_of_agents(ErasureId(tx.new_uid(tx.now)))
+    tx[ReceiptTable].add_of_agents()
     if report.erasure_id is not None:
         tx[ReceiptTable].extend(ErasureId(report.erasure_id), (), 0)
         payload = {"erasureId": report.erasure_id, "entries": report.entries + report.archives}

@@ -9,7 +9,7 @@ from ..engine.engine import Engine, Transaction
 from ..http.query import ENTRY, STORE, public_id
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, Role
-from ..memory.erasure import Erasure, ErasureId, ReceiptTable
+from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import at_key
 from ..memory.memories import MemoryTable
@@ -138,11 +138,10 @@ def scan_page(
     for project, group in groupby(done, key=lambda it: it[0].project):
         of_project, revisions = zip(*group, strict=True)
         memories = tuple(it.memory for it in of_project if it.memory is not None)
-        tx[ReceiptTable].add(Erasure(
-            id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=project,
-            memories=memories, observations=len(memories), revisions=sum(revisions),
-            sessions=sum("session" in it.where for it in of_project), erased_at=tx.now,
-        ))  # fmt: skip
+        tx[ReceiptTable].add(
+            ErasureKind.REDACTION, project, memories=memories, observations=len(memories),
+            revisions=sum(revisions), sessions=sum("session" in it.where for it in of_project),
+        )  # fmt: skip
     return None if last is None else (last, ScanPage(rows=rows, findings=tuple(findings)))
 
 

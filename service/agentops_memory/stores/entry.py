@@ -14,14 +14,14 @@ from ..engine.engine import Transaction, audited
 from ..errors import AlreadyDone, Conflict, PathTaken, StillCurrent, required
 from ..memory import rows
 from ..memory.access import Caller, KeyId
-from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
+from ..memory.erasure import MAX_STEP, ReceiptTable
 from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text, live
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, uid_after
 from ..memory.saves import Written, changed_at, created, revised
-from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId, in_no_session
+from ..memory.space import ErasureKind, Space, StoreId, in_no_session
 from ..memory.table import Sql
 from ..recall.text import sha256_of
 from ..record import Microseconds, Record
@@ -179,12 +179,7 @@ def _redacted(
 def record_redaction(tx: Transaction, memory: MemoryId) -> None:
     """Record that the bytes of a memory's earlier text must be erased."""
     tx[MemoryTable].must_scrub(memory)
-    tx[ReceiptTable].add(
-        Erasure(
-            id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.REDACTION, project=NO_PROJECT,
-            memories=(memory,), revisions=1, erased_at=tx.now,
-        )
-    )  # fmt: skip
+    tx[ReceiptTable].add(ErasureKind.REDACTION, memories=(memory,), revisions=1)
 
 
 def past(tx: Transaction, after: tuple[MemoryId, int], limit: int) -> list[Past]:

@@ -26,14 +26,14 @@ from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass
 from ..memory import rows
 from ..memory.access import Caller, Role
-from ..memory.erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
+from ..memory.erasure import MAX_STEP, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import ANY_STATE, Expected, MemoryId
 from ..memory.redactor import NO_STORE, Redactor, RulesOf, aside, default_rules, require_room
 from ..memory.rows import Column, RowMapper, optional_micros, reads
 from ..memory.saves import RevisionTable, Written
-from ..memory.space import NO_PROJECT, ErasureKind, Space, StoreId
+from ..memory.space import ErasureKind, Space, StoreId
 from ..memory.table import Sql
 from ..recall.text import has_controls
 from ..record import Microseconds, Record
@@ -362,11 +362,7 @@ def grow(tx: Transaction, store: StoreId, entries: int, size: int) -> None:
 def delete_store(tx: Transaction, store: StoreId) -> None:
     """Hide the store; its rows stay until the erasure is complete."""
     known_store(tx, store)
-    erasure = Erasure(
-        id=ErasureId(tx.new_uid(tx.now)), kind=ErasureKind.STORE, project=NO_PROJECT,
-        erased_at=tx.now, is_in_progress=True,
-    )  # fmt: skip
-    tx[ReceiptTable].add(erasure)
+    erasure = tx[ReceiptTable].add(ErasureKind.STORE, is_in_progress=True)
     tx[Sql].update("stores", "uid", {"uid": store, "erasure_id": erasure.id})
     tx[IdempotencyTable].erase_answers()
 
