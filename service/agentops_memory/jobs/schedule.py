@@ -87,10 +87,8 @@ class Backups:
         An archive that is incomplete at the end is discarded.
         """
         self.metrics.show(m.BACKUP_INTERVAL, self.settings.backup_every.total_seconds())
-        try:
-            await jobs.run_in_thread(self._look_first)
-        except Exception as error:  # noqa: BLE001 - the next check of the folder may succeed
-            jobs.log_failure(log, "backups cannot be made now", error, folder=str(self.folder))
+        looking = jobs.run_in_thread(self._look_first)
+        await jobs.attempted(looking, log, "backups cannot be made now", folder=str(self.folder))
         while True:
             await asyncio.sleep(LOOK_AT_FOLDER.total_seconds())
             await self.keep_up()

@@ -16,7 +16,7 @@ from hashlib import sha256
 from hmac import compare_digest
 from typing import NewType, Protocol
 
-from ..errors import Conflict, Denied, Invalid, NotFound
+from ..errors import Conflict, Denied, Invalid, required
 from ..light import dataclass, field, replace
 from ..recall.text import invisible
 from .space import Project, Space, project_name
@@ -282,9 +282,7 @@ class KeyRing:
 
     def key(self, key_id: KeyId) -> Key:
         """Return the key with this id; NotFound if there is none."""
-        if key_id not in self.keys:
-            raise NotFound("There is no key with this id.")
-        return self.keys[key_id]
+        return required(self.keys.get(key_id), "There is no key with this id.")
 
     def working(self, tenant: TenantId, agent: AgentId | None = None) -> tuple[Key, ...]:
         """Return a tenant's unrevoked keys; with `agent`, only keys that speak for it alone."""

@@ -128,11 +128,8 @@ class ReceiptTable(Table):
 
     def newest(self, most: int) -> list[Erasure]:
         """Return the newest receipts of all projects, without damaged ones."""
-        rows = self._execute(
-            f"SELECT {RECEIPT} FROM erasures e ORDER BY e.erased_at DESC, e.id DESC LIMIT :most",
-            most=most,
-        )
-        return list(self._intact(rows, RECEIPT))
+        which = "TRUE ORDER BY e.erased_at DESC, e.id DESC LIMIT :most"
+        return self._fetch_all(RECEIPT, which, most=most)
 
     def pending(self) -> list[ErasureId]:
         """Return completed erasures whose bytes may still be in the file, oldest first."""
@@ -187,7 +184,7 @@ class ReceiptTable(Table):
     def _newest(self, condition: str, value: object) -> Erasure | None:
         return self._first(
             lambda row: _receipt(self._connection, row),
-            f"SELECT {RECEIPT} FROM erasures e WHERE {condition} ORDER BY e.id DESC LIMIT 1",
+            f"{RECEIPT.selecting()} {condition} ORDER BY e.id DESC LIMIT 1",
             value=value,
         )
 

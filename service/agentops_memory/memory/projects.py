@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from ..engine.engine import Audit, Engine, RowCounts, Transaction, audited, noop
-from ..errors import Conflict, Denied, Invalid, NotFound
+from ..errors import Conflict, Denied, Invalid, NotFound, required
 from ..light import dataclass, replace
 from .access import Caller, Role
 from .erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
@@ -397,9 +397,8 @@ def begin_erasure(tx: Transaction, project: Project) -> Erasure:
 
 
 def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
-    receipt = tx[ReceiptTable].get(erasure)
-    if receipt is None:  # the tenant was erased meanwhile
-        raise NotFound("No such project.")
+    # Unknown if the tenant was erased meanwhile.
+    receipt = required(tx[ReceiptTable].get(erasure), "No such project.")
     if not receipt.is_in_progress:  # a concurrent request has completed the erasure
         return receipt
     _require_access(tx, receipt.project)
@@ -408,9 +407,7 @@ def erase_some(tx: Transaction, erasure: ErasureId) -> Erasure:
     else:
         tx[ReceiptTable].complete(erasure, _erase_sessions(tx, receipt.project))
         tx[IdempotencyTable].erase_answers()
-    now = tx[ReceiptTable].get(erasure)
-    assert now is not None
-    return now
+    return required(tx[ReceiptTable].get(erasure), "No such project.")
 
 
 def _checked_extent(tx: Transaction, project: Project, other: Project) -> Extent:

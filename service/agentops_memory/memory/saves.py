@@ -188,8 +188,6 @@ SECOND = timedelta(seconds=1)
 
 
 def created(tx: Transaction, memory: Memory) -> Memory:
-    if not memory.content_hash:
-        memory = replace(memory, content_hash=content_hash(memory.text.content))
     stored = tx[MemoryTable].insert(memory)
     if memory.space.kind.traits.has_entries:  # versions of an entry refer to its revisions
         tx[RevisionTable].add(stored, ChangeKind.CREATED)

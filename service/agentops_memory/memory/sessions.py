@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from ..engine.engine import Engine, Transaction, WriteTarget, within_one_project
-from ..errors import Invalid, NotFound
+from ..errors import Invalid, required
 from ..light import asdict, dataclass, replace
 from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
 from ..recall.text import cut
@@ -87,9 +87,7 @@ class SessionTable(FilteredTable):
                 """(started_at, number)
                  < (SELECT started_at, number FROM sessions WHERE id = :before)"""
             )
-        statement = f"""SELECT {SESSION}
-                          FROM sessions
-                         WHERE {" AND ".join(conditions)}
+        statement = f"""{SESSION.selecting()} {" AND ".join(conditions)}
                       ORDER BY started_at DESC, number DESC
                          LIMIT :limit"""
         values = {"project": project, "before": before}
@@ -113,9 +111,7 @@ class SessionTable(FilteredTable):
         return self._page(
             lambda row: (row[0], SESSION(row)),
             lambda each: _size(each[1]),
-            f"""SELECT {SESSION}
-                  FROM sessions
-                 WHERE number > :after
+            f"""{SESSION.selecting()} number > :after
                        AND (CAST(:project AS TEXT) IS NULL OR project = :project)
                        AND {self._acts_on("project")}
               ORDER BY number
@@ -325,9 +321,7 @@ def _require_enterable(tx: Transaction, session: SessionId, project: Project) ->
 
 def _require_known(tx: Transaction, session: SessionId, *_: object) -> None:
     """Refuse a session that is gone, or whose project the caller can no longer access."""
-    stored = tx[SessionTable].get(session)
-    if stored is None:
-        raise NotFound("No such session.")
+    stored = required(tx[SessionTable].get(session), "No such session.")
     tx.caller.require_project(stored.project)
 
 
