@@ -102,6 +102,13 @@ def _whole(first: int, last: int) -> Check:
     return lambda number: first <= number <= last
 
 
+def _details(column: str) -> Check:
+    def check(text: str) -> object:
+        return details.CHECKS[column](text)
+
+    return check
+
+
 COLUMNS: Mapping[str, type[Enum] | Check] = {
     "spaces.kind": SpaceKind,
     "spaces.area": _whole(space.UNINDEXED_AREA, LAST_AREA),
@@ -114,8 +121,8 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
     "tasks.status": sight.TaskStatus,
-    "tasks.policy": sight.policy_of,
-    "tasks.details": lambda text: sight.details_of(text, details.defaults_of(details.TaskDetails)),
+    "tasks.policy": _details("tasks.policy"),
+    "tasks.details": _details("tasks.details"),
     "agents.episodic_capacity": _whole(1, space.LARGEST_CAPACITY),
     "agent_spaces.tier": sight.Tier,
     "agent_memories.tier": sight.Tier,
@@ -127,10 +134,8 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "namespace_access.access": sight.Access,
     "events.type": sight.EVENT_TYPES.__contains__,
     "events.payload": object_of,
-    "intents.details": lambda text: sight.details_of(
-        text, details.defaults_of(details.IntentDetails)
-    ),
-    "coordinators.details": sight.guardrails_of,
+    "intents.details": _details("intents.details"),
+    "coordinators.details": _details("coordinators.details"),
     "grants.permission": sight.Permission,
     "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,

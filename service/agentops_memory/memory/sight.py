@@ -5,21 +5,15 @@ events (RFC-0015, RFC-0001); SQL for the entries that exist and that an agent ma
 
 from collections.abc import Mapping
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple, NewType
+from typing import Any, NewType
 
 from ..engine.engine import Transaction
-from ..errors import Unreadable
-from ..light import Lazy, dataclass, field
+from ..light import dataclass, field
 from ..recall.text import object_of
 from .access import AgentId
 from .memory import ENDED, IN_FORCE, live
 from .rows import columns
 from .table import Sql
-
-if TYPE_CHECKING:
-    from . import details as stored
-else:  # a search imports no pydantic
-    stored = Lazy(__package__, ".details")
 
 AgentEntryId = NewType("AgentEntryId", str)
 """The stable id of an entry."""
@@ -379,75 +373,9 @@ def sum_of(size: str) -> str:
     return f"coalesce(sum(CASE WHEN {size} BETWEEN 0 AND {LARGEST} THEN {size} ELSE 0 END), 0)"
 
 
-def details_of(text: str, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Parse details, with defaults for missing members; Unreadable for a member of a wrong type."""
-    members = object_of(text)
-    details = {name: value if members.get(name) is None else members[name]
-               for name, value in defaults.items()}  # fmt: skip
-    for name, value in defaults.items():
-        if value is not None and not isinstance(details[name], type(value)):
-            raise Unreadable
-    if not all(isinstance(it, dict) for it in details.get("requires_tools", ())):
-        raise Unreadable
-    return details
-
-
 def require_value(value: str, sensitivity: str | None) -> None:
     """Raise ValueError unless a stored value fits its sensitivity: JSON, or a mark if sealed."""
     if sensitivity not in SEALED:
         object_of(value)
     elif value.startswith("{"):
         raise ValueError
-
-
-class Guardrails(NamedTuple):
-    """The limits for memory that is bound to a coordinator's intent (§6.6)."""
-
-    max_working_memory_per_task: int | None = None
-    max_episodic_memory_per_agent: int | None = None
-    allowed_semantic_namespaces: list[str] | None = None  # None allows all
-    denied_semantic_namespaces: list[str] | None = None
-    memory_archive_required: bool = False
-
-    def allows(self, namespace: str) -> bool:
-        """Whether entries of a semantic namespace may be changed."""
-        allowed = self.allowed_semantic_namespaces
-        is_allowed = allowed is None or namespace in allowed
-        return is_allowed and namespace not in (self.denied_semantic_namespaces or ())
-
-
-class Policy(NamedTuple):
-    """The memory policy of a task, as stored in its row."""
-
-    archives: bool
-    inherits: bool
-    max_entries: int | None
-    max_size: int | None  # KB
-
-
-def guardrails_of(details: str) -> Guardrails:
-    """Parse the guardrails in a coordinator's details; Unreadable if they are damaged."""
-    stated = details_of(details, stored.defaults_of(stored.CoordinatorDetails))["guardrails"]
-    if not isinstance(stated, dict | None):
-        raise Unreadable
-    known = {name: it for name, it in (stated or {}).items() if name in Guardrails._fields}
-    working, episodic, *namespaces, is_required = guardrails = Guardrails(**known)
-    are_names = all(
-        it is None or (isinstance(it, list) and all(isinstance(name, str) for name in it))
-        for it in namespaces
-    )
-    if not (are_names and _are_limits(working, episodic) and type(is_required) is bool):
-        raise Unreadable
-    return guardrails
-
-
-def policy_of(text: str) -> Policy:
-    """Parse a policy; Unreadable if it is damaged, as a missing limit would allow more."""
-    archives, inherits, *limits = policy = Policy(**object_of(text))
-    if not (type(archives) is type(inherits) is bool and _are_limits(*limits)):
-        raise Unreadable
-    return policy
-
-
-def _are_limits(*limits: Any) -> bool:
-    return all(it is None or (type(it) is int and it >= 0) for it in limits)

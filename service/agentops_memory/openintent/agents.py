@@ -14,6 +14,7 @@ from ..errors import BadFields, Denied, Invalid, NotFound, Unreadable
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
+from ..memory.details import Guardrails
 from ..memory.erasure import MAX_STEP, ReceiptTable
 from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
@@ -409,7 +410,7 @@ def task_of(tx: Transaction, labels: Labels) -> Task | None:
     return task_with(tx, TaskId(labels.task))
 
 
-def guardrails(tx: Transaction, labels: Labels) -> list[sight.Guardrails]:
+def guardrails(tx: Transaction, labels: Labels) -> list[Guardrails]:
     """Return the guardrails of the intent that labels are bound to."""
     if labels.binding is Binding.NONE or labels.intent is None:
         return []

@@ -22,8 +22,9 @@ from ..http.gate import admission, current_caller, paced
 from ..http.protocol import REDACTED, NoPath, Operation, Parameter
 from ..http.query import ENTRY, instant, known_uid
 from ..light import dataclass, replace
-from ..memory import access, sight
+from ..memory import access
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
+from ..memory.details import details_of
 from ..memory.idempotency import is_due
 from ..memory.redactor import (
     MAX_TAG,
@@ -177,7 +178,7 @@ class Detailed(FullRecord):
 
     @classmethod
     def whole(cls, **fields: Any) -> Self:
-        return super().whole(**fields, **sight.details_of(fields["details"], cls.members))
+        return super().whole(**fields, **details_of(fields["details"], cls.members))
 
 
 def kilobytes(size: int) -> int:

@@ -488,7 +488,7 @@ _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
 # Rows.
 _COORDINATOR = RowMapper(
-    Coordinator, "coordinators", check=lambda it: sight.guardrails_of(it.details)
+    Coordinator, "coordinators", check=lambda it: stored.guardrails_of(it.details)
 )
 _GRANTED = RowMapper(Grant, "grants")
 _OF_INTENT = "intent = :intent ORDER BY granted_at, id"
@@ -505,7 +505,7 @@ def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
     return [it.at(tx.now) for it in tx[Sql].fetch_all(_COORDINATOR, _OF_INTENT, intent=intent)]
 
 
-def guardrails(tx: Transaction, intent: IntentId) -> list[sight.Guardrails]:
+def guardrails(tx: Transaction, intent: IntentId) -> list[stored.Guardrails]:
     """Return the limits of an intent's memory that its current coordinators set."""
     rows = tx[Sql].run(  # also if a damaged row hides whether it is over
         f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
@@ -513,7 +513,7 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[sight.Guardrails]:
              WHERE intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)""",
         intent=intent,
     )  # fmt: skip
-    return [sight.guardrails_of(_COORDINATOR(row).details) for row in rows]
+    return [stored.guardrails_of(_COORDINATOR(row).details) for row in rows]
 
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:

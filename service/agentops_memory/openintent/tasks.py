@@ -23,7 +23,7 @@ from ..memory.memory import expired
 from ..memory.redactor import require_margin, require_room
 from ..memory.rows import Column, RowMapper, columns, micros
 from ..memory.saves import Written
-from ..memory.sight import Binding, EventType, IntentId, Labels, Policy, TaskId, TaskStatus, Viewer
+from ..memory.sight import Binding, EventType, IntentId, Labels, TaskId, TaskStatus, Viewer
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..record import defaults_of
@@ -61,7 +61,8 @@ class MemoryPolicy(api.Nested):
 
 
 def _policy_in(text: str) -> MemoryPolicy:
-    fields = dict[str, Any](zip(MemoryPolicy.model_fields, sight.policy_of(text), strict=True))
+    values = vars(stored.policy_of(text)).values()
+    fields = dict[str, Any](zip(MemoryPolicy.model_fields, values, strict=True))
     return MemoryPolicy.model_construct(None, **fields)
 
 
@@ -139,7 +140,9 @@ class Task(stored.TaskDetails, _TaskKey):
         Column(
             "t.policy",
             read=_policy_in,
-            write=lambda policy: json.dumps(Policy(*(it for _, it in policy))._asdict()),
+            write=lambda policy: json.dumps(
+                dict(zip(stored.Policy.model_fields, vars(policy).values(), strict=True))
+            ),
         ),
     ] = None
     attempt: int = 1
