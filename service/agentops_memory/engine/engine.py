@@ -324,10 +324,6 @@ class Transaction(ABC):
             made = self._tables[table] = table(*attributes(self), *[self[it] for it in tables])
         return cast("T", made)
 
-    @property
-    def _index(self) -> Index:
-        return self.index
-
 
 @cache
 def _parts(table: Any) -> tuple[Callable[["Transaction"], tuple[object, ...]], Sequence[type]]:

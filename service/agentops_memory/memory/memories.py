@@ -216,7 +216,7 @@ _PLACED = columns("spaces", int, str, Any, Any)
 
 @dataclass(eq=False)
 class SpaceTable(Table):
-    _index: Index
+    index: Index
     _known: Known
     _now: datetime
     _uids: Uids
@@ -243,7 +243,7 @@ class SpaceTable(Table):
         row = self._known.spaces.get(space)
         if row is None:
             row = self._found[space] = self.find(space) or self.add(space)
-            self._index.prepare(row[1])
+            self.index.prepare(row[1])
             if space.kind.traits.has_sessions:
                 self._known.spaces[space] = row
         return row
@@ -278,7 +278,7 @@ class SpaceTable(Table):
             return space
         id_, scope, area, partition = row
         require_place(id_, area, partition, None)
-        self._index.prepare(area)
+        self.index.prepare(area)
         space = self._known.named[name] = Space(scope=scope, kind=kind)
         self._known.spaces[space] = id_, area
         return space
@@ -299,7 +299,7 @@ class SpaceTable(Table):
         if (group := space.kind.traits.index) is None:
             return UNINDEXED_AREA, None
         known = place_of(self._connection, space.project) if space.kind.traits.has_project else None
-        return known or self._index.new_place(group)
+        return known or self.index.new_place(group)
 
 
 def _equal(names: Iterable[str]) -> str:
@@ -320,7 +320,7 @@ class MemoryTable(MemoryLists):
     Entries of stores are visible only to methods that take a store or its space, and to `every`.
     """
 
-    _index: Index
+    index: Index
     _spaces: SpaceTable
 
     def get(self, memory: records.Reference) -> Memory | None:
@@ -373,7 +373,7 @@ class MemoryTable(MemoryLists):
         stored = replace(memory, id=MemoryId(id_))
         if memory.lifecycle != records.NO_LIFECYCLE:
             self._put_lifecycle(stored)
-        self._index.add_all([(stored.id, stored, space, area)])
+        self.index.add_all([(stored.id, stored, space, area)])
         return stored
 
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
@@ -384,7 +384,7 @@ class MemoryTable(MemoryLists):
         for id_, it in zip(ids, memories, strict=True):
             if it.lifecycle != records.NO_LIFECYCLE:
                 self._put_lifecycle(replace(it, id=id_))
-        self._index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
+        self.index.add_all((id_, *it) for id_, it in zip(ids, placed, strict=True))
         return ids
 
     def replace(self, before: Memory, memory: Memory) -> None:
@@ -394,14 +394,14 @@ class MemoryTable(MemoryLists):
         stays = before.lifecycle == memory.lifecycle == records.NO_LIFECYCLE and (
             (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
         )
-        with self._index.updating(memory.id) if memory.space.kind.traits.index else nullcontext():
+        with self.index.updating(memory.id) if memory.space.kind.traits.index else nullcontext():
             row = self._row(memory)
             self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
             if not stays:
                 self._put_lifecycle(memory)
 
     def set_lifecycle(self, memory: Memory) -> None:
-        with self._index.updating(memory.id):
+        with self.index.updating(memory.id):
             statement = f"UPDATE memories SET key = {KEY_IN_ROW} WHERE id = :id"
             self._execute(statement, id=memory.id, key=self._key(memory))
             self._put_lifecycle(memory)
@@ -417,8 +417,8 @@ class MemoryTable(MemoryLists):
         self._update("memories", "id", {"id": memory.id, **changes})
 
     def erase(self, memory: MemoryId) -> None:
-        self._index.mark_for_purge(memory)
-        with self._index.updating(memory):
+        self.index.mark_for_purge(memory)
+        with self.index.updating(memory):
             self._execute("DELETE FROM memories WHERE id = :id", id=memory)
 
     def must_scrub(self, memory: MemoryId) -> None:
@@ -426,7 +426,7 @@ class MemoryTable(MemoryLists):
 
         The stored answers to repeated requests lose the text, too.
         """
-        self._index.mark_for_purge(memory)
+        self.index.mark_for_purge(memory)
         self._execute(
             """UPDATE done
                   SET answer = ''
@@ -437,7 +437,7 @@ class MemoryTable(MemoryLists):
     def erase_some(self, memories: Sequence[MemoryId]) -> int:
         """Remove memories from which no other borrows context; return the number of revisions."""
         ids, listed = json.dumps(memories), self._sql.ids("listed")
-        self._index.remove(sorted(memories))
+        self.index.remove(sorted(memories))
         revisions_of = records.REVISIONS_OF.format(self._sql.greatest, "listed.value")
         total = f"SELECT coalesce(sum({revisions_of}), 0) FROM {listed}"
         revisions = self._number(total, ids=ids)
