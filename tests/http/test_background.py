@@ -16,7 +16,7 @@ import pytest
 
 from agentops_memory.errors import Full, OverQuota
 from agentops_memory.jobs import jobs as background
-from agentops_memory.jobs.jobs import MODEST, CheckStopped, Stopped, log_failure, run_in_thread
+from agentops_memory.jobs.jobs import MODEST, CheckStopped, Stopped, attempted, run_in_thread
 from agentops_memory.telemetry import JsonFormatter
 
 from ..support.samples import for_each
@@ -114,14 +114,20 @@ def caused(error: Exception, by: Exception) -> Exception:
 def test_what_can_be_expected_to_fail_is_a_line_with_a_reason_and_a_code(
     error: Exception, reason: str, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    log_failure(logging.getLogger("agentops_memory"), "it is tried again", error, tenant="acme")
+    async def fail() -> None:
+        raise error
 
+    log = logging.getLogger("agentops_memory")
+    is_done = asyncio.run(attempted(fail(), log, "it is tried again", tenant="acme"))
+
+    assert is_done == (not reason)  # only an operational failure is tried again
     (line,) = map(json.loads, map(JsonFormatter().format, caplog.records))
     assert line.pop("time")
     assert "quoted" not in json.dumps(line)
     if not reason:
         assert (line["level"], line["tenant"]) == ("ERROR", "acme")
-        assert line["exception"].startswith(("KeyError", "sqlite3.OperationalError (SQLITE_"))
+        *_, last = line["exception"].splitlines()
+        assert last.startswith(("KeyError", "sqlite3.OperationalError (SQLITE_"))
         return
     assert line == {
         "level": "WARNING", "logger": "agentops_memory", "message": "it is tried again",

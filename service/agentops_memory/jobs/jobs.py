@@ -153,27 +153,21 @@ class Job:
 async def attempted(work: Awaitable[object], log: Logger, failure: str, **fields: object) -> bool:
     """Do the work, and return False if it should be retried; a failure is logged.
 
-    A fault of the program is not retried, because it would occur again.
+    An operational failure, such as of a disk or a lock, is logged with a reason and a code. Any
+    other error is a fault of the program: it is logged with its stack, and not retried, because it
+    would occur again.
     """
     try:
         return await work is not False
     except NotFound:
         return True  # the tenant was erased
-    except Exception as error:  # noqa: BLE001 - the work for the next tenant may succeed
-        log_failure(log, failure, error, **fields)
-        return not is_operational(error)
-
-
-def log_failure(log: Logger, sentence: str, error: Exception, **fields: object) -> None:
-    """Log a failure: an operational one, such as of a disk or a lock, with a reason and a code.
-
-    Any other error is a fault of the program, and is logged with its stack.
-    """
-    if is_operational(error):
+    except Exception as error:  # the work for the next tenant may succeed
+        if not is_operational(error):
+            log.error(failure, exc_info=error, extra=fields)
+            return True
         code = code_of(error) or (error.code if isinstance(error, Refusal) else "")
-        log.warning(sentence, extra={"reason": reason(error), "code": code, **fields})
-    else:
-        log.error(sentence, exc_info=error, extra=fields)
+        log.warning(failure, extra={"reason": reason(error), "code": code, **fields})
+        return False
 
 
 async def run_in_thread(work: Callable[[CheckStopped], T]) -> T:

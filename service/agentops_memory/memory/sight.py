@@ -9,7 +9,6 @@ from typing import Any, NewType
 
 from ..engine.engine import Transaction
 from ..light import dataclass, field
-from ..recall.text import object_of
 from .access import AgentId
 from .memory import ENDED, IN_FORCE, live
 from .rows import columns
@@ -371,11 +370,3 @@ LARGEST = 2**32  # bytes; every stored value is shorter
 def sum_of(size: str) -> str:
     """Return SQL for a sum of sizes, 0 without rows; a damaged size counts 0 to avoid overflow."""
     return f"coalesce(sum(CASE WHEN {size} BETWEEN 0 AND {LARGEST} THEN {size} ELSE 0 END), 0)"
-
-
-def require_value(value: str, sensitivity: str | None) -> None:
-    """Raise ValueError unless a stored value fits its sensitivity: JSON, or a mark if sealed."""
-    if sensitivity not in SEALED:
-        object_of(value)
-    elif value.startswith("{"):
-        raise ValueError
