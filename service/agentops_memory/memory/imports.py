@@ -52,9 +52,10 @@ class RowOutcome(StrEnum):
     EARLIER = "earlier"  # becomes a revision of the memory at its key
     TOO_EARLY = "too early"  # older than the full history of the memory at its key
 
-    @property
-    def is_stored(self) -> bool:
-        return self in (RowOutcome.NEW, RowOutcome.RESTORED, RowOutcome.LATER, RowOutcome.EARLIER)
+
+STORED = (RowOutcome.NEW, RowOutcome.RESTORED, RowOutcome.LATER, RowOutcome.EARLIER)
+PRESENT = (RowOutcome.SAME, RowOutcome.CHANGED)  # stored before and live: nothing to do
+CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +68,6 @@ class Decision:
     outcome: RowOutcome
     memory: Memory
     existing: Memory | None = None
-
-
-PRESENT = (RowOutcome.SAME, RowOutcome.CHANGED)  # stored and live: there is nothing to do
-CONFLICTS = (RowOutcome.CHANGED, RowOutcome.LATER, RowOutcome.EARLIER, RowOutcome.TOO_EARLY)
 
 
 class RowConflict(NamedTuple):
@@ -101,7 +98,7 @@ class Tally:
 
     @property
     def stored(self) -> int:
-        return sum(count for outcome, count in self.memories.items() if outcome.is_stored)
+        return sum(self.memories[it] for it in STORED)
 
     def add(self, more: "Tally") -> None:
         self.sessions += more.sessions
@@ -456,7 +453,7 @@ def new_size(tx: Transaction, rows: Sequence[Row]) -> int:
         tx.caller.require_space(it.space)
         assert it.session is not None  # entries of stores are not imported
         tx.caller.require_project(known.get(it.session, it.space.project))
-        size += len(it.text.content) if outcome.is_stored else 0
+        size += len(it.text.content) if outcome in STORED else 0
     for row in rows:
         if isinstance(row, Session):
             tx.caller.require_project(row.project)
