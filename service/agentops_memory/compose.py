@@ -33,7 +33,7 @@ from .memory.access import Caller, KeyStore, TenantId
 from .memory.projects import Projects
 from .memory.redactor import Redaction, RulesOf
 from .openintent import routes as openintent
-from .openintent.memory import AgentEntries
+from .openintent.routes import AgentEntries
 from .openwop import routes as openwop
 from .openwop.api import Serving as OpenWop
 from .openwop.routes import OpenWopOperations

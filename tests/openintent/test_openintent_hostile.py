@@ -18,7 +18,7 @@ from agentops_memory.memory.space import Capacities
 from agentops_memory.openintent import events, intents, tasks
 from agentops_memory.openintent.changes import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
-from agentops_memory.openintent.memory import AgentEntries
+from agentops_memory.openintent.routes import AgentEntries
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit

@@ -42,7 +42,7 @@ from ..light import dataclass, field
 from ..memory import projects
 from ..memory.access import Caller, KeyId, KeyRing, Role
 from ..memory.space import Project
-from ..openintent.memory import AgentEntries
+from ..openintent.routes import AgentEntries
 from ..openwop.api import Serving as OpenWop
 from ..recall.text import clean, printable, runs
 from ..settings import Settings
