@@ -9,8 +9,8 @@ from pathlib import Path
 
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop.adapter import RefEntryBody, put_entry
 from agentops_memory.openwop.api import RefEntryId
+from agentops_memory.openwop.routes import RefEntryBody, put_entry
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.transaction import SqliteTransaction
 

@@ -12,7 +12,7 @@ from agentops_memory.engine.engine import Engine, noop
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter, archives, consolidation, passes
+from agentops_memory.openwop import archives, consolidation, passes, routes
 from agentops_memory.openwop.api import MemoryChanged, RefEntryId, Screen
 from agentops_memory.openwop.entries import RefTable
 from agentops_memory.secrets.redaction import DEFAULT_RULES
@@ -181,7 +181,7 @@ def test_what_was_deleted_since_a_pass_read_it_takes_no_part(path: Path) -> None
         (step,) = consolidation.plan_steps(known, screen, noop)
         draft = archives.archive_of(ref, known, screen, None, supersedes=True)
         begun = await engine.write(OPERATOR, consolidation.begin_pass, ref, [], [], screen)
-        await engine.write(OPERATOR, adapter.delete_entry, ref, RefEntryId("a"), None)
+        await engine.write(OPERATOR, routes.delete_entry, ref, RefEntryId("a"), None)
         for work in (
             partial(engine.write, OPERATOR, consolidation.take_step, begun, step),
             partial(engine.write, OPERATOR, archives.put_archive, draft, passes.REPLACEABLE),

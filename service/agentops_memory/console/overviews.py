@@ -38,7 +38,7 @@ from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
 from ..openintent.api import AGENT, NO_ENTRY, PAGE, PREFIX
-from ..openwop import adapter
+from ..openwop import routes as openwop
 from ..openwop.api import BASE, RefEntryId
 from ..recall.summary import parsed_summary
 from ..recall.text import clean
@@ -264,7 +264,7 @@ async def show_documents(visit: Visit) -> Response:
     known, rest_paths = await visit.read(_agents, query["agent_after"]), list[str]()
     extra: dict[str, Any] = {}
     if caller.projects.are_everything:
-        refs = await adapter.list_refs(
+        refs = await openwop.list_refs(
             visit.console.refs, caller, limit=MOST_ROWS, after=query["ref_after"]
         )
         stores = await visit.read(
@@ -405,7 +405,7 @@ async def show_ref(visit: Visit) -> Response:
     visit.caller.require_refs()
     ref, filters = MemoryRef(visit.query["memoryRef"]), visit.only("tag", "before", "runId")
     which: Any = {to_snake(name): text for name, text in filters.items()}
-    listed = await adapter.list_entries(
+    listed = await openwop.list_entries(
         visit.console.refs, visit.caller, memory_ref=ref, limit=MOST_ROWS, **which
     )
     if not listed.items and not filters:
@@ -420,14 +420,14 @@ async def show_ref_entry(visit: Visit) -> Response:
     visit.caller.require_refs()
     caller, refs, query = visit.caller, visit.console.refs, visit.query
     ref, id_ = MemoryRef(query["memoryRef"]), RefEntryId(query["memoryId"])
-    current = (await adapter.get(refs, caller, memory_id=id_, memory_ref=ref)).entry
-    origin = await adapter.provenance(refs, caller, memory_id=id_, memory_ref=ref)
+    current = (await openwop.get(refs, caller, memory_id=id_, memory_ref=ref)).entry
+    origin = await openwop.provenance(refs, caller, memory_id=id_, memory_ref=ref)
     newer = origin.superseded_by or ()
     linked = (*origin.derived_from, *newer)
     other = query["with"] or next(iter(linked), "")
     if other and other not in linked:
         raise NotFound(NO_REF)
-    with_other = other and await adapter.get(refs, caller, memory_id=other, memory_ref=ref)
+    with_other = other and await openwop.get(refs, caller, memory_id=other, memory_ref=ref)
     return await visit.page(
         "ref_entry.html",
         *(address(f"{BASE}/{of}/{id_}", memoryRef=ref) for of in ("memory", "provenance")),

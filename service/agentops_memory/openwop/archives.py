@@ -36,9 +36,8 @@ from ..memory.table import Sql
 from ..recall.query import STOPWORDS
 from ..recall.text import sha256_of
 from . import api, passes
-from .adapter import remove_entry
 from .api import BASE, Serving, op
-from .commitments import due_condition
+from .commitments import due_condition, remove_entry
 from .entries import ListedRef, Method, Origin, RefEntry, RefTable, add_entry, subjects
 from .passes import Inputs, Link, PassObject, Pausing
 from .runs import RunEventType, RunId, RunKind, RunTable

@@ -24,10 +24,11 @@ from ..light import dataclass, field, replace
 from ..memory import rows
 from ..memory.access import Caller
 from ..memory.idempotency import once
-from ..memory.memory import MemoryId
+from ..memory.memories import MemoryTable
+from ..memory.memory import ChangeKind, MemoryId
 from ..memory.redactor import require_room
 from ..memory.rows import Column, RowMapper, exact, micros, optional_micros, whole_milliseconds
-from ..memory.saves import Written
+from ..memory.saves import Written, revised
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..record import CamelRecord, Milliseconds
@@ -429,6 +430,16 @@ def cancel_of(tx: Transaction, sources: Sequence[MemoryId]) -> None:
                    AND memory_id IN (SELECT value FROM {dialect.ids("listed")})""",
         ids=json.dumps(list(sources)),
     )
+
+
+def remove_entry(tx: Transaction, memory: MemoryId) -> None:
+    """Delete an entry, and cancel its commitments; runs that are open still see it."""
+    row = {"memory_id": memory, "deleted_after": tx[RunTable].newest()}
+    tx[Sql].update("ref_entries", "memory_id", row)
+    cancel_of(tx, [memory])
+    (stored,) = tx[MemoryTable].loaded([memory])
+    gone = replace(stored, deleted_at=tx.now)
+    revised(tx, stored, gone, ChangeKind.DELETED, has_new_text=False)
 
 
 def tags_of(tx: Transaction, source: MemoryId) -> list[str]:

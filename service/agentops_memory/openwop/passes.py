@@ -23,8 +23,8 @@ from ..recall.text import sha256_of
 from ..record import CamelRecord, Milliseconds
 from ..telemetry import Cut, annotate
 from . import api
-from .adapter import remove_entry
 from .api import BASE, Query, Serving, op, ref_entry_id
+from .commitments import remove_entry
 from .entries import ListedRef, sized
 from .runs import Run, RunEventType, RunId, RunStatus, RunTable
 

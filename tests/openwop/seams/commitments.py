@@ -13,8 +13,7 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter, commitments, host_runs
-from agentops_memory.openwop.adapter import RefEntryBody
+from agentops_memory.openwop import commitments, host_runs, routes
 from agentops_memory.openwop.api import BODIES, Serving
 from agentops_memory.openwop.commitments import (
     Commitment,
@@ -22,6 +21,7 @@ from agentops_memory.openwop.commitments import (
     CommitmentState,
 )
 from agentops_memory.openwop.entries import RefEntry
+from agentops_memory.openwop.routes import RefEntryBody
 from agentops_memory.openwop.runs import RunEvent, RunEventType
 from agentops_memory.record import milliseconds
 
@@ -66,7 +66,7 @@ class SeamCommitments:
 
     async def _put(self, caller: Caller, ref: MemoryRef, content: str, *tags: str) -> RefEntry:
         body = RefEntryBody(memory_ref=ref, content=content, tags=list(tags))
-        return (await adapter.put(self.services, caller, body)).value.entry
+        return (await routes.put(self.services, caller, body)).value.entry
 
     async def _armed(
         self, caller: Caller, ref: MemoryRef, source: RefEntry, **given: str

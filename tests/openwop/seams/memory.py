@@ -10,7 +10,7 @@ from agentops_memory.http.bodies import answered
 from agentops_memory.http.query import instant
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter
+from agentops_memory.openwop import routes
 from agentops_memory.openwop.api import BODIES, Page, RefEntryId, Serving
 
 from . import bodies as b
@@ -36,7 +36,7 @@ class SeamMemory:
 async def list_entries(
     serving: Serving, caller: Caller, memory_ref: MemoryRef, **which: Any
 ) -> Page:
-    page = await adapter.list_entries(serving, caller, memory_ref=memory_ref, **which)
+    page = await routes.list_entries(serving, caller, memory_ref=memory_ref, **which)
     return replace(page, more=lambda _: {})
 
 

@@ -16,13 +16,13 @@ from agentops_memory.http.bodies import answered, written
 from agentops_memory.http.gate import current_caller
 from agentops_memory.memory.access import Caller
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter, archives, consolidation, host_runs
-from agentops_memory.openwop.adapter import MOST_ENTRIES
+from agentops_memory.openwop import archives, consolidation, host_runs, routes
 from agentops_memory.openwop.api import BODIES, RefEntryId, Serving
 from agentops_memory.openwop.archives import CompactBody, DistillBody
 from agentops_memory.openwop.consolidation import ConsolidateBody
 from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.openwop.host_runs import RunBody, RunEndBody, RunSecretBody
+from agentops_memory.openwop.routes import MOST_ENTRIES
 
 from . import bodies as b
 from .requests import asked_once
@@ -134,17 +134,17 @@ class SeamPasses:
         finally:
             for id_ in planted:
                 with suppress(NotFound):
-                    await adapter.delete(serving, caller, memory_id=id_, memory_ref=ref)
+                    await routes.delete(serving, caller, memory_id=id_, memory_ref=ref)
             await host_runs.end(serving, caller, run, RunEndBody(status="completed"))
 
     async def _content(self, caller: Caller, ref: MemoryRef, id_: RefEntryId) -> str:
         try:
-            one = await adapter.get(self.services, caller, memory_id=id_, memory_ref=ref)
+            one = await routes.get(self.services, caller, memory_id=id_, memory_ref=ref)
             return one.entry.content
         except NotFound:
             return ""
 
     async def _contents(self, caller: Caller, ref: MemoryRef) -> list[str]:
         """What the newest entries say."""
-        page = await adapter.list_entries(self.services, caller, memory_ref=ref, limit=MOST_ENTRIES)
+        page = await routes.list_entries(self.services, caller, memory_ref=ref, limit=MOST_ENTRIES)
         return [each.content for each in cast("Sequence[RefEntry]", page.items)]

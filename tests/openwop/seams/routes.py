@@ -12,9 +12,9 @@ from agentops_memory.http.bodies import WRITTEN, Param, whole_number
 from agentops_memory.http.gate import admission
 from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Role, TenantId
-from agentops_memory.openwop.adapter import LISTED
 from agentops_memory.openwop.api import Serving, limit, op
 from agentops_memory.openwop.host_runs import RunEvents
+from agentops_memory.openwop.routes import LISTED
 from agentops_memory.openwop.routes import operations as openwop_operations
 
 from . import bodies as b

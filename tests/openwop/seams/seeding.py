@@ -17,9 +17,8 @@ from agentops_memory.memory.redactor import require_room
 from agentops_memory.memory.rows import whole_milliseconds
 from agentops_memory.memory.saves import Written
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop.adapter import remove_entry
 from agentops_memory.openwop.api import RefEntryId, Screen, Serving, require_plain, require_ref
-from agentops_memory.openwop.commitments import arm, conditions_of, note_awaited_tags
+from agentops_memory.openwop.commitments import arm, conditions_of, note_awaited_tags, remove_entry
 from agentops_memory.openwop.entries import RefEntry, RefTable, add_entry
 
 

@@ -8,11 +8,11 @@ from typing import cast
 from agentops_memory.errors import NotFound
 from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.memory.space import MemoryRef
-from agentops_memory.openwop import adapter, host_runs
-from agentops_memory.openwop.adapter import TENANT_MEMORY, RefEntryBody
+from agentops_memory.openwop import host_runs, routes
 from agentops_memory.openwop.api import RefEntryId, Serving
 from agentops_memory.openwop.entries import ForgetBody, RefEntry, forget
 from agentops_memory.openwop.host_runs import RunSecretBody
+from agentops_memory.openwop.routes import TENANT_MEMORY, RefEntryBody
 from agentops_memory.openwop.runs import RunId
 
 from .requests import JsonObject
@@ -63,13 +63,13 @@ class Stage:
             ttl_seconds=None if ttl is None else int(ttl.total_seconds()), run_id=self.run,
             node_id=NODE,
         )  # fmt: skip
-        return (await adapter.put(self.serving, self.caller, body)).value.entry
+        return (await routes.put(self.serving, self.caller, body)).value.entry
 
     async def put_apart(self, ref: MemoryRef, content: str) -> RefEntry:
         """An entry of no run, as another tenant has it, until it is forgotten."""
         tags = [self.tag, f"subject:{self.run}"]
         body = RefEntryBody(memory_ref=ref, content=content, tags=tags)
-        return (await adapter.put(self.serving, self.caller, body)).value.entry
+        return (await routes.put(self.serving, self.caller, body)).value.entry
 
     async def forget(self) -> None:
         """Erase what was put apart."""
@@ -86,7 +86,7 @@ class Stage:
     async def get(self, id_: RefEntryId, ref: MemoryRef | None = None) -> RefEntry | None:
         try:
             place = ref or self.ref
-            one = await adapter.get(self.serving, self.caller, memory_id=id_, memory_ref=place)
+            one = await routes.get(self.serving, self.caller, memory_id=id_, memory_ref=place)
             return one.entry
         except NotFound:
             return None
@@ -95,7 +95,7 @@ class Stage:
         self, ref: MemoryRef | None = None, *, tag: str | None = None, budget: int | None = None
     ) -> Sequence[RefEntry]:
         """Entries of this run, newest first, as anybody without a run sees them."""
-        page = await adapter.list_entries(
+        page = await routes.list_entries(
             self.serving, self.caller, memory_ref=ref or self.ref, tag=tag or self.tag,
             limit=LONGEST, token_budget=budget,
         )  # fmt: skip
@@ -109,7 +109,7 @@ class Stage:
             tags=["run-summary", f"workflow:{self.workflow}"],
             run_id=self.run,
         )
-        await adapter.put(self.serving, self.caller, body)
+        await routes.put(self.serving, self.caller, body)
 
     async def registered(self) -> str:
         """A new value, which is a secret of the run from now on."""
