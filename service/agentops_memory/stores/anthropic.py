@@ -265,21 +265,10 @@ AnthropicVersionList = shape(
 )
 
 
-class AnthropicError(Record):
-    """The error; for a path that is taken, also the memory that has it."""
-
-    type: str
-    message: str
-    conflicting_memory_id: str | None = None
-    conflicting_path: str | None = None
-
-
-class AnthropicProblem(Record):
-    """A refused request: the error, and the id of the request."""
-
-    type: Literal["error"] = "error"
-    error: AnthropicError
-    request_id: str
+AnthropicProblem = rules.problem(
+    "Anthropic", "The error; for a path that is taken, also the memory that has it.",
+    conflicting_memory_id=str, conflicting_path=str,
+)  # fmt: skip
 
 
 def _in_dialect(item: Any, *, full: bool = True) -> AnthropicRecord:
@@ -488,14 +477,12 @@ def _answer(
 
 
 def refused(refusal: Refusal, _: Scope) -> Response:
-    request_id, taken = f"req_{uuid4().hex}", refusal if isinstance(refusal, PathTaken) else None
-    error = AnthropicError(
-        type=REFUSALS.type(refusal.code), message=str(refusal),
-        conflicting_memory_id=public_id(ENTRY, taken.entry) if taken else None,
-        conflicting_path=f"/{taken.path}" if taken else None,
-    )  # fmt: skip
-    problem = AnthropicProblem(error=error, request_id=request_id)
-    return REFUSALS.response(refusal, problem.json_bytes(), {REQUEST_ID: request_id})
+    id_, taken = f"req_{uuid4().hex}", {}
+    if isinstance(refusal, PathTaken):
+        memory, path = public_id(ENTRY, refusal.entry), f"/{refusal.path}"
+        taken = {"conflicting_memory_id": memory, "conflicting_path": path}
+    content = rules.problem_json(REFUSALS.type(refusal.code), str(refusal), id_, **taken)
+    return REFUSALS.response(refusal, content, {REQUEST_ID: id_})
 
 
 BODIES = Bodies(refusal=_bad_fields)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, StringConstraints
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -153,21 +153,7 @@ VersionList = shape(
 )  # fmt: skip
 
 
-class StoreError(Record):
-    """The error, and the invalid field or parameter."""
-
-    type: str
-    message: str
-    param: str | None = None
-
-
-class StoreProblem(Record):
-    """A refused request: the error, and the id of the request."""
-
-    type: Literal["error"] = "error"
-    error: StoreError
-    request_id: str
-
+StoreProblem = rules.problem("Store", "The error, and the invalid field or parameter.", param=str)
 
 _FAULTS = {
     "missing": "Missing required field: {name}",
@@ -387,13 +373,10 @@ def refused(refusal: Refusal, scope: Scope) -> Response:
     kind, name = _BY_MISSING.get(message, ("", ""))
     if name in ids:  # a replay may refer to a deleted object that the path does not name
         message = f"{kind} '{cut(clean(ids[name]), ID_LENGTH)}' was not found."
-    error = StoreError(
-        type=REFUSALS.type(refusal.code),
-        message=message,
-        param=refusal.field if isinstance(refusal, BadField) else None,
-    )
-    problem = StoreProblem(error=error, request_id=bodies.request_id(scope))
-    return REFUSALS.response(refusal, problem.json_bytes(), {bodies.REQUEST_ID: problem.request_id})
+    id_ = bodies.request_id(scope)
+    param = {"param": refusal.field} if isinstance(refusal, BadField) else {}
+    content = rules.problem_json(REFUSALS.type(refusal.code), message, id_, **param)
+    return REFUSALS.response(refusal, content, {bodies.REQUEST_ID: id_})
 
 
 BODIES = bodies.Bodies(refusal=_bad_field)

@@ -36,7 +36,7 @@ from ..memory.saves import RevisionTable, Written
 from ..memory.space import ErasureKind, Space, StoreId
 from ..memory.table import Sql
 from ..recall.text import has_controls
-from ..record import Microseconds, Record
+from ..record import Microseconds, Record, shape
 from ..telemetry import annotate
 
 T = TypeVar("T")
@@ -517,6 +517,20 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
         query=[it for it in takes if not it.is_in_path], headers=WRITTEN if body else {},
         takes_key=is_write, **more,
     )  # fmt: skip
+
+
+def problem(name: str, docs: str, **more: type) -> type[Record]:
+    """Return the schema of a dialect's refusals; an error may have `more` members."""
+    error = shape(f"{name}Error", docs, optional=more, type=str, message=str)
+    return shape(
+        f"{name}Problem", "A refused request: the error, and the id of the request.",
+        type=(Literal["error"], "error"), error=error, request_id=str,
+    )  # fmt: skip
+
+
+def problem_json(type_: str, message: str, request_id: str, **more: str) -> bytes:
+    error = {"type": type_, "message": message, **more}
+    return written({"type": "error", "error": error, "request_id": request_id})
 
 
 def page_json(items: Iterable[bytes], **more: object) -> bytes:
