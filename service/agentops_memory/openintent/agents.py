@@ -7,8 +7,6 @@ from datetime import datetime
 from operator import add
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import BaseModel
-
 from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import BadFields, Denied, Invalid, NotFound, Unreadable
 from ..light import dataclass, replace
@@ -20,13 +18,14 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
-from ..memory.rows import Column, RowMapper, count, optional_instant, reads
+from ..memory.rows import Column, RowMapper, count, instant, reads
 from ..memory.rows import portion as fitting
 from ..memory.sight import Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer, Visibility
 from ..memory.space import LARGEST_CAPACITY, Capacities
 from ..memory.table import Sql
+from ..record import shape
 from . import entries, intents
-from .api import MAX_VALUE, FullRecord, Ids, OverCapacity, Time, kilobytes, portion
+from .api import MAX_VALUE, Ids, JsonObject, OverCapacity, Time, kilobytes, portion, rendered
 from .entries import BOUND, ENTRIES, TASK_LIFETIME, AgentEntry, AgentFilter, EntryKey, ids_of, some
 from .events import OF_TASK, expire, forget_events, remove
 from .intents import standing
@@ -89,33 +88,21 @@ _LISTED = RowMapper(
 )  # fmt: skip
 
 
-class WorkingSummary(BaseModel):
-    """What an agent has in working memory."""
-
-    entry_count: int
-    total_size_kb: int
-    tasks_with_memory: list[str]
-
-
-class EpisodicSummary(BaseModel):
-    """What an agent has in episodic memory."""
-
-    entry_count: int
-    capacity: int
-    pinned_count: int
-    total_size_kb: int
-    oldest_entry: Time | None
-    newest_entry: Time | None
-    eviction_policy: Literal["lru"] = "lru"
-
-
-class AgentSummary(FullRecord):
-    """What an agent has in each tier, and the namespaces that it may read (§6.7)."""
-
-    agent_id: AgentId
-    working: WorkingSummary
-    episodic: EpisodicSummary
-    semantic_namespaces_accessible: list[str]
+WorkingSummary = shape(
+    "WorkingSummary", "What an agent has in working memory.",
+    entry_count=int, total_size_kb=int, tasks_with_memory=[str],
+)  # fmt: skip
+EpisodicSummary = shape(
+    "EpisodicSummary", "What an agent has in episodic memory.",
+    entry_count=int, capacity=int, pinned_count=int, total_size_kb=int, oldest_entry=Time | None,
+    newest_entry=Time | None, eviction_policy=(Literal["lru"], "lru"),
+)  # fmt: skip
+AgentSummary = shape(
+    "AgentSummary",
+    "What an agent has in each tier, and the namespaces that it may read (§6.7).",
+    agent_id=AgentId, working=WorkingSummary, episodic=EpisodicSummary,
+    semantic_namespaces_accessible=[str],
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,9 +169,7 @@ class Agents:
         return erased
 
 
-def summary(
-    tx: Transaction, viewer: Viewer, agent: AgentId, capacities: Capacities
-) -> AgentSummary:
+def summary(tx: Transaction, viewer: Viewer, agent: AgentId, capacities: Capacities) -> JsonObject:
     """Return what an agent has in each tier, and the namespaces that the viewer may read.
 
     A coordinator of the agent's work gets what it may read; others get Denied.
@@ -208,21 +193,23 @@ def summary(
         agent=agent, **visible.values,
     )  # fmt: skip
     working, size, *_ = _of_tier(tx, Tier.WORKING, agent, visible)
-    episodic, kept, pinned, oldest, newest = _of_tier(tx, Tier.EPISODIC, agent, visible)
-    return AgentSummary.model_construct(
-        agent_id=agent,
-        working=WorkingSummary(
-            entry_count=working, total_size_kb=kilobytes(count(size)), tasks_with_memory=tasks
-        ),
-        episodic=EpisodicSummary(
-            entry_count=episodic, capacity=capacity_of(tx, agent, capacities),
-            pinned_count=count(pinned), total_size_kb=kilobytes(count(kept)),
-            oldest_entry=optional_instant(oldest), newest_entry=optional_instant(newest),
-        ),
-        semantic_namespaces_accessible=[
+    episodic, kept, pinned, *ends = _of_tier(tx, Tier.EPISODIC, agent, visible)
+    oldest, newest = (None if it is None else rendered(instant(it)) for it in ends)
+    return {
+        "agent_id": agent,
+        "working": {
+            "entry_count": working, "total_size_kb": kilobytes(count(size)),
+            "tasks_with_memory": tasks,
+        },
+        "episodic": {
+            "entry_count": episodic, "capacity": capacity_of(tx, agent, capacities),
+            "pinned_count": count(pinned), "total_size_kb": kilobytes(count(kept)),
+            "oldest_entry": oldest, "newest_entry": newest, "eviction_policy": "lru",
+        },
+        "semantic_namespaces_accessible": [
             it.namespace for it in readable(tx, viewer, MAX_NAMED, 0)
         ],
-    )  # fmt: skip
+    }  # fmt: skip
 
 
 def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: Visibility) -> Any:

@@ -29,7 +29,7 @@ from ..memory.rows import UNSTORED, Column, RowMapper
 from ..memory.saves import Written
 from ..memory.sight import ACTIVE, CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.table import Sql
-from ..record import Record, defaults_of
+from ..record import Record, defaults_of, shape
 from ..telemetry import annotate
 from . import api
 from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op, redactor_for
@@ -277,19 +277,14 @@ class Grant(FullRecord):
     intent: IntentId = Field(exclude=True)
 
 
-class AccessList(FullRecord):
-    """The grants on an intent."""
-
-    intent_id: str
-    default_policy: Literal["closed"] = "closed"
-    entries: Sequence[Grant]
-
-
-class RevokedGrant(FullRecord):
-    """The response to the revocation of a grant."""
-
-    status: Literal["deleted"] = "deleted"
-    entry_id: str
+AccessList = shape(
+    "AccessList", "The grants on an intent.",
+    intent_id=str, default_policy=(Literal["closed"], "closed"), entries=Sequence[Grant],
+)  # fmt: skip
+RevokedGrant = shape(
+    "RevokedGrant", "The response to the revocation of a grant.",
+    status=(Literal["deleted"], "deleted"), entry_id=str,
+)  # fmt: skip
 
 
 def operations(serving: Serving) -> tuple[Operation, ...]:
@@ -298,10 +293,11 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
         annotate({"memory.result_count": len(coordinators)})
         return answered([each.model_dump() for each in coordinators])
 
-    async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> AccessList:
+    async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> Response:
         grants = await serving.engine.read(caller, visible_grants, viewer, intent)
         annotate({"memory.result_count": len(grants)})
-        return AccessList.model_construct(intent_id=intent, entries=grants)
+        entries = [each.model_dump() for each in grants]
+        return answered({"intent_id": intent, "default_policy": "closed", "entries": entries})
 
     reading = partial(api.reading, serving.engine)
     of_coordinator, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
@@ -365,11 +361,11 @@ async def grant(
 
 async def revoke(
     serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
-) -> RevokedGrant:
+) -> Response:
     redactor_for(serving.rules, caller, viewer.agent)
     await serving.audit_change(caller, viewer, "grant.revoked", _revoked, intent, grant)
     await serving.engine.write(caller, _REVOKE, viewer, intent, grant)
-    return RevokedGrant(entry_id=grant)
+    return answered({"status": "deleted", "entry_id": grant})
 
 
 def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> None:
@@ -443,9 +439,7 @@ def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
             "UPDATE coordinators SET is_ended = TRUE, version = version + 1 WHERE id = :id",
             id=coordinator,
         )
-    record = _coordinator(tx, coordinator)
-    assert record is not None  # it was just read, and none is ever removed
-    return record
+    return required(_coordinator(tx, coordinator), NO_COORDINATOR)
 
 
 def _grant(

@@ -458,8 +458,9 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
         discovery = Discovery(memory=MemoryCapabilities(episodic_capacity=capacity))
         return answered(discovery.model_dump())
 
-    def summary(tx: Transaction, viewer: Viewer, agent: AgentId) -> AgentSummary:
-        return agents.summary(tx, viewer, agent, service.capacities)
+    async def summary(caller: Caller, viewer: Viewer, agent: AgentId) -> Response:
+        most = service.capacities
+        return answered(await service.engine.read(caller, agents.summary, viewer, agent, most))
 
     searched = (it for it in CONDITIONS if it.name in SEARCHED)
     return (
@@ -498,7 +499,7 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE),
            headers=TOTAL_HEADER),
         op("GET", f"{OWN}/summary", "get_summary", "How much the agent stores in each tier.",
-           api.reading(service.engine, summary), AgentSummary),
+           summary, AgentSummary),
         route("PUT", OWN_KEY, "put_entry",
            "Store a value at a key of the agent's episodic memory.",
            service.put, AgentEntry, status_if_new=201, body=AgentPutBody),
