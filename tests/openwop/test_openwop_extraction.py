@@ -3,7 +3,7 @@
 import re
 import unicodedata
 from collections.abc import Iterator, Sequence
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from fractions import Fraction
 from itertools import groupby
 
@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentops_memory.openwop.archives import Source, Unit, extract, has_words, units
+from agentops_memory.openwop.api import ARCHIVE
+from agentops_memory.openwop.archives import Unit, extract, has_words, units
+from agentops_memory.openwop.entries import RefEntry
 from agentops_memory.recall.query import STOPWORDS
 
 from ..support.requirements import requirement
@@ -30,18 +32,25 @@ TEXTS = st.one_of(
     st.lists(st.sampled_from(PLAIN), max_size=30).map("".join),  # of many equal words
 )
 DAYS = st.integers(0, 3).map(lambda days: DAY + timedelta(days=days))
-SOURCES = st.lists(st.builds(Source, content=TEXTS, day=DAYS, is_archive=st.booleans()), max_size=6)
 CAPS = st.one_of(st.integers(-1, 24), st.integers(25, 200))
 EXAMPLES = examples(100)
 
 
-def of(*contents: str) -> list[Source]:
+def source(content: str, day: date = DAY, *, is_archive: bool = False) -> RefEntry:
+    at = datetime(day.year, day.month, day.day, 12, tzinfo=UTC)
+    return RefEntry.whole(content=content, created_at=at, tags=(ARCHIVE,) if is_archive else ())
+
+
+SOURCES = st.lists(st.builds(source, TEXTS, DAYS, is_archive=st.booleans()), max_size=6)
+
+
+def of(*contents: str) -> list[RefEntry]:
     """Sources of one day after another."""
-    return [Source(content=it, day=DAY + timedelta(days=at)) for at, it in enumerate(contents)]
+    return [source(it, DAY + timedelta(days=at)) for at, it in enumerate(contents)]
 
 
-def archive(content: str, day: date = DAY) -> Source:
-    return Source(content=content, day=day, is_archive=True)
+def archive(content: str, day: date = DAY) -> RefEntry:
+    return source(content, day, is_archive=True)
 
 
 def texts(content: str) -> list[str]:
@@ -66,18 +75,20 @@ def model_units(content: str) -> Iterator[str]:
                     yield text
 
 
-def model_lines(source: Source) -> Iterator[tuple[str, str]]:
+def model_lines(source: RefEntry) -> Iterator[tuple[str, str]]:
     """Each unit of a source, and its line."""
     for line in source.content.splitlines():
-        dated = re.match(r"- (2026-05-0\d): ", line) if source.is_archive else None
-        day, rest = (dated[1], line[dated.end() :]) if dated else (f"{source.day}", line)
+        dated = re.match(r"- (2026-05-0\d): ", line) if ARCHIVE in source.tags else None
+        day, rest = (
+            (dated[1], line[dated.end() :]) if dated else (f"{source.created_at.date()}", line)
+        )
         yield from ((text, f"- {day}: {text}") for text in model_units(rest))
 
 
 Placed = tuple[tuple[str, ...], int, int, str]  # words, source, place, line
 
 
-def model(sources: Sequence[Source], cap: int) -> str:
+def model(sources: Sequence[RefEntry], cap: int) -> str:
     """The rule as it is written, in quadratic time and with fractions."""
     lines = [
         (words(text), at, place, line)
@@ -110,7 +121,7 @@ def model(sources: Sequence[Source], cap: int) -> str:
 @EXAMPLES
 @given(SOURCES, CAPS)
 @requirement("OW-65")
-def test_an_extract_is_what_the_rule_says(sources: list[Source], cap: int) -> None:
+def test_an_extract_is_what_the_rule_says(sources: list[RefEntry], cap: int) -> None:
     assert extract(sources, cap) == model(sources, cap)
 
 

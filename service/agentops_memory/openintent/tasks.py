@@ -384,14 +384,9 @@ def _merged(details: str, change: str) -> str:
 
 def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskId]) -> list[Task]:
     intents.visible_intent(tx, viewer, intent)
-    rows = tx[Sql].run(
-        f"""SELECT t.{tx[Sql].dialect.row}, {_TASK}
-              FROM {tx[Sql].dialect.texts("listed")}
-             {tx[Sql].dialect.leads} tasks t ON t.id = listed.value
-          ORDER BY listed.key""",
-        texts=json.dumps(ids),
-    )
-    return list(tx[Sql].intact(rows, _TASK))
+    chosen = f"SELECT value FROM {tx[Sql].dialect.texts('listed')}"
+    which = f"t.id IN ({chosen}) ORDER BY t.created_at, t.id"
+    return tx[Sql].fetch_all(_TASK, which, texts=json.dumps(ids))
 
 
 def _of_others(

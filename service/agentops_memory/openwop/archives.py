@@ -251,14 +251,6 @@ class BudgetExceeded(Refusal):
         self.budget, self.required = budget, required
 
 
-class Source(NamedTuple):
-    """A text and the day it was written; each line of an archive has its own day."""
-
-    content: str
-    day: date
-    is_archive: bool = False
-
-
 class _Line(NamedTuple):
     unit: Unit
     source: int  # the index of its source
@@ -269,7 +261,7 @@ class _Line(NamedTuple):
         return f"- {self.day.isoformat()}: {self.unit.text}"
 
 
-def extract(sources: Sequence[Source], cap: int, pause: Pausing = noop) -> str:
+def extract(sources: Sequence[RefEntry], cap: int, pause: Pausing = noop) -> str:
     """Return the lines of the sources, oldest first, that say the most within `cap` bytes.
 
     Line ends count, also that of the last line. If no line fits, or all words are stop words, the
@@ -292,15 +284,17 @@ def extract(sources: Sequence[Source], cap: int, pause: Pausing = noop) -> str:
     return "\n".join(lines[at].text for at in sorted(taken)) if taken else _cut(lines[best], cap)
 
 
-def has_words(sources: Iterable[Source]) -> bool:
+def has_words(sources: Iterable[RefEntry]) -> bool:
     """Return whether any source has words."""
     return any(_lines(0, source) for source in sources)
 
 
-def _lines(at: int, source: Source) -> list[_Line]:
-    if not source.is_archive:
-        return [_Line(unit, at, source.day) for unit in units(source.content)]
-    dated = (_split_date(line, source.day) for line in source.content.splitlines())
+def _lines(at: int, source: RefEntry) -> list[_Line]:
+    """Return the lines of a source; each line of an archive has its own day."""
+    written = source.created_at.date()
+    if api.ARCHIVE not in source.tags:
+        return [_Line(unit, at, written) for unit in units(source.content)]
+    dated = (_split_date(line, written) for line in source.content.splitlines())
     return [
         _Line(unit, at, day)
         for day, lines in groupby(dated, key=itemgetter(1))
@@ -426,15 +420,11 @@ def _text(
 ) -> str | None:
     """Return the host's text or an extract, or None if the sources have no words."""
     if content is not None:
-        return screen.content(content) if has_words(map(_source, sources)) else None
+        return screen.content(content) if has_words(sources) else None
     # The sources are screened first: an extract may have only pieces of a secret.
     clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
-    extracted = screen.text(extract(list(map(_source, clean)), cap, passes.Throttle()))
+    extracted = screen.text(extract(clean, cap, passes.Throttle()))
     return extracted.encode()[:cap].decode(errors="ignore") or None
-
-
-def _source(entry: RefEntry) -> Source:
-    return Source(entry.content, entry.created_at.date(), api.ARCHIVE in entry.tags)
 
 
 def put_archive(tx: Transaction, draft: ArchiveDraft | None, which: Inputs) -> DistilledObject:
