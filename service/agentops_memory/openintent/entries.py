@@ -276,10 +276,10 @@ def clean_tags(redactor: Redactor, tags: Iterable[str]) -> tuple[str, ...]:
 
 # Rows: an entry is a memory with a row in agent_memories, and one in seals if it is sealed.
 
-ENTRIES = """agent_memories a
-             JOIN memories m ON m.id = a.memory_id
+_JOINS = """JOIN memories m ON m.id = a.memory_id
              JOIN agent_spaces p ON p.space_id = m.space_id
              LEFT JOIN lifecycles l ON l.memory_id = m.id"""
+ENTRIES = f"agent_memories a {_JOINS}"
 
 
 def _require_sound(entry: AgentEntry) -> None:
@@ -292,7 +292,7 @@ def _require_sound(entry: AgentEntry) -> None:
 
 
 ENTRY = RowMapper(
-    AgentEntry, "agent_memories", "m.id", alias="a.", check=_require_sound,
+    AgentEntry, "agent_memories", "m.id", alias="a.", joins=_JOINS, check=_require_sound,
     also={Column("a.tier"): Tier},
 )  # fmt: skip
 
@@ -317,15 +317,10 @@ class SealTable(Table):
 
     def page(self, after: MemoryId, limit: int) -> list[AgentEntry]:
         """Return the next sealed entries of all agents after a memory, opened if possible."""
-        rows = self._execute(
-            f"""SELECT {ENTRY}
-                  FROM {ENTRIES}
-                 WHERE a.sensitivity IN {tuple(sorted(map(str, SEALED)))} AND a.memory_id > :after
-              ORDER BY a.memory_id
-                 LIMIT :limit""",
-            after=after, limit=limit,
-        )  # fmt: skip
-        return self.opened(self._intact(rows, ENTRY))
+        which = f"""a.sensitivity IN {tuple(sorted(map(str, SEALED)))} AND a.memory_id > :after
+                    ORDER BY a.memory_id
+                    LIMIT :limit"""
+        return self.opened(self._fetch_all(ENTRY, which, after=after, limit=limit))
 
     def opened(self, entries: Iterable[AgentEntry]) -> list[AgentEntry]:
         """Return the entries with sealed values opened, where the seal file has their keys."""
@@ -359,10 +354,7 @@ def entries_of(tx: Transaction, rows: Iterable[Any]) -> list[AgentEntry]:
 
 def one(tx: Transaction, condition: str, /, **values: object) -> AgentEntry | None:
     """Return the first entry that matches a condition, regardless of visibility."""
-    entry = tx[Sql].first(
-        ENTRY, f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id LIMIT 1",
-        **values,
-    )  # fmt: skip
+    entry = tx[Sql].fetch(ENTRY, f"{condition} ORDER BY m.id LIMIT 1", **values)
     return tx[SealTable].opened([entry])[0] if entry and entry.is_lost else entry
 
 
@@ -430,9 +422,7 @@ def some(
         f"""SELECT {ENTRY}
               FROM {dialect.ids("listed")}
              {dialect.leads} agent_memories a ON a.memory_id = listed.value
-              JOIN memories m ON m.id = a.memory_id
-              JOIN agent_spaces p ON p.space_id = m.space_id
-              LEFT JOIN lifecycles l ON l.memory_id = m.id
+             {_JOINS}
              WHERE {condition}
           ORDER BY listed.key""",
         ids=json.dumps(memories), **values,

@@ -36,7 +36,7 @@ from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api, entries
 from .api import INSTANT, PAGE, FullRecord, Serving, Time, identify, op, route
-from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, entries_of, entry_with
+from .entries import BOUND, ENTRIES, ENTRY, UNEXPIRED, AgentEntry, SealTable, entry_with
 from .intents import INTENT, Object, require_sight, visible_intent
 
 IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
@@ -465,5 +465,5 @@ def _entries(
     tx: Transaction, condition: str, most: int | None = None, **values: object
 ) -> list[AgentEntry]:
     limit = "" if most is None else f"LIMIT {most:d}"
-    statement = f"SELECT {ENTRY} FROM {ENTRIES} WHERE {condition} ORDER BY m.id {limit}"
-    return entries_of(tx, tx[Sql].run(statement, **values))
+    found = tx[Sql].fetch_all(ENTRY, f"{condition} ORDER BY m.id {limit}", **values)
+    return tx[SealTable].opened(found)

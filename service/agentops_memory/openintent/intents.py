@@ -501,12 +501,10 @@ def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
 
 def guardrails(tx: Transaction, intent: IntentId) -> list[stored.Guardrails]:
     """Return the limits of an intent's memory that its current coordinators set."""
-    rows = tx[Sql].run(  # also if a damaged row hides whether it is over
-        f"""SELECT {tx[Sql].dialect.row}, {_COORDINATOR}
-              FROM coordinators
-             WHERE intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)""",
-        intent=intent,
-    )  # fmt: skip
+    statement = _COORDINATOR.selecting(tx[Sql].dialect.row)
+    # Also those of which a damaged row hides whether it is over.
+    which = f"intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)"
+    rows = tx[Sql].run(statement + which, intent=intent)
     return [stored.guardrails_of(_COORDINATOR(row).details) for row in rows]
 
 

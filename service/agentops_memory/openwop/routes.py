@@ -272,8 +272,7 @@ async def search(
 
 
 def _refs(tx: Transaction, limit: int, after: str | None = None) -> Sequence[RefExtent]:
-    statement = f"""SELECT {_EXTENT} FROM refs WHERE ref > :after AND entries > 0
-                  ORDER BY ref LIMIT :limit"""
+    statement = _EXTENT.selecting() + "ref > :after AND entries > 0 ORDER BY ref LIMIT :limit"
     return tx[Sql].filled(
         limit, lambda most: tx[Sql].run(statement, after=after or "", limit=most), _EXTENT
     )

@@ -145,7 +145,7 @@ class RunEvent(CamelRecord):
         return Snapshot(offset=self.original, high=self.high, at=self.at)
 
 
-_EVENT = RowMapper(RunEvent, "run_events", "v.id", alias="v.")
+_EVENT = RowMapper(RunEvent, "run_events", "v.id", alias="v.", joins="JOIN runs r ON r.id = v.run")
 
 
 class RunEnded(Conflict):
@@ -387,9 +387,7 @@ class RunTable(Table):
 
     def some(self, which: str, most: int | None = None, **values: object) -> list[RunEvent]:
         """Return events; `which` is SQL on events `v` and runs `r`."""
-        rows = self._stream(
-            f"SELECT {_EVENT} FROM run_events v JOIN runs r ON r.id = v.run WHERE {which}", **values
-        )
+        rows = self._stream(_EVENT.selecting() + which, **values)
         return list(islice(self._intact(rows, _EVENT), most))
 
     def rewrite(self, event: Offset, payload: JsonObject) -> None:

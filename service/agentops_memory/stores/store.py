@@ -308,12 +308,8 @@ def stores_of(
     tx: Transaction, page: Page, name: str | None = None, *, with_archived: bool = True
 ) -> Slice[Store]:
     archived = "" if with_archived else " AND archived_at IS NULL"
-    rows = tx[Sql].stream(
-        f"""SELECT {_STORE}
-              FROM stores
-             WHERE erasure_id IS NULL{archived}{page.window("uid", "created_at")}""",
-        **page.values,
-    )
+    which = f"erasure_id IS NULL{archived}{page.window('uid', 'created_at')}"
+    rows = tx[Sql].stream(_STORE.selecting() + which, **page.values)
     prefix = (name or "").casefold()
     # Names are filtered here, until the page is full: SQLite folds the case of ASCII only.
     stores = tx[Sql].intact(rows, _STORE)
