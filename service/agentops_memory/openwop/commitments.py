@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from ..engine.engine import Engine, Transaction, noop
-from ..errors import BadFields, Conflict, NotFound
+from ..errors import BadFields, Conflict, NotFound, required
 from ..http.bodies import WRITTEN, Param, choice, fault_of, parsing
 from ..http.protocol import Operation
 from ..http.query import instant, public_id, uid_of
@@ -98,7 +98,7 @@ def note_awaited_tags(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int |
                  WHERE t.space_id = {SPACE_OF_REF} AND t.tag = :tag AND t.memory_id <> :new
                        AND {present(None)}
               ORDER BY t.created_at DESC, t.memory_id DESC LIMIT 2""",
-            ref=ref, tag=tag, new=entry.memory, now=micros(tx.now),
+            ref=ref, tag=tag, new=entry.memory,
         )  # fmt: skip
         if len(others) < 2:  # a single entry may be the source itself
             notes.append({"memory": entry.memory, "tag": tag, "source": next(iter(others), None)})
@@ -182,7 +182,10 @@ class Commitment(CamelRecord):
     fired_at: Milliseconds | None = None
 
 
-_COMMITMENT = RowMapper(Commitment, "commitments", "c.id", alias="c.")
+_JOINS = """JOIN ref_entries e ON e.memory_id = c.memory_id
+            JOIN memories m ON m.id = c.memory_id
+            JOIN refs f ON f.space_id = e.space_id"""
+_COMMITMENT = RowMapper(Commitment, "commitments", "c.id", alias="c.", joins=_JOINS)
 
 
 class CommitmentBody(api.CamelBody):
@@ -309,8 +312,8 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
     source = tx[RefTable].get(body.memory_ref, body.memory_id)
     if source is None or not tx[Sql].exists(
         f"SELECT 1 FROM ref_entries e WHERE e.memory_id = :memory AND {_CURRENT}",
-        memory=source.memory, now=micros(tx.now),
-    ):  # fmt: skip
+        memory=source.memory,
+    ):
         raise NotFound(api.NO_ENTRY)
     same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
     armed = _select(
@@ -327,9 +330,8 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
 
 def known_commitment(tx: Transaction, commitment_id: str) -> Commitment:
     uid = uid_of(COMMITMENT, commitment_id)
-    if uid and (rows := _select(tx, "commitments c", "c.uid = :uid", is_strict=True, uid=uid)):
-        return rows[0]
-    raise NotFound("commitment not found")
+    known = tx[Sql].fetch(_COMMITMENT, "c.uid = :uid", uid=uid) if uid else None
+    return required(known, "commitment not found")
 
 
 def cancel_commitment(tx: Transaction, id_: str) -> Commitment:
@@ -388,8 +390,8 @@ def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
             f"""SELECT id FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
                  WHERE {_IS_DUE}
               ORDER BY due_at, id LIMIT :most""",
-            most=most - len(due), now=micros(tx.now),
-        )  # fmt: skip
+            most=most - len(due),
+        )
         due += _by_ids(tx, ids)
     return _fire(tx, due), has_due(tx)
 
@@ -399,8 +401,7 @@ def has_due(tx: Transaction) -> bool:
     return tx[Sql].exists("SELECT 1 FROM met_tags LIMIT 1") or tx[Sql].exists(
         f"""SELECT 1 FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
              WHERE {_IS_DUE}
-             LIMIT 1""",
-        now=micros(tx.now),
+             LIMIT 1"""
     )
 
 
@@ -410,7 +411,7 @@ def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[Conditi
     orphans = [it for it in commitments if it.state is not CommitmentState.ARMED]
     _settle(tx, orphans, "state = 'cancelled'")
     if armed:
-        _settle(tx, armed, "state = 'fired', fired_at = :now", now=micros(tx.now))
+        _settle(tx, armed, "state = 'fired', fired_at = :now")
         payloads = (
             {"commitmentId": it.id, "memoryRef": it.memory_ref, "memoryId": it.memory_id,
              "condition": it.condition.value}
@@ -484,20 +485,9 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {rows.EARLIEST} AND :now"
 
 
-def _select(
-    tx: Transaction, which: str, condition: str, *, is_strict: bool = False, **values: object
-) -> list[Commitment]:
-    """Return commitments; a damaged row is left out, or raises DamagedRow with `is_strict`."""
-    rows = tx[Sql].run(
-        f"""SELECT {_COMMITMENT}
-              FROM {which}
-              JOIN ref_entries e ON e.memory_id = c.memory_id
-              JOIN memories m ON m.id = c.memory_id
-              JOIN refs f ON f.space_id = e.space_id
-             WHERE {condition}""",
-        now=micros(tx.now), **values,
-    )  # fmt: skip
-    return list(map(_COMMITMENT, rows) if is_strict else tx[Sql].intact(rows, _COMMITMENT))
+def _select(tx: Transaction, which: str, condition: str, **values: object) -> list[Commitment]:
+    statement = f"SELECT {_COMMITMENT} FROM {which} {_JOINS} WHERE {condition}"
+    return list(tx[Sql].intact(tx[Sql].run(statement, **values), _COMMITMENT))
 
 
 def _by_ids(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
@@ -512,10 +502,9 @@ def _listed(
 ) -> list[Commitment]:
     of_ref = "" if ref is None else f"AND c.space_id = {SPACE_OF_REF}"
     in_state = "" if state is None else f"AND {_STATE} = :state"
-    return _select(
-        tx, "commitments c", f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit",
-        after=after, ref=ref, state=state, limit=limit,
-    )  # fmt: skip
+    which = f"c.uid > :after {of_ref} {in_state} ORDER BY c.uid LIMIT :limit"
+    values = {"after": after, "ref": ref, "state": state, "limit": limit}
+    return tx[Sql].fetch_all(_COMMITMENT, which, **values)
 
 
 _first_page = api.first_page("commitments", _listed, lambda it: it.id)
@@ -529,16 +518,16 @@ def _orphans(tx: Transaction, most: int) -> list[MemoryId]:
               JOIN ref_entries e ON e.memory_id = c.memory_id
              WHERE c.state = 'armed' AND NOT ({_CURRENT})
           ORDER BY c.memory_id LIMIT :most""",
-        most=most, now=micros(tx.now),
-    )  # fmt: skip
+        most=most,
+    )
 
 
-def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str, **at: object) -> None:
+def _settle(tx: Transaction, commitments: Sequence[Commitment], change: str) -> None:
     if commitments:
         tx[Sql].run(
             f"""UPDATE commitments
                    SET {change}
                  WHERE state = 'armed'
                        AND uid IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})""",
-            texts=json.dumps([uid_of(COMMITMENT, it.id) for it in commitments]), **at,
-        )  # fmt: skip
+            texts=json.dumps([uid_of(COMMITMENT, it.id) for it in commitments]),
+        )

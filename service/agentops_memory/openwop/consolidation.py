@@ -21,7 +21,6 @@ from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import UNSAVED, MemoryId
 from ..memory.redactor import require_room
-from ..memory.rows import micros
 from ..memory.saves import Written
 from ..memory.space import ErasureKind, MemoryRef
 from ..memory.table import Sql
@@ -458,8 +457,7 @@ def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
     """Erase entries that hold secrets, with a receipt; their successors inherit their links."""
     if not memories:
         return
-    sql = tx[Sql]
-    values: dict[str, object] = {"ids": json.dumps(memories), "now": micros(tx.now)}
+    sql, ids = tx[Sql], json.dumps(memories)
     heirs = f"""{sql.dialect.ids("listed")}
                {sql.dialect.leads} ref_supersessions h
                      ON h.older_id = listed.value AND h.ended_after IS NULL
@@ -472,7 +470,7 @@ def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
               JOIN ref_supersessions x ON x.newer_id = listed.value AND x.ended_after IS NULL
              WHERE x.older_id <> h.newer_id
                 ON CONFLICT DO NOTHING""",
-        **values,
+        ids=ids,
     )
     sql.run(
         f"""INSERT INTO derivations (memory_id, source_id)
@@ -481,6 +479,6 @@ def _erase(tx: Transaction, memories: Sequence[MemoryId]) -> None:
               JOIN derivations d ON d.memory_id = listed.value
              WHERE d.source_id <> h.newer_id
                 ON CONFLICT DO NOTHING""",
-        **values,
+        ids=ids,
     )
     erase_some(tx, memories, ErasureId(tx.new_uid(tx.now)), ErasureKind.REF)

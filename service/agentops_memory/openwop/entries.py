@@ -443,9 +443,7 @@ def to_erase(
     with their counts added.
     """
     sql = tx[Sql]
-    values: dict[str, object] = {
-        "subject": subject, "tag": SUBJECT + subject, "high": high, "now": micros(tx.now),
-    }  # fmt: skip
+    values: dict[str, object] = {"subject": subject, "tag": SUBJECT + subject, "high": high}
     entries = sql.column(f"{_GOING} SELECT id FROM going ORDER BY id DESC", **values)
     ((archives, commitments, restored),) = sql.run(
         f"""{_GOING}

@@ -16,7 +16,7 @@ from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.idempotency import is_due, once
 from ..memory.memory import MemoryId
-from ..memory.rows import MOST, Column, RowMapper, micros, reads, tag_array
+from ..memory.rows import MOST, Column, RowMapper, reads, tag_array
 from ..memory.space import MemoryRef
 from ..memory.table import Dialect, Sql
 from ..recall.text import sha256_of
@@ -149,8 +149,8 @@ def inputs(tx: Transaction, ref: MemoryRef, which: Inputs) -> Iterator[ListedRef
                    ON e.space_id = f.space_id
              WHERE f.ref = :ref AND {which}
           ORDER BY e.created_at, e.memory_id""",
-        ref=ref, now=micros(tx.now),
-    )  # fmt: skip
+        ref=ref,
+    )
     return sql.intact(rows, sized)
 
 
@@ -162,8 +162,8 @@ def are_all(tx: Transaction, memories: Collection[MemoryId], condition: str) -> 
               FROM {sql.dialect.ids("listed")}
              {sql.dialect.leads} ref_entries e ON e.memory_id = listed.value
              WHERE {condition}""",
-        ids=json.dumps(list(memories)), now=micros(tx.now),
-    )  # fmt: skip
+        ids=json.dumps(list(memories)),
+    )
     return number == len(memories)
 
 
@@ -269,7 +269,7 @@ def annotate_pass(done: PassObject) -> None:
 
 def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     """Return the index of the live archives of a ref; it lists only the newest."""
-    sql, values = tx[Sql], {"ref": ref, "now": micros(tx.now)}
+    sql = tx[Sql]
     live = f"""FROM refs f
               {sql.dialect.leads} archives a ON a.space_id = f.space_id
               {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
@@ -282,11 +282,11 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
               JOIN ref_entries e ON e.memory_id = g.memory_id
               JOIN memories m ON m.id = e.memory_id
           ORDER BY e.created_at DESC, e.memory_id DESC""",
-        **values,
+        ref=ref,
     )
     listed = list(sql.intact(rows, _INDEXED))
     return MemoryIndex(
-        version=1, entry_count=sql.number(f"SELECT count(*) {live}", **values), archives=listed,
+        version=1, entry_count=sql.number(f"SELECT count(*) {live}", ref=ref), archives=listed,
         archive_checksum=listed[0].archive_checksum if listed else None,
         updated_at=listed[0].created_at if listed else None,
     )  # fmt: skip
@@ -299,7 +299,7 @@ def undo_pass(tx: Transaction, id_: RunId) -> UndonePass:
     """Restore the entries that a pass replaced, and remove those that it wrote."""
     run, ref, written = undoable(tx, id_)
     for statement in _undo_statements(tx[Sql].dialect):
-        tx[Sql].run(statement, **{"pass": run.number, "now": micros(tx.now)})
+        tx[Sql].run(statement, **{"pass": run.number})
     for memory in written:
         remove_entry(tx, memory)
     tx[RunTable].record(RunEventType.UNDONE, ({"runId": id_}, (ref,)))
@@ -342,7 +342,7 @@ def _count_replaced(tx: Transaction, run: Run, condition: str) -> int:
               FROM ref_supersessions x
               JOIN ref_entries e ON e.memory_id = x.older_id
              WHERE x.pass = :pass AND {condition}""",
-        **{"pass": run.number, "now": micros(tx.now)},
+        **{"pass": run.number},
     )
 
 
