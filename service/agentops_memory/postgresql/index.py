@@ -4,7 +4,6 @@ import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
 from functools import cached_property
 from itertools import chain, groupby
@@ -17,21 +16,14 @@ from ..memory.rows import tag_tuple
 from ..memory.table import Connection, Cursor
 from ..recall.features import Features
 from ..recall.stems import Stems, rules
-from ..recall.text import NEIGHBORS, Columns, End, columns, words_of
+from ..recall.text import NEIGHBORS, End, columns, words_of
 from ..recall.visibility import Borrowing, Document, Groups
 from .connection import POSTGRESQL
-from .postings import FIELDS, MAX_APPLIED_CHARS, Counts, Written, packed_counts
+from .postings import FIELDS, MAX_APPLIED, WordCounts, Written, packed_counts
 
 T = TypeVar("T")
 
 BATCH_CHARS = 100_000  # characters of contents that are indexed in one batch
-
-
-class WordCounts(NamedTuple):
-    """A document's length in words, and the counts of each stem by field."""
-
-    length: int
-    stems: dict[str, Counts]
 
 
 Posting = tuple[int, str, MemoryId]
@@ -82,8 +74,8 @@ class Index(Borrowing):
         self._waiting_size = 0  # characters of contents
         self._count_changes: dict[int, list[int]] = {}  # by area, changes of its memories and words
         self._counted: list[Cursor] = []  # per count, a cursor of (area, new version)
-        self._added: dict[int, list[tuple[MemoryId, Columns]]] = {}
-        self._added_chars = 0
+        self._added: dict[int, list[tuple[MemoryId, WordCounts]]] = {}
+        self._added_stems = 0
         self._invalidated: set[int] = set()  # areas with changes that cached ones cannot apply
 
     def new_place(self, group: spaces.IndexGroup) -> tuple[int, int]:
@@ -93,17 +85,14 @@ class Index(Borrowing):
     def prepare(self, area: int) -> None:
         """Do nothing: an area is created with its first words."""
 
-    def add(self, memory: Memory, space: int, area: int) -> None:  # noqa: ARG002 - the port's
-        if area == spaces.UNINDEXED_AREA or memory.is_deleted:
-            return
-        self._waiting.append(memory.id)
-        self._waiting_size += len(memory.text.content)
-        if len(self._waiting) >= BATCH or self._waiting_size >= BATCH_CHARS:
-            self.index_waiting()
-
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
-        for id_, memory, space, area in memories:
-            self.add(replace(memory, id=id_), space, area)
+        for id_, memory, _, area in memories:
+            if area == spaces.UNINDEXED_AREA or memory.is_deleted:
+                continue
+            self._waiting.append(id_)
+            self._waiting_size += len(memory.text.content)
+            if len(self._waiting) >= BATCH or self._waiting_size >= BATCH_CHARS:
+                self.index_waiting()
 
     def relieve(self, coming: int, *, is_brief: bool = True) -> bool:  # noqa: ARG002 - the port's
         """Do nothing: each commit indexes all of its memories."""
@@ -285,12 +274,11 @@ class Index(Borrowing):
             change = self._count_changes.setdefault(it.area, [0, 0])
             change[0] += sign
             change[1] += sign * words.length
-            texts = Columns(it.title, it.content, it.context, it.tags)
-            self._added_chars += sum(map(len, texts))
-            if sign < 0 or self._added_chars > MAX_APPLIED_CHARS:
+            self._added_stems += len(words.stems)
+            if sign < 0 or self._added_stems > MAX_APPLIED:
                 self._invalidated.add(it.area)
             else:
-                self._added.setdefault(it.area, []).append((id_, texts))
+                self._added.setdefault(it.area, []).append((id_, words))
 
     def _update_counts(self) -> None:
         """Update the areas' counts and versions; fail for an area built by other rules."""

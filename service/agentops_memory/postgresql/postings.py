@@ -25,8 +25,7 @@ from ..recall.features import Feature, Features
 from ..recall.group import CorpusStatistics, Weights
 from ..recall.query import Term
 from ..recall.search import FoundWords
-from ..recall.stems import COUNT, Entry, Stems, Vocabulary, entry_of, entry_with
-from ..recall.text import Columns
+from ..recall.stems import COUNT, Entry, Vocabulary, entry_with
 from ..recall.visibility import IndexQuery
 from .connection import POSTGRESQL
 
@@ -72,6 +71,18 @@ def stored_term(stem: str) -> str:
     if len(stem) <= SAFE_LENGTH or len(encoded := stem.encode()) <= MAX_TERM_BYTES:
         return stem
     return f"{encoded[:1000].decode(errors='ignore')}\x02{sha256(encoded).hexdigest()}"
+
+
+class WordCounts(NamedTuple):
+    """A memory's length in words, and the counts of each stem."""
+
+    length: int
+    stems: dict[str, Counts]
+
+    @property
+    def entry(self) -> Entry:
+        """The same in the form of cached areas."""
+        return entry_with({stem: _repacked(counts) for stem, counts in self.stems.items()})
 
 
 MemoryCounts = Mapping[MemoryId, Counts]
@@ -319,7 +330,7 @@ def _of_every_stem(of_stems: Sequence[MemoryCounts]) -> MemoryCounts:
     return {it: counts for it, counts in first.items() if all(it in other for other in others)}
 
 
-MAX_APPLIED_CHARS = 256 * 1024  # of a transaction's texts, to cached areas; imports write more
+MAX_APPLIED = 20_000  # stems of a transaction, to cached areas; imports write more
 
 
 class Written(NamedTuple):
@@ -327,7 +338,7 @@ class Written(NamedTuple):
 
     before: int  # the area's version
     after: int
-    added: Sequence[tuple[MemoryId, Columns]]
+    added: Sequence[tuple[MemoryId, WordCounts]]
 
 
 @dataclass(slots=True)
@@ -377,7 +388,7 @@ class IndexMemory(InMemory[_CachedArea]):
                     self.queue.request(number)
         yield None
 
-    def apply(self, writes: Mapping[int, Written | None], stems: Stems) -> None:
+    def apply(self, writes: Mapping[int, Written | None]) -> None:
         """Apply a commit to the cached areas; drop those that cannot follow it, such as None."""
         with self.lock:
             for number, written in writes.items():
@@ -387,8 +398,8 @@ class IndexMemory(InMemory[_CachedArea]):
                 if written is None or written.before != loaded.version:
                     self._drop(number)
                     continue
-                for memory, columns in written.added:
-                    loaded.area.add(_row(memory), _entry(stems, columns), self.vocabulary)
+                for memory, words in written.added:
+                    loaded.area.add(_row(memory), words.entry, self.vocabulary)
                 loaded.version = written.after
 
     def load(self, connection: Connection, number: int) -> None:
@@ -429,11 +440,6 @@ class StoredStatistics(CorpusStatistics):
         """Return the weights of the areas, after counting all stems in one statement."""
         self._stored.document_counts(self._stem_of.values(), own=own)
         return [Weights(self, it) for it in areas]
-
-
-def _entry(stems: Stems, columns: Columns) -> Entry:
-    texts = stems.of_texts(columns)
-    return entry_of([[stored_term(stem) for stem in words] for words in texts])
 
 
 def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, Entry]]:

@@ -46,7 +46,7 @@ from ..recall.text import fingerprint
 from ..recall.visibility import Visibility
 from .connection import BUSY, POSTGRESQL, PostgresConnection
 from .index import Index
-from .postings import IndexMemory, Written
+from .postings import IndexMemory
 from .search import PostgresSearch
 
 P = ParamSpec("P")
@@ -86,10 +86,6 @@ class PostgresTransaction(Transaction):
     @cached_property
     def index(self) -> Index:
         return Index(self._connection, self._features, self._stems)
-
-    def written(self) -> dict[int, Written | None]:
-        """Return the changes of the index, after the commit."""
-        return self.index.written()
 
     def flush(self) -> None:
         """Store waiting memories and their words, which are about to be read or committed."""

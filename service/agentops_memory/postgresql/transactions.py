@@ -243,7 +243,7 @@ class Transactions:
             return dict.fromkeys(changes)
         if commit.statusmessage != "COMMIT":  # a statement failed, and work caught the error
             raise Unavailable("The database did not commit; try again.")
-        self._memory(schema).apply(first.written(), self._thread.stems)
+        self._memory(schema).apply(first.index.written())
         self.on_damage(changes[0].caller, ours.damaged)  # all are of one tenant
         if count := sum(it is not None and it.error is None for it in outcomes.values()):
             self._committed(count, time.monotonic() - began)
