@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -16,7 +15,7 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql import engine as engines
 from agentops_memory.postgresql import index as upkeep
 from agentops_memory.postgresql.connection import OTHER_RULES
-from agentops_memory.postgresql.engine import PostgresEngine, PostgresMaintenance
+from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.recall.features import ALL, Feature, Features
 from agentops_memory.recall.stems import rules
 
@@ -128,28 +127,19 @@ async def brought_to_rules(url: str, deeds: Iterator[Deed]) -> None:
     """Make the words of all areas again, while something else is done between two steps."""
     async with opened(url) as engine:
         await engine.write(OPERATOR, lambda tx: tx.index.take_over())
-        other = cast(Any, Interrupted(engine, deeds))
-        await PostgresMaintenance(other).bring_to_rules(OPERATOR)
+        for name in ("read", "write"):
+            setattr(engine, name, interrupted(getattr(engine, name), deeds))
+        await engine.bring_to_rules(OPERATOR)
 
 
-@dataclass(frozen=True, slots=True)
-class Interrupted:
-    """An engine, beside which something else is done before each transaction."""
+def interrupted(transaction: Any, deeds: Iterator[Deed]) -> Callable[..., Any]:
+    """A method of an engine, beside which something else is done before each transaction."""
 
-    engine: PostgresEngine
-    deeds: Iterator[Deed]
+    async def run(*given: Any) -> Any:
+        await asyncio.to_thread(next(deeds, int))
+        return await transaction(*given)
 
-    @property
-    def copies_kept(self) -> None:
-        return None
-
-    async def read(self, *given: Any) -> Any:
-        await asyncio.to_thread(next(self.deeds, int))
-        return await self.engine.read(*given)
-
-    async def write(self, *given: Any) -> Any:
-        await asyncio.to_thread(next(self.deeds, int))
-        return await self.engine.write(*given)
+    return run
 
 
 # Whose rules stand

@@ -137,92 +137,6 @@ COPIES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresMaintenance:
-    """Maintains schemas, and the full-text index area by area."""
-
-    engine: "PostgresEngine"
-
-    @property
-    def has_files(self) -> bool:
-        return False
-
-    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
-        known = self.engine.known_of(caller)
-        known.note(caller, await self.engine.read(caller, lambda tx: damaged(tx.connection)))
-        return Condition(damaged_rows=known.names)
-
-    async def repair(self, caller: Caller) -> Sequence[int]:  # noqa: ARG002
-        return ()
-
-    async def bring_to_rules(self, caller: Caller) -> None:
-        if not await self.engine.read(caller, lambda tx: tx.index.is_ours):
-            await self.engine.write(caller, lambda tx: tx.index.take_over())
-        for area in await self.engine.read(caller, lambda tx: tx.index.unfinished()):
-            await self.rebuild(caller, area)
-
-    async def tidy(self, caller: Caller) -> Tidied:
-        await self.bring_to_rules(caller)
-        drifts = await self.drifts(caller)
-        rebuilt = tuple(area for area, drift in drifts.items() if drift)
-        for area in rebuilt:
-            await self.rebuild(caller, area)
-        moved = 0
-        while await self.engine.write(caller, lambda tx: tx.index.rebalance()):
-            moved += 1
-        return Tidied(
-            parts=len(drifts), drift=sum(drifts.values()), rebuilt=rebuilt, moved=moved,
-            is_damaged=False,
-        )  # fmt: skip
-
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
-        """Settle receipts of erasures whose bytes are gone from the tables and their copies.
-
-        They are gone once tables were rewritten and copies have expired. Receipts of agents settle
-        at once, as nobody asks for them. None is reported as pending: a retry would not help.
-        """
-        kept = self.engine.copies_kept
-        if not await self.engine.read(caller, _settleable, kept):
-            return Scrubbed()
-        return Scrubbed(settled=await self.engine.write(caller, _settle, kept))
-
-    async def sizes(self, caller: Caller) -> Sizes:
-        size = await self.engine.read(caller, lambda tx: stored(tx.connection))
-        return Sizes(database=size, log=None, free=None)
-
-    async def count(self, caller: Caller) -> RowCounts:
-        return await self.engine.read(caller, row_counts)
-
-    def copies(self, caller: Caller) -> Sequence[str]:  # noqa: ARG002
-        return COPIES
-
-    async def drifts(self, caller: Caller) -> dict[int, int]:
-        return await self.engine.read(caller, lambda tx: tx.index.drifts())
-
-    async def is_exact(self, caller: Caller, number: int) -> bool:
-        return await self.engine.read(caller, lambda tx: tx.index.is_exact(number))
-
-    async def rebuild(self, caller: Caller, number: int) -> None:
-        """Reindex an area in portions, between which others read and write."""
-        rebuild = await self.engine.write(caller, lambda tx: tx.index.begin_rebuild(number))
-        after = FIRST
-        while True:
-            portion = await self.engine.read(
-                caller, lambda tx, *args: tx.index.portion(*args), number, after
-            )
-            if not await self.engine.write(
-                caller, lambda tx, *args: tx.index.rebuild(*args), rebuild, portion
-            ):
-                return
-            after = portion.last
-
-
-def _settle(tx: PostgresTransaction, kept: timedelta | None) -> int:
-    gone = _settleable(tx, kept)
-    tx[ReceiptTable].settle(gone)
-    return len(gone)
-
-
 def _settleable(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
     """Return the erasures that can be settled, given how long copies are kept, if that is known."""
     return tx[Sql].column(
@@ -243,13 +157,16 @@ LOOK = timedelta(seconds=1)  # between two attempts to lead
 
 
 class PostgresEngine:
-    """Transactions on the schema of each caller's tenant. Open an engine with `opened`."""
+    """Transactions on the schema of each caller's tenant, and its maintenance.
+
+    Open an engine with `opened`.
+    """
 
     def __init__(
         self, transactions: Transactions, leader: Leader, size: int, *,
         copies_kept: timedelta | None = None,
     ) -> None:  # fmt: skip
-        self.copies_kept = copies_kept  # how long WAL, replicas and backups keep erased data
+        self._copies_kept = copies_kept  # how long WAL, replicas and backups keep erased data
         self._transactions = transactions
         self._leader = leader
         self._threads = ThreadPoolExecutor(size, "database")
@@ -289,10 +206,10 @@ class PostgresEngine:
         engine = cls(transactions, Leader(connecting), size, copies_kept=copies_kept)
         try:
             if may_lead:
-                await engine._in_thread(engine._leader.serve)
-            await engine._in_thread(transactions.prepare, tenant, upgrading)
+                await asyncio.to_thread(engine._leader.serve)
+            await asyncio.to_thread(transactions.prepare, tenant, upgrading)
             if may_lead:
-                await engine._in_thread(engine._try_to_lead)
+                await asyncio.to_thread(engine._try_to_lead)
             yield engine
         finally:
             await asyncio.to_thread(engine._close)
@@ -364,8 +281,8 @@ class PostgresEngine:
         return sum(self._waiting.values())
 
     @property
-    def maintenance(self) -> PostgresMaintenance:
-        return PostgresMaintenance(self)
+    def maintenance(self) -> "PostgresEngine":
+        return self
 
     @property
     def background(self) -> "PostgresEngine":
@@ -406,10 +323,6 @@ class PostgresEngine:
             running.add_done_callback(lambda _: kept.close())
         return running
 
-    async def _in_thread(self, work: Callable[..., T], *args: object) -> T:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, partial(work, *args))
-
     def _try_to_lead(self) -> None:
         if tenants := self._leader.try_to_lead():  # other processes create and erase tenants
             self._transactions.tenants = {*tenants}
@@ -418,3 +331,78 @@ class PostgresEngine:
         self._leader.close()
         self._threads.shutdown()
         self._transactions.close()
+
+    # The maintenance of schemas, and of the full-text index area by area.
+
+    @property
+    def has_files(self) -> bool:
+        return False
+
+    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
+        known = self.known_of(caller)
+        known.note(caller, await self.read(caller, lambda tx: damaged(tx.connection)))
+        return Condition(damaged_rows=known.names)
+
+    async def repair(self, caller: Caller) -> Sequence[int]:  # noqa: ARG002
+        return ()
+
+    async def bring_to_rules(self, caller: Caller) -> None:
+        if not await self.read(caller, lambda tx: tx.index.is_ours):
+            await self.write(caller, lambda tx: tx.index.take_over())
+        for area in await self.read(caller, lambda tx: tx.index.unfinished()):
+            await self.rebuild(caller, area)
+
+    async def tidy(self, caller: Caller) -> Tidied:
+        await self.bring_to_rules(caller)
+        drifts = await self.drifts(caller)
+        rebuilt = tuple(area for area, drift in drifts.items() if drift)
+        for area in rebuilt:
+            await self.rebuild(caller, area)
+        moved = 0
+        while await self.write(caller, lambda tx: tx.index.rebalance()):
+            moved += 1
+        return Tidied(
+            parts=len(drifts), drift=sum(drifts.values()), rebuilt=rebuilt, moved=moved,
+            is_damaged=False,
+        )  # fmt: skip
+
+    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
+        """Settle receipts of erasures whose bytes are gone from the tables and their copies.
+
+        They are gone once tables were rewritten and copies have expired. Receipts of agents settle
+        at once, as nobody asks for them. None is reported as pending: a retry would not help.
+        """
+        gone = await self.read(caller, _settleable, self._copies_kept)
+        if gone:
+            await self.write(caller, lambda tx: tx[ReceiptTable].settle(gone))
+        return Scrubbed(settled=len(gone))
+
+    async def sizes(self, caller: Caller) -> Sizes:
+        size = await self.read(caller, lambda tx: stored(tx.connection))
+        return Sizes(database=size, log=None, free=None)
+
+    async def count(self, caller: Caller) -> RowCounts:
+        return await self.read(caller, row_counts)
+
+    def copies(self, caller: Caller) -> Sequence[str]:  # noqa: ARG002
+        return COPIES
+
+    async def drifts(self, caller: Caller) -> dict[int, int]:
+        return await self.read(caller, lambda tx: tx.index.drifts())
+
+    async def is_exact(self, caller: Caller, number: int) -> bool:
+        return await self.read(caller, lambda tx: tx.index.is_exact(number))
+
+    async def rebuild(self, caller: Caller, number: int) -> None:
+        """Reindex an area in portions, between which others read and write."""
+        rebuild = await self.write(caller, lambda tx: tx.index.begin_rebuild(number))
+        after = FIRST
+        while True:
+            portion = await self.read(
+                caller, lambda tx, *args: tx.index.portion(*args), number, after
+            )
+            if not await self.write(
+                caller, lambda tx, *args: tx.index.rebuild(*args), rebuild, portion
+            ):
+                return
+            after = portion.last
