@@ -396,9 +396,10 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
     settings, others = context.settings, list[TenantId]()
     with suppress(OSError, Refusal):
         if settings.database_url:
-            from ..postgresql.tenants import tenants_in  # noqa: PLC0415 - an extra
+            from ..postgresql import connection as pg  # noqa: PLC0415 - an extra
 
-            others = tenants_in(settings.database_url)
+            with pg.control(settings.database_url) as connection:
+                others = pg.tenants(connection)
         else:
             others = tenants_of(settings.db_path)
     return list(dict.fromkeys([DEFAULT_TENANT, *others]))

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import cached_property
 from itertools import chain, groupby
 from operator import itemgetter
 from typing import NamedTuple, TypeVar
@@ -68,7 +67,7 @@ class Portion(NamedTuple):
 class Index(Borrowing):
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
-        self._features = features
+        self._features, self._rules = features, rules(features)
         self._stems = stems
         self._waiting: list[MemoryId] = []
         self._waiting_size = 0  # characters of contents
@@ -145,10 +144,6 @@ class Index(Borrowing):
         for area, after in counted:  # the last version wins
             writes[area] = Written(after - increments[area], after, self._added.get(area, ()))
         return writes | dict.fromkeys(self._invalidated)
-
-    @cached_property
-    def rules(self) -> str:
-        return rules(self._features)
 
     def _documents(self, ids: Collection[MemoryId]) -> dict[MemoryId, Document]:
         if not ids:
@@ -298,7 +293,7 @@ class Index(Borrowing):
                           words = areas.words + excluded.words,
                           rules = CASE WHEN areas.rules = excluded.rules THEN areas.rules END
                 RETURNING area, version""",
-                rules=self.rules, areas=areas, memories=[changes[it][0] for it in areas],
+                rules=self._rules, areas=areas, memories=[changes[it][0] for it in areas],
                 words=[changes[it][1] for it in areas],
             )  # fmt: skip
             self._counted.append(counted)
@@ -315,7 +310,7 @@ class Index(Borrowing):
                  FROM areas
                 WHERE rebuild IS NOT NULL AND rules = :rules
              ORDER BY area""",
-            rules=self.rules,
+            rules=self._rules,
         )
 
     def is_exact(self, area: int) -> bool:
@@ -352,7 +347,7 @@ class Index(Borrowing):
                   FROM areas
                 HAVING coalesce(bool_and(rules = :rules), TRUE)
                        AND coalesce(bool_or(area = {spaces.UNINDEXED_AREA}), TRUE)""",
-            rules=self.rules,
+            rules=self._rules,
         )
 
     def take_over(self) -> None:
@@ -364,14 +359,14 @@ class Index(Borrowing):
             f"""INSERT INTO areas (area, rules, version, memories, words)
                 VALUES ({spaces.UNINDEXED_AREA}, :rules, 0, 0, 0)
                     ON CONFLICT (area) DO UPDATE SET rules = excluded.rules""",
-            rules=self.rules,
+            rules=self._rules,
         )
         claimed = self._scalars(
             f"""UPDATE areas
                    SET rules = :rules, version = version + 1, rebuild = {RANDOM}
                  WHERE rules <> :rules
              RETURNING area""",
-            rules=self.rules,
+            rules=self._rules,
         )
         for area in claimed:
             self._invalidate(area)
@@ -390,7 +385,7 @@ class Index(Borrowing):
                        version = areas.version + 1,
                        rebuild = excluded.rebuild
              RETURNING rebuild""",
-            area=area, rules=self.rules,
+            area=area, rules=self._rules,
         )  # fmt: skip
 
     def portion(self, area: int, after: MemoryId) -> Portion:

@@ -22,7 +22,7 @@ from ..memory.table import Connection, Table
 from ..recall.area import Area, Row, drafted
 from ..recall.cache import IndexCache, InMemory
 from ..recall.features import Feature, Features
-from ..recall.group import CorpusStatistics, Weights
+from ..recall.group import CorpusStatistics
 from ..recall.query import Term
 from ..recall.search import FoundWords
 from ..recall.stems import COUNT, Entry, Vocabulary, entry_with
@@ -222,19 +222,26 @@ The counts are valid while the areas of the group have these versions. Any threa
 """
 
 
-class GroupStatistics:
+class GroupStatistics(CorpusStatistics):
+    """Statistics of a group from the stored index; stems have the numbers of `cached`."""
+
     def __init__(
-        self, postings: Postings, number: int, features: Features, known: KnownCounts
+        self, postings: Postings, number: int, features: Features, cached: "IndexMemory"
     ) -> None:
         self._postings = postings
         self._number = number
-        self._known = known
+        self._known = cached.counts
+        self._vocabulary = cached.vocabulary
         rows = postings.areas(number)
         self.versions = {area: version for area, version, _, _ in rows}
         prior = bm25.PRIOR_MEMORIES if Feature.PRIOR in features else 0
         memories = sum(memories for _, _, memories, _ in rows) + prior
         words = sum(words for _, _, _, words in rows) + prior * bm25.PRIOR_WORDS
         self.totals = bm25.Totals(memories, words)
+
+    def idf(self, stem: int, *, own: bool) -> float:
+        text = self._vocabulary.text_of(stem)
+        return self.totals.idf(self.document_counts([text], own=own)[text])
 
     def document_counts(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
         """Count the memories of the group with each stem, if `own` only in their own words."""
@@ -422,24 +429,6 @@ class IndexMemory(InMemory[_CachedArea]):
             return 0
         self.vocabulary.remove(loaded.area.stem_numbers())
         return loaded.area.size
-
-
-class StoredStatistics(CorpusStatistics):
-    """Statistics of a group from the stored index, for stems by their numbers."""
-
-    def __init__(self, stored: GroupStatistics, stem_of: Mapping[int, str]) -> None:
-        self.totals: bm25.Totals = stored.totals
-        self._stored = stored
-        self._stem_of = stem_of
-
-    def idf(self, stem: int, *, own: bool) -> float:
-        text = self._stem_of[stem]
-        return self.totals.idf(self._stored.document_counts([text], own=own)[text])
-
-    def weights_of(self, areas: Sequence[Area], *, own: bool) -> list[Weights]:
-        """Return the weights of the areas, after counting all stems in one statement."""
-        self._stored.document_counts(self._stem_of.values(), own=own)
-        return [Weights(self, it) for it in areas]
 
 
 def _rows(connection: Connection, area: int) -> Iterator[tuple[Row, Entry]]:

@@ -15,7 +15,7 @@ from ..memory.search import Scored, TermScore, frequency, scored
 from ..memory.space import GLOBAL_AREA
 from ..recall import search as shared
 from ..recall.features import Features
-from ..recall.group import Lookup
+from ..recall.group import Lookup, Weights
 from ..recall.query import Term
 from ..recall.stems import UNKNOWN, Stems
 from ..recall.visibility import IndexQuery, Row, Visibility, VisibleRows, area_of
@@ -132,11 +132,11 @@ class PostgresSearch(shared.Search):
             if areas is None:
                 yield None
                 return
-            vocabulary = self._cached.vocabulary
-            numbers = {text: vocabulary.number(it) for text, it in stem_of.items()}
-            known = {it: stem_of[text] for text, it in numbers.items() if it != UNKNOWN}
-            stored = postings.StoredStatistics(statistics, known)
-            yield Lookup(stored.weights_of(areas, own=query.own), numbers, own=query.own), None
+            numbers = {text: self._cached.vocabulary.number(it) for text, it in stem_of.items()}
+            known = [stem_of[text] for text, it in numbers.items() if it != UNKNOWN]
+            statistics.document_counts(known, own=query.own)  # all in one statement
+            weights = [Weights(statistics, it) for it in areas]
+            yield Lookup(weights, numbers, own=query.own), None
 
     def _stored(self, query: IndexQuery) -> Iterator[Sequence[Sequence[Scored]]]:
         for number in query.visible.spans:
@@ -155,9 +155,8 @@ class PostgresSearch(shared.Search):
 
     def _statistics_of(self, number: int) -> postings.GroupStatistics:
         if number not in self._groups:
-            known = self._cached.counts
             self._groups[number] = postings.GroupStatistics(
-                self._postings, number, self._features, known
+                self._postings, number, self._features, self._cached
             )
         return self._groups[number]
 

@@ -409,12 +409,6 @@ SELECT c.relname
 _DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
 
 
-def tenants_in(url: str) -> list[TenantId]:
-    """Return the tenants of the database, none if it has no schema of ours."""
-    with pg.control(url) as connection:
-        return pg.tenants(connection)
-
-
 def check_server(url: str) -> Iterator[Finding]:
     with pg.opened(url) as connection:
         try:
