@@ -23,6 +23,7 @@ from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sy
 from ..errors import Conflict, Invalid, NotFound, Refusal
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
+from ..memory.damage import GARBAGE
 from ..memory.redactor import LONGEST_FILE, RedactionFileRefused
 from ..memory.rows import rendered
 from ..record import Record
@@ -46,10 +47,7 @@ Progress = Callable[[int, int], None]
 Advance = Callable[[int], None]
 """Called with the number of bytes that were just read."""
 
-_FAULTS = (
-    zipfile.BadZipFile, zlib.error, EOFError, ValueError, KeyError, OverflowError,
-    NotImplementedError, RuntimeError, RecursionError,
-)  # fmt: skip
+_FAULTS = (*GARBAGE, zipfile.BadZipFile, zlib.error, EOFError, KeyError)
 DAMAGED = "Values in the newest backup are damaged; the newest undamaged backup is kept."
 LATE = 2  # intervals after which the newest archive is too old
 STAMP = "memory-%Y%m%dT%H%M%SZ.zip"
@@ -107,15 +105,14 @@ def member_of(tenant: TenantId) -> str:
     return "default.db" if tenant == DEFAULT_TENANT else f"tenants/{tenant}.db"
 
 
-def meter(total: int, progress: Progress | None) -> Advance:
+def meter(total: int, progress: Progress) -> Advance:
     """Return a function that adds up the bytes read and reports the sum."""
     done = 0
 
     def advance(count: int) -> None:
         nonlocal done
         done = min(done + count, total)
-        if progress is not None:
-            progress(done, total)
+        progress(done, total)
 
     return advance
 
@@ -265,7 +262,7 @@ class Archived:
 
 def make_archive(
     settings: Settings, to: Path, scope: Scope = EVERYTHING_BUT_KEYS, *, now: datetime,
-    is_forced: bool = False, progress: Progress | None = None,
+    is_forced: bool = False, progress: Progress = noop,
 ) -> Archived:  # fmt: skip
     """Make an archive at a path, or in a folder under a name with the time.
 

@@ -9,6 +9,7 @@ from functools import reduce
 from hashlib import file_digest
 from pathlib import Path
 
+from ..engine.engine import noop
 from ..engine.files import created, drafts, os_errors_as, owned_like, placed, sync
 from ..errors import Conflict, Unavailable
 from ..light import dataclass
@@ -135,7 +136,7 @@ class Restore:
 @contextmanager
 def prepared(
     settings: Settings, archive: Path, *, with_keys: bool = False,
-    progress: backup.Progress | None = None, is_dry: bool = False,
+    progress: backup.Progress = noop, is_dry: bool = False,
 ) -> Iterator[Restore]:  # fmt: skip
     """Verify an archive and yield the plan for its restore.
 
@@ -153,7 +154,7 @@ def prepared(
 
 def _planned(
     settings: Settings, path: Path, archive: backup.Archive, with_keys: bool,
-    progress: backup.Progress | None, stack: ExitStack,
+    progress: backup.Progress, stack: ExitStack,
 ) -> Restore:  # fmt: skip
     manifest = archive.manifest
     total = sum(member.size for member in manifest.members)

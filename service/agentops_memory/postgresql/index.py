@@ -64,7 +64,7 @@ class Portion(NamedTuple):
     postings: Sequence[Posting]
 
 
-class Index(Borrowing):
+class Index(Borrowing, Groups):
     def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
         self._features, self._rules = features, rules(features)
@@ -78,8 +78,7 @@ class Index(Borrowing):
         self._invalidated: set[int] = set()  # areas with changes that cached ones cannot apply
 
     def new_place(self, group: spaces.IndexGroup) -> tuple[int, int]:
-        area = self._number("SELECT nextval('area_numbers')")
-        return area, Groups(self._connection, self._sql).number_for(group)
+        return self._number("SELECT nextval('area_numbers')"), self.number_for(group)
 
     def prepare(self, area: int) -> None:
         """Do nothing: an area is created with its first words."""
@@ -456,14 +455,10 @@ class Index(Borrowing):
 
     def rebalance(self) -> bool:
         """Move one project out of an oversized group; return False if none can be moved."""
-        groups = Groups(self._connection, self._sql)
-        for area, number, others in groups.oversized():
-            target = groups.number_for(spaces.group_of(number))
-            if target != number and not groups.holds(target, others):
-                self._execute(
-                    "UPDATE spaces SET partition = :target WHERE area = :area", target=target,
-                    area=area,
-                )  # fmt: skip
+        for area, number, others in self.oversized():
+            target = self.number_for(spaces.group_of(number))
+            if target != number and not self.holds(target, others):
+                self._update("spaces", "area", {"area": area, "partition": target})
                 return True
         return False
 

@@ -286,9 +286,8 @@ class Transactions:
                 log.debug("a partition is not cached: %s", error)
 
     def _memory(self, schema: str) -> IndexMemory:
-        if schema not in self._memories:
-            self._memories.setdefault(schema, self._new_memory())
-        return self._memories[schema]
+        known = self._memories.get(schema)
+        return known or self._memories.setdefault(schema, self._new_memory())
 
     def _run(
         self, transaction: Callable[[psycopg.Connection[Any]], T], tenant: TenantId,

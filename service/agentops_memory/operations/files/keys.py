@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, TypeVar
@@ -291,29 +292,23 @@ def _instant(text: str) -> datetime:
     return at
 
 
-def _bytes(count: int) -> Callable[[str], bytes]:
-    def parse(text: str) -> bytes:
-        if len(value := bytes.fromhex(text)) != count:
-            raise ValueError
-        return value
-
-    return parse
+def _bytes(count: int, text: str) -> bytes:
+    if len(value := bytes.fromhex(text)) != count:
+        raise ValueError
+    return value
 
 
-def _only(type_: type[T]) -> Callable[[Any], T]:
-    def read(value: Any) -> T:
-        if not isinstance(value, type_):
-            raise TypeError
-        return value
-
-    return read
+def _only(type_: type[T], value: Any) -> T:
+    if not isinstance(value, type_):
+        raise TypeError
+    return value
 
 
 def _optional(read: Callable[[Any], Any], default: object = None) -> Callable[[Any], Any]:
     return lambda value: default if value is None else read(value)
 
 
-_list = _only(list)
+_list = partial(_only, list)
 _FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
 _KEY: Readers = {
     "id": access.key_id,
@@ -322,15 +317,15 @@ _KEY: Readers = {
     "role": access.Role,
     "projects": lambda value: access.patterns(tuple(_list(value))),
     "agents": lambda value: access.agent_patterns(_optional(_list, [])(value)),
-    "coordinates": _optional(_only(bool), default=False),
+    "coordinates": _optional(partial(_only, bool), default=False),
     "created_at": _instant,
     "revoked_at": _optional(_instant),
     "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
 }
 _DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _optional(_instant)}
 _SECRET: Readers = {
-    "salt": _bytes(access.SALT_BYTES),
-    "digest": _bytes(access.DIGEST_BYTES),
+    "salt": partial(_bytes, access.SALT_BYTES),
+    "digest": partial(_bytes, access.DIGEST_BYTES),
     "until": _optional(_instant),
 }
 
