@@ -135,8 +135,8 @@ class Method(Generic[P, T]):
     def __get__(self, obj: "Blocking", kind: type, /) -> Callable[P, T]: ...
     @overload
     def __get__(self, obj: "Awaited", kind: type, /) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    def __get__(self, obj: object, kind: type, /) -> Any:
-        return self  # public classes have the function instead, see __init_subclass__
+    def __get__(self, obj: object, kind: Any, /) -> Any:
+        return getattr(self, kind._variant).__get__(obj, kind) if kind._variant else self  # noqa: SLF001
 
 
 class Sender:
@@ -144,12 +144,6 @@ class Sender:
 
     _variant = ""  # in a public class: the attribute of Method to use, blocking or awaited
     _exchange: Any  # sends requests over HTTP; absent in a class that calls the service in process
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        for name, it in inspect.getmembers_static(cls) if cls._variant else ():
-            if isinstance(it, Method):
-                setattr(cls, name, getattr(it, cls._variant))
 
     async def _send(self, call: Call[T], /) -> T:
         """Send the call, with retries, and return its result."""
