@@ -1,7 +1,6 @@
 """Pure conversions of nouns of the domain to nouns of the contract, and of these to JSON."""
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
@@ -17,12 +16,11 @@ from ..recall.text import cut
 
 # A search in a file needs none of these; importing them takes longer than the search.
 if TYPE_CHECKING:
-    import pydantic
     import pydantic_core
 
     from ..http import gate as large_answers
 else:
-    pydantic, pydantic_core = Lazy(None, "pydantic"), Lazy(None, "pydantic_core")
+    pydantic_core = Lazy(None, "pydantic_core")
     large_answers = Lazy(__package__, "..http.gate")
 
 T = TypeVar("T")
@@ -167,7 +165,7 @@ def json_bytes(noun: object) -> bytes:
             kind, noun = list[type(first)], list(noun)  # type: ignore[misc]
         case list() | tuple() | dict():
             return pydantic_core.to_json(noun)
-    return _adapter(kind).dump_json(
+    return c.adapter_of(kind).dump_json(
         noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in WITH_EMPTY_LISTS
     )
 
@@ -176,14 +174,9 @@ def build_serializers() -> None:
     """Build the serializers of all answers: the first one imports modules, which opens files."""
     for kind in vars(c).values():
         if isinstance(kind, type) and is_dataclass(kind):
-            _adapter(kind)
-            _adapter(list[kind])  # type: ignore[valid-type]
-    _adapter(list[SummaryLine])
-
-
-@cache
-def _adapter(kind: Any) -> "pydantic.TypeAdapter[Any]":
-    return pydantic.TypeAdapter(kind)
+            c.adapter_of(kind)
+            c.adapter_of(list[kind])  # type: ignore[valid-type]
+    c.adapter_of(list[SummaryLine])
 
 
 def outcome(methods: Iterable[Method]) -> str:

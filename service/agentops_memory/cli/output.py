@@ -265,14 +265,7 @@ def cut(text: str, columns: int | None) -> str:
     return rich_cells.set_cell_size(text, max(columns, 2) - 1).rstrip() + ELLIPSIS
 
 
-def size(count: int) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if count >= 1 << power:
-            return f"{count / (1 << power):.1f} {unit}"
-    return f"{count} bytes"
-
-
-counted = m.counted
+counted, size = m.counted, m.size
 
 
 def count_memories(count: int) -> str:

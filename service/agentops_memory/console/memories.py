@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import accumulate
 from typing import Any
@@ -20,13 +20,13 @@ from ..agentops import wire
 from ..agentops.operations import filter_of, project_of
 from ..engine.engine import Transaction
 from ..errors import Invalid, Unavailable
-from ..http.query import row_count
+from ..http.query import natural, row_count
 from ..light import dataclass
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, positions, with_links
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, Text
-from ..memory.rows import UNREADABLE, texts_of
+from ..memory.rows import UNREADABLE, parsed, texts_of
 from ..memory.saves import Lookalike, kept_lookalikes, lookalikes
 from ..memory.search import MOST_SHOWN, Filter
 from ..memory.table import Sql
@@ -388,20 +388,17 @@ async def supersede(visit: Visit, newer: int, older: int) -> None:
 def _instant(visit: Visit, name: str) -> datetime | None:
     """Parse the instant in a field; without a time zone, it is in UTC."""
     text = visit.form.get(name, "").strip()
-    if not text:
-        return None
-    try:
-        at = datetime.fromisoformat(text)
-    except ValueError:
-        raise Invalid(f"{name} must be a date and a time.") from None
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    at = parsed(text)
+    if text and at is None:
+        raise Invalid(f"{name} must be a date and a time.")
+    return at
 
 
 def whole_number(text: str, name: str) -> int:
-    number = text.strip().removeprefix("#")
-    if not (number.isascii() and number.isdigit()) or not 0 < int(number[:17]) <= MOST_ID:
+    number = natural(text.strip().removeprefix("#"))
+    if not 0 < number <= MOST_ID:
         raise Invalid(f"{name} must be a whole number.")
-    return int(number)
+    return number
 
 
 async def plan_erasure(visit: Visit) -> Response:

@@ -12,7 +12,7 @@ from bisect import bisect
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
 from itertools import accumulate, chain, groupby
 from math import inf
@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, HTMLResponse, RedirectResponse, Response
 from starlette.types import Scope
 
-from agentops_memory_client.contract.models import JUST_NOW, Refused, age_words
+from agentops_memory_client.contract.models import JUST_NOW, Refused, age_words, size
 from agentops_memory_client.contract.service import MemoryService
 
 from ..agentops.operations import AgentOps, ReadContext
@@ -101,13 +101,6 @@ def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup
             break
     parts.append(_clipped(text[at:], max(most - size, 0)))
     return Markup("<bdi>{}</bdi>").format(Markup().join(parts))
-
-
-def size(count: int) -> str:
-    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if count >= 1 << power:
-            return f"{count / (1 << power):,.1f} {unit}"
-    return f"{count:,} bytes"
 
 
 def ago(at: datetime, now: datetime) -> Markup:
@@ -443,8 +436,8 @@ def environment() -> "Environment":
         loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True,
         lstrip_blocks=True, auto_reload=False,
     )  # fmt: skip
-    filters = (ago, line, prose, snippet, size, printable)
-    made.filters |= {it.__name__: it for it in filters} | {"number": lambda number: f"{number:,}"}
+    made.filters |= {it.__name__: it for it in (ago, line, prose, snippet, printable)}
+    made.filters |= {"number": lambda number: f"{number:,}", "size": partial(size, grouping=",")}
     made.globals |= {
         "sections": SECTIONS, "address": address, "compared": compared, "id_of": public_id,
     }  # fmt: skip

@@ -145,6 +145,14 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
+def size(count: int, grouping: str = "") -> str:
+    """Return a number of bytes in its largest unit: `12.5 MiB`; `grouping` separates thousands."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):{grouping}.1f} {unit}"
+    return f"{count:{grouping}} bytes"
+
+
 def age_words(seconds: float) -> str:
     """Return an age in its largest unit, rounded down; `just now` below a minute."""
     for length, unit in UNITS:
@@ -460,18 +468,17 @@ def problem(status: int, body: bytes) -> Refused:
 def read_as(kind: type[T], value: object) -> T:
     """Validate a value as `kind`; UnexpectedAnswer without a cause, which would quote the value."""
     with suppress(ValueError):  # pydantic's ValidationError is a ValueError
-        valid: T = adapter_of(kind).validate_python(value)
+        valid: T = adapter_of(kind).validate_python(value)  # type: ignore[arg-type]
         return valid
     raise UnexpectedAnswer("The service returned an unexpected answer.")
 
 
-def _adapter(kind: Any) -> "TypeAdapter[Any]":
+@cache
+def adapter_of(kind: Any) -> "TypeAdapter[Any]":
+    """Return the validator and serializer of a type."""
     from pydantic import TypeAdapter  # noqa: PLC0415 - importing it takes 0.1 s
 
     return TypeAdapter(kind)
-
-
-adapter_of: Callable[[Any], "TypeAdapter[Any]"] = cache(_adapter)  # validators by their types
 
 
 def json_object(body: bytes) -> dict[str, Any]:
