@@ -4,13 +4,14 @@ import asyncio
 import codecs
 import json
 import os
+import select
 import stat
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack, aclosing, contextmanager
-from functools import partial
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 from uuid import UUID, uuid5
@@ -132,6 +133,7 @@ def _hashable(id_: object) -> object:
 # Shells complete it as a path. click does not check it: a bad file is no usage error.
 FILE = click.Path(allow_dash=True, readable=False)
 PIECE = 64 * 1024  # bytes, the capacity of a pipe
+SIGNAL_DELAY = 1.0  # seconds until a signal is handled, at most
 # Messages by the reason of a conflict and the observation that is kept.
 CONFLICTS = {
     ("changed", "stored"): "{other} has different content, and is kept",
@@ -223,7 +225,7 @@ def _document(file: str, target: Target) -> Iterator[Path]:
         else:
             source = sys.stdin.buffer
         if file == "-" or not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
-            source = stack.enter_context(_temporary(target, iter(partial(source.read, PIECE), b"")))
+            source = stack.enter_context(_temporary(target, _arriving(source)))
         try:
             is_of_engram = is_engram(source)
         except Invalid as error:
@@ -235,6 +237,20 @@ def _document(file: str, target: Target) -> Iterator[Path]:
             parts = [out.counted(left_out[it], LEFT_OUT[it]) for it in LEFT_OUT if left_out[it]]
             out.say(f"This is an Engram export. Not imported: {', '.join(parts) or 'nothing'}.")
         yield Path(source.name)
+
+
+def _arriving(source: BinaryIO) -> Iterator[bytes]:
+    """Yield the pieces of a pipe, which may stay open for a long time.
+
+    Python handles a signal that arrives just before a read only after it, so no read blocks long.
+    """
+    piece = b" "
+    while piece:
+        with suppress(UnsupportedOperation):  # a stream in memory cannot be selected
+            while not select.select([source], [], [], SIGNAL_DELAY)[0]:
+                pass
+        piece = cast(BufferedReader, source).read1(PIECE)
+        yield piece
 
 
 @contextmanager
