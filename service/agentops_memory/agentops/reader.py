@@ -33,12 +33,10 @@ from . import transfer
 SHORT = 512 * 1024  # bytes; a thread reads shorter documents, which are little more than a chunk
 ROOM = 192 * 1024 * 1024  # bytes that the memory limit must allow: 102 MiB, and page cache
 OLD_LIMIT = "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # of cgroup v1
-PART = 32  # rows that are pickled at a time
+PART = 32  # rows of one message: other threads wait while it is read
 IDLE = 300.0  # seconds without a document after which the process ends
 
-Piece = tuple[list[bytes], dict[str, int]]
-"""Pickled rows, and the number of secrets removed by kind."""
-END: Piece = [], {}
+END = [pickle.dumps({})]  # after the last rows
 
 
 class Reader:
@@ -87,21 +85,26 @@ class Reader:
         # A copy has no cache: it would hold hashes of texts, which differ between processes.
         message: object = replace(rules), most
         while True:
+            rows: list[Row] = []
             with self._lock:
                 if self._file is not file:
                     raise EOFError
-                parts, kinds = self._request(message)
-            if not parts:
+                part = self._request(message)
+                while isinstance(part, list):
+                    rows += part
+                    part = self._request()
+            if not rows:
                 return
-            # Written by this program; in parts, as other threads wait for each.
-            yield [row for part in parts for row in pickle.loads(part)], kinds  # noqa: S301
+            yield rows, part
             message = True
 
-    def _request(self, message: object, *files: int) -> Any:
+    def _request(self, message: object = None, *files: int) -> Any:
+        """Send a message, if there is one, and return the next message of the process."""
         try:
             if self._connection is None or self.process is None:
                 raise EOFError
-            self._connection.send(message)
+            if message is not None:
+                self._connection.send(message)
             for file in files:
                 send_handle(self._connection, file, self.process.pid)
             return self._connection.recv()
@@ -177,24 +180,26 @@ def _read(connection: Connection, document: "transfer.Document", features: Featu
         connection.send(None)
         return
     connection.send(document.counts)
-    pieces: Iterator[Piece] = iter(())
+    pieces: Iterator[list[bytes]] = iter(())
     piece = END
     while (message := connection.recv()) is not None:
         if message is not True:
             pieces = _pieces(document, features, *message)
             piece = next(pieces, END)
-        connection.send(piece)
+        for part in piece:
+            connection.send_bytes(part)
         piece = next(pieces, END)  # while the service stores the last one
 
 
 def _pieces(
     document: "transfer.Document", features: Features, rules: Rules, most: int
-) -> Iterator[Piece]:
+) -> Iterator[list[bytes]]:
+    """Yield pickled rows in parts, and the number of secrets removed by kind as the last part."""
     redactor = Redactor(rules)
     for rows in transfer.chunks_of(redactor, document, most):
         ready = [_prepared(it, features) for it in rows]
         parts = [pickle.dumps(ready[at : at + PART]) for at in range(0, len(ready), PART)]
-        yield parts, dict(redactor.kinds)
+        yield [*parts, pickle.dumps(dict(redactor.kinds))]
         redactor.kinds.clear()
 
 
