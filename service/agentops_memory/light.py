@@ -58,7 +58,8 @@ class Lazy:
         return import_module(*self._arguments)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._module, name)
+        value = self.__dict__[name] = getattr(self._module, name)
+        return value
 
 
 T = TypeVar("T")

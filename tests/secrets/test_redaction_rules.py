@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agentops_memory.errors import Invalid, OverQuota
 from agentops_memory.memory.redactor import LONGEST_ID, MOST_RUNS, MOST_VALUES, Registry, RunKey
-from agentops_memory.secrets import shapes
+from agentops_memory.secrets import redaction, shapes
 from agentops_memory.secrets.redaction import (
     DEFAULT_RULES,
     LONGEST_VALUE,
@@ -297,11 +297,13 @@ def test_every_kind_but_registered_values_has_samples() -> None:
 
 def test_a_short_text_is_searched_as_a_long_one(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text for samples in SAMPLES.values() for sample in samples for text in sample]
-    short = [text[at : at + shapes.SHORT - 1] for text in texts for at in range(0, len(text), 5)]
-    quickly = [list(shapes.secrets(text)) for text in short]
-    monkeypatch.setattr(shapes, "SHORT", 0)
+    short = [
+        text[at : at + redaction.AT_ONCE - 1] for text in texts for at in range(0, len(text), 5)
+    ]
+    quickly = [list(redaction.secrets(text)) for text in short]
+    monkeypatch.setattr(redaction, "AT_ONCE", 0)
 
-    assert [list(shapes.secrets(text)) for text in short] == quickly
+    assert [list(redaction.secrets(text)) for text in short] == quickly
 
 
 NOISE = base64.b64encode(b"".join(sha256(bytes([n])).digest() for n in range(256)) * 4).decode()

@@ -4,7 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import Invalid
 from ..light import Lazy, dataclass, field
@@ -28,6 +29,18 @@ _UNSAFE = re.compile("[^A-Za-z0-9._-]+")
 _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", re.IGNORECASE)
 _TYPE = re.compile("<Private>(?<=[A-Za-z0-9_]<Private>)")  # as in Local<Private>
 _MASK = "\ud800"  # a lone surrogate, which no stored text contains
+BLANK = 8  # repeated characters at the end of a masked value
+SEPARATORS = "_.-"
+AT_ONCE = 100  # characters; in a longer text, one search for all hints is slower than one for each
+
+
+class SecretSpan(NamedTuple):
+    """The position of a secret in a text, its kind, and its name, if it has one."""
+
+    start: int
+    end: int
+    kind: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +104,13 @@ class Rules:
         """Whether the text contains a registered value."""
         return any(value in text for _, value in self.values)
 
-    def _parts(self, text: str) -> Iterator["shapes.SecretSpan"]:
+    def _parts(self, text: str) -> Iterator[SecretSpan]:
         yield from _private_parts(text)
         masked = self._masked(text)
         for value_id, value in self.values:
             for start, end in self._occurrences(value, masked):
-                yield shapes.SecretSpan(start, end, VALUE, self._name(value_id))
-        for it in shapes.secrets(text):
+                yield SecretSpan(start, end, VALUE, self._name(value_id))
+        for it in secrets(text):
             if it.kind not in self.allowed_kinds and text[it.start : it.end] not in self.allowed:
                 yield it
 
@@ -118,7 +131,7 @@ class Rules:
         """Return the name of an id in a placeholder, or a generic name if the id has a secret."""
         if value_id not in self._names:
             name = _safe(value_id)
-            is_telling = self.has_value_in(name) or any(shapes.secrets(name))
+            is_telling = self.has_value_in(name) or any(secrets(name))
             self._names[value_id] = VALUE if is_telling else name
         return self._names[value_id]
 
@@ -168,7 +181,7 @@ def _safe(value_id: str) -> str:
     return _UNSAFE.sub("-", value_id)[:LONGEST_NAME] or VALUE
 
 
-def _private_parts(text: str) -> Iterator["shapes.SecretSpan"]:
+def _private_parts(text: str) -> Iterator[SecretSpan]:
     """Yield the spans between matching private tags; an unclosed span reaches to the end.
 
     A type parameter such as `Local<Private>` is not a tag if nothing closes it.
@@ -188,14 +201,14 @@ def _private_parts(text: str) -> Iterator["shapes.SecretSpan"]:
         elif depth:
             depth -= 1
             if not depth:
-                yield shapes.SecretSpan(start, tag.end(), PRIVATE)
+                yield SecretSpan(start, tag.end(), PRIVATE)
     if depth:
-        yield shapes.SecretSpan(start, len(text), PRIVATE)
+        yield SecretSpan(start, len(text), PRIVATE)
 
 
-def _merged(parts: Iterable["shapes.SecretSpan"]) -> list["shapes.SecretSpan"]:
+def _merged(parts: Iterable[SecretSpan]) -> list[SecretSpan]:
     """Sort the parts and merge overlapping parts, named after the longer."""
-    merged: list[shapes.SecretSpan] = []
+    merged: list[SecretSpan] = []
     for part in sorted(parts, key=lambda part: (part.start, -part.end)):
         if merged and part.start < merged[-1].end:
             last = merged[-1]
@@ -206,10 +219,93 @@ def _merged(parts: Iterable["shapes.SecretSpan"]) -> list["shapes.SecretSpan"]:
     return merged
 
 
-def _without(text: str, parts: list["shapes.SecretSpan"]) -> str:
+def _without(text: str, parts: list[SecretSpan]) -> str:
     pieces = []
     at = 0
     for part in parts:
         pieces += [text[at : part.start], assignments.MARK, part.name or part.kind, "]"]
         at = part.end
     return "".join([*pieces, text[at:]])
+
+
+def secrets(text: str) -> Iterator[SecretSpan]:
+    """Return the spans of all secrets in linear time; they may overlap."""
+    raw = text.encode("latin-1", "replace")
+    lowered = raw.lower()
+    if len(text) < AT_ONCE and not shapes.HINT.search(lowered):
+        return iter(())
+    hinted = (
+        SecretSpan(*match.span("secret"), kind)
+        for hint, kind, pattern in shapes.HINTED
+        if hint in lowered
+        for match in pattern.finditer(text)
+    )
+    spans = chain(_tokens(text, raw), _labelled(text, lowered), _private_keys(text), hinted)
+    return (span for span in spans if not _is_dummy(text[span.start : span.end]))
+
+
+def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
+    """Yield the tokens in a text; only long runs of token characters are searched.
+
+    `raw` is the text in Latin-1, a byte for each character.
+    """
+    mask = raw.translate(shapes.RUN_MASK)
+    end = 0
+    while end >= 0 and (start := mask.find(shapes.LONG_RUN, end)) >= 0:
+        end = mask.find(b" ", start)
+        run = start, end if end >= 0 else len(mask)
+        has_separator = any(text.find(separator, *run) >= 0 for separator in SEPARATORS)
+        pattern, kinds = shapes.token_pattern(has_separator=has_separator)
+        for token in pattern.finditer(text, *run):
+            yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
+        if has_separator and text.find("eyJ", *run) >= 0:
+            for token in shapes.JWT.finditer(text, *run):
+                yield SecretSpan(*token.span("secret"), "jwt")
+        if text.find("AZDO", *run) >= 0:
+            for token in shapes.AZURE_DEVOPS.finditer(text, *run):
+                yield SecretSpan(*token.span(), "azure-key")
+
+
+def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
+    """Yield labelled secrets; each label is tried only where its keyword occurs.
+
+    `lowered` is the lower-case text in Latin-1, a byte for each character.
+    """
+    for word, labels in shapes.LABELS.items():
+        at = lowered.find(word)
+        while at >= 0:
+            next_at = at + 1
+            for label in labels:
+                match = label.pattern.match(text, at)
+                if not match:
+                    continue
+                start, end = match.span("secret")
+                if label.holds(match):
+                    yield SecretSpan(start, end, label.kind)
+                    next_at = max(next_at, end)
+                elif label is shapes.PASSWORD and end - start > assignments.LONGEST:
+                    # Otherwise this would take quadratic time.
+                    next_at = max(next_at, end)
+            at = lowered.find(word, next_at)
+
+
+def _private_keys(text: str) -> Iterator[SecretSpan]:
+    """Yield armored private keys, up to their END line or, without one, the end of the armor."""
+    if "PRIVATE KEY" not in text:
+        return
+    for begin in shapes.KEY_BEGIN.finditer(text):
+        dashes = text.find("-----", begin.end())
+        end = shapes.KEY_END.match(text, dashes) if dashes >= 0 else None
+        if end and shapes.KEY_LINE.search(text, begin.end(), dashes):
+            yield SecretSpan(begin.start(), end.end(), "private-key")
+        elif not end and (armor := shapes.KEY_ARMOR.match(text, begin.end())):
+            yield SecretSpan(begin.start(), armor.end(), "private-key")
+
+
+def _is_dummy(secret: str) -> bool:
+    """Whether the value is a variable or a dummy, or at most a prefix followed by a mask."""
+    end = secret[-BLANK:]
+    is_mask = len(end) == BLANK and end[0] in "xX*.0" and end == end[0] * BLANK
+    if is_mask and assignments.alternations(secret.rstrip(end[0])) <= assignments.MIN_ALTERNATIONS:
+        return True
+    return shapes.DUMMY_VALUE.fullmatch(secret) is not None

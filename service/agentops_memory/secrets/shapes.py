@@ -7,22 +7,17 @@ random (a hash, an identifier, an image) is not a secret, nor is a dummy value (
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, cached_property, partial
-from itertools import chain
-from typing import NamedTuple
 
 from ..light import dataclass
 from .assignments import (
     ASSIGNMENT,
-    LONGEST,
-    MIN_ALTERNATIONS,
     PLACEHOLDER,
     SHORTEST_TOKEN,
     TYPE,
     UUID,
     VALUE_OF,
-    alternations,
     has_secret_name,
     is_assigned,
     is_preceded_by,
@@ -297,102 +292,6 @@ LABELS = {
 }
 
 
-BLANK = 8  # repeated characters at the end of a masked value
-SEPARATORS = "_.-"
-SHORT = 100  # characters; in a longer text, one search for all hints is slower than one for each
-
-
-class SecretSpan(NamedTuple):
-    """The position of a secret in a text, its kind, and its name, if it has one."""
-
-    start: int
-    end: int
-    kind: str
-    name: str = ""
-
-
-def secrets(text: str) -> Iterator[SecretSpan]:
-    """Return the spans of all secrets in linear time; they may overlap."""
-    raw = text.encode("latin-1", "replace")
-    lowered = raw.lower()
-    if len(text) < SHORT and not _HINT.search(lowered):
-        return iter(())
-    hinted = (
-        SecretSpan(*match.span("secret"), kind)
-        for hint, kind, pattern in _HINTED
-        if hint in lowered
-        for match in pattern.finditer(text)
-    )
-    spans = chain(_tokens(text, raw), _labelled(text, lowered), _private_keys(text), hinted)
-    return (span for span in spans if not _is_dummy(text[span.start : span.end]))
-
-
-def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
-    """Yield the tokens in a text; only long runs of token characters are searched.
-
-    `raw` is the text in Latin-1, a byte for each character.
-    """
-    mask = raw.translate(_RUN_MASK)
-    end = 0
-    while end >= 0 and (start := mask.find(_LONG_RUN, end)) >= 0:
-        end = mask.find(b" ", start)
-        run = start, end if end >= 0 else len(mask)
-        has_separator = any(text.find(separator, *run) >= 0 for separator in SEPARATORS)
-        pattern, kinds = _compiled(has_separator=has_separator)
-        for token in pattern.finditer(text, *run):
-            yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
-        if has_separator and text.find("eyJ", *run) >= 0:
-            for token in _JWT.finditer(text, *run):
-                yield SecretSpan(*token.span("secret"), "jwt")
-        if text.find("AZDO", *run) >= 0:
-            for token in _AZURE_DEVOPS.finditer(text, *run):
-                yield SecretSpan(*token.span(), "azure-key")
-
-
-def _labelled(text: str, lowered: bytes) -> Iterator[SecretSpan]:
-    """Yield labelled secrets; each label is tried only where its keyword occurs.
-
-    `lowered` is the lower-case text in Latin-1, a byte for each character.
-    """
-    for word, labels in LABELS.items():
-        at = lowered.find(word)
-        while at >= 0:
-            next_at = at + 1
-            for label in labels:
-                match = label.pattern.match(text, at)
-                if not match:
-                    continue
-                start, end = match.span("secret")
-                if label.holds(match):
-                    yield SecretSpan(start, end, label.kind)
-                    next_at = max(next_at, end)
-                elif label is PASSWORD and end - start > LONGEST:  # avoids quadratic time
-                    next_at = max(next_at, end)
-            at = lowered.find(word, next_at)
-
-
-def _private_keys(text: str) -> Iterator[SecretSpan]:
-    """Yield armored private keys, up to their END line or, without one, the end of the armor."""
-    if "PRIVATE KEY" not in text:
-        return
-    for begin in _KEY_BEGIN.finditer(text):
-        dashes = text.find("-----", begin.end())
-        end = _KEY_END.match(text, dashes) if dashes >= 0 else None
-        if end and _KEY_LINE.search(text, begin.end(), dashes):
-            yield SecretSpan(begin.start(), end.end(), "private-key")
-        elif not end and (armor := _KEY_ARMOR.match(text, begin.end())):
-            yield SecretSpan(begin.start(), armor.end(), "private-key")
-
-
-def _is_dummy(secret: str) -> bool:
-    """Whether the value is a variable or a dummy, or at most a prefix followed by a mask."""
-    end = secret[-BLANK:]
-    is_mask = len(end) == BLANK and end[0] in "xX*.0" and end == end[0] * BLANK
-    if is_mask and alternations(secret.rstrip(end[0])) <= MIN_ALTERNATIONS:
-        return True
-    return _DUMMY_VALUE.fullmatch(secret) is not None
-
-
 _SAFE = "[A-Za-z0-9_-]"  # base64url
 _HEX = "[0-9a-f]"
 _WITH_DIGIT = "(?=[A-Za-z_-]{0,40}[0-9])"
@@ -508,7 +407,7 @@ def _at_start(prefix: str) -> str:
 
 
 @cache
-def _compiled(*, has_separator: bool) -> tuple[re.Pattern[str], list[str]]:
+def token_pattern(*, has_separator: bool) -> tuple[re.Pattern[str], list[str]]:
     """Return one alternation of all shapes, and the kind of each of its groups."""
     shapes = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _ALPHANUMERIC]
     if has_separator:
@@ -518,32 +417,32 @@ def _compiled(*, has_separator: bool) -> tuple[re.Pattern[str], list[str]]:
     return re.compile("|".join(f"{it}()" for _, it in shapes)), [kind for kind, _ in shapes]
 
 
-_LONG_RUN = b"a" * 20  # as long as the shortest token
-_RUN_MASK = bytes(
+LONG_RUN = b"a" * 20  # as long as the shortest token
+RUN_MASK = bytes(
     ord("a" if re.match("[A-Za-z0-9+/_.-]", chr(code)) else " ") for code in range(256)
 )
-_AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
+AZURE_DEVOPS = re.compile(_at_start("") + "[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])")
 
 # Three parts, or five when encrypted. The pattern finds all parts before it looks for the
 # beginning in the first part, which makes it linear.
 _SIGNED = rf"\.eyJ{_SAFE}{{5,}}\.{_SAFE}{{10,}}"
 _ENCRYPTED = rf"\.{_SAFE}*\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}\.{_SAFE}{{10,}}"
-_JWT = re.compile(
+JWT = re.compile(
     rf"(?<!{_SAFE})(?={_SAFE}++(?:{_SIGNED}|{_ENCRYPTED}))"
     rf"{_SAFE}*?(?P<secret>eyJ{_SAFE}{{9,}}(?:{_SIGNED}|{_ENCRYPTED}))"
 )
 
-_DUMMY_VALUE = re.compile(
+DUMMY_VALUE = re.compile(
     r"\$\([^()]*\)|\$\{[^{}]*\}|\$[A-Z_][A-Z0-9_]*|\$[a-z_]+"  # shell
     r"""|\{+[A-Za-z_ .()\[\]'":!|-]*\}+|\{\d\}"""  # templates
     r"|<[^<>]*>|%[A-Za-z_]+%|%s|%\([A-Za-z_]+\)s"
     r"|x+|X+|\*+|\.+|-+|_+|\u2026+|\u2022+"
     rf"|REDACTED|(?:{PLACEHOLDER})+"
 )
-_KEY_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_END = re.compile("-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_LINE = re.compile("[A-Za-z0-9+/=]{16}")
-_KEY_ARMOR = re.compile(
+KEY_BEGIN = re.compile("-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+KEY_END = re.compile("-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
+KEY_LINE = re.compile("[A-Za-z0-9+/=]{16}")
+KEY_ARMOR = re.compile(
     r"(?>(?:[\s\\>|#*]{0,40}+[A-Za-z][A-Za-z-]{2,30}+: [^\r\n\\]{0,200}+(?=[\r\n\\])){0,5})"
     r"""(?>(?:[\s\\>|#*"',]{0,40}+[A-Za-z0-9+/=]{16,}+)+)"""
     r"""(?:(?<!=)[\s\\>|#*"',]{1,40}+[A-Za-z0-9+/]{1,15}+={0,2}(?=["'\\]{0,3}(?:[\r\n]|$)))?"""
@@ -556,11 +455,11 @@ _DATA_SOURCE = re.compile(
 )
 # Private members of JSON Web Keys, and passwords in Go's data source names: (lower-case hint, kind,
 # pattern). Text without the hint is not searched.
-_HINTED = ((b'"kty', "private-key", _WEB_KEY), (b"@tcp(", "connection-password", _DATA_SOURCE))
+HINTED = ((b'"kty', "private-key", _WEB_KEY), (b"@tcp(", "connection-password", _DATA_SOURCE))
 # Every secret contains one of these, in lower case; most short texts contain none.
-_HINT = re.compile(
-    b"|".join(map(re.escape, (*LABELS, b"private key", *(hint for hint, *_ in _HINTED))))
-    + rb"|[a-z0-9+/_.-]{%d}" % len(_LONG_RUN)
+HINT = re.compile(
+    b"|".join(map(re.escape, (*LABELS, b"private key", *(hint for hint, *_ in HINTED))))
+    + rb"|[a-z0-9+/_.-]{%d}" % len(LONG_RUN)
 )
 
 KINDS = frozenset(
