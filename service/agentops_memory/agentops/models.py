@@ -1,15 +1,17 @@
-"""The request bodies of AgentOps REST, and a validation that names every fault."""
+"""The request bodies of AgentOps REST, a validation that names every fault, and its JSON."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Annotated, Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 
 import pydantic
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import PydanticCustomError, to_json
+
+from agentops_memory_client.contract import models as c
 
 from ..errors import InvalidFields
-from ..light import fields
+from ..light import fields, is_dataclass
 from ..memory import redactor as limits
 from ..memory.memory import (
     MAX_SUPERSEDED,
@@ -21,10 +23,12 @@ from ..memory.memory import (
     SessionId,
     Text,
 )  # fmt: skip
-from ..memory.rows import parsed
+from ..memory.rows import parsed, whole_seconds
+from ..memory.saves import Lookalike, Saved
 from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
 from ..recall.summary import Message
 from ..recall.text import clean
+from .wire import IN_HEADERS, WITH_EMPTY_LISTS, Rows, SummaryLine
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -321,3 +325,54 @@ def _fault(fault: Mapping[str, object], path: str) -> str:
     details = context if isinstance(context, dict) else {}
     phrase = _FAULTS.get(str(fault["type"]), "{name} is not valid: {msg}")
     return phrase.format(name=name, msg=fault["msg"], **details)
+
+
+def saved(outcome: Saved, similar: Sequence[Lookalike] | None, redacted: int) -> c.Saved:
+    return c.Saved(
+        id=outcome.memory.id, action=outcome.action.value, revision_count=outcome.memory.revision,
+        duplicate_count=outcome.memory.duplicates, expires_at=outcome.memory.lifecycle.expires_at,
+        similar=None if similar is None else tuple(map(_similar, similar)), redacted=redacted,
+        warning=outcome.warning,
+    )  # fmt: skip
+
+
+def _similar(of: Lookalike) -> c.Similar:
+    return c.Similar(
+        id=of.memory.id, title=of.memory.text.title, type=of.memory.text.type,
+        score=round(of.score, 2), updated_at=whole_seconds(of.memory.updated_at),
+    )  # fmt: skip
+
+
+def json_bytes(noun: object) -> bytes:
+    """Return a noun, or a list of one type, as JSON; fields without a value are omitted."""
+    kind: Any = type(noun)
+    if hasattr(kind, "model_dump_json"):
+        return cast(bytes, kind.model_dump_json(noun, exclude_none=True).encode())
+    match noun:
+        case c.Found():
+            hits, why = json_bytes(noun.hits), noun.explanation
+            return hits if why is None else b'{"results":%b,"explain":%b}' % (hits, json_bytes(why))
+        case c.Context():
+            summaries = json_bytes(list(map(SummaryLine, noun.summaries)))
+            lines, why = json_bytes(noun.observations), noun.explanation
+            explain = b"" if why is None else b',"explain":%b' % json_bytes(why)
+            context = b'{"recent_sessions":%b,"recent_observations":%b%b}'
+            return context % (summaries, lines, explain)
+        case Rows() if noun.json:
+            return b"[%b]" % b",".join(noun.json)
+        case [first, *_]:
+            kind, noun = list[type(first)], list(noun)  # type: ignore[misc]
+        case list() | tuple() | dict():
+            return to_json(noun)
+    return c.adapter_of(kind).dump_json(
+        noun, exclude=IN_HEADERS, exclude_none=True, exclude_defaults=kind not in WITH_EMPTY_LISTS
+    )
+
+
+def build_serializers() -> None:
+    """Build the serializers of all answers: the first one imports modules, which opens files."""
+    for kind in vars(c).values():
+        if isinstance(kind, type) and is_dataclass(kind):
+            c.adapter_of(kind)
+            c.adapter_of(list[kind])  # type: ignore[valid-type]
+    c.adapter_of(list[SummaryLine])

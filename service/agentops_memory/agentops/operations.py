@@ -4,11 +4,18 @@ Searches, contexts and timelines come first: their parameters, answers and spans
 """
 
 import re
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import AbstractAsyncContextManager, suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from agentops_memory_client.contract import models as c
 
@@ -32,19 +39,26 @@ from ..recall.recall import OtherSources, Recall, timeline, totals, whole_memory
 from ..recall.summary import Message
 from ..recall.text import clean
 from ..telemetry import Attributes, Cut, OwnText, annotate, events
-from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, SUPERSEDED, count
+from ..telemetry.metrics import CURRENT, DEDUP, SUPERSEDED, count, current_span
 from . import wire
-from .wire import MOST_OVERHEAD, Rows, SummaryLine, fitting, json_bytes
+from .wire import Rows, SummaryLine
 
 if TYPE_CHECKING:
+    from ..http import gate as large_answers
     from ..memory import imports, projects
     from . import answers as a
     from . import models as m
     from . import transfer as t
 else:  # reads need none of them
-    imports, a, m, t = (
-        Lazy(__package__, it) for it in ("..memory.imports", ".answers", ".models", ".transfer")
+    large_answers, imports, a, m, t = (
+        Lazy(__package__, it)
+        for it in ("..http.gate", "..memory.imports", ".answers", ".models", ".transfer")
     )
+
+T = TypeVar("T")
+
+# Most bytes of a part besides its content, and of one character of the content: `\u0000`.
+MOST_OVERHEAD, MOST_OF_A_CHARACTER = 64 * 1024, 6
 
 
 _POSITION = re.compile(
@@ -126,7 +140,7 @@ class AgentOps:
             for position, it in enumerate(result.hits, start=1)
         ]  # fmt: skip
         why = a.explained_answer(result, options.explain) if options else None
-        fit = await fitting(hits, overhead=len(json_bytes(why)) if why else 0)
+        fit = await fitting(hits, overhead=len(m.json_bytes(why)) if why else 0)
         kept = why and a.explanation_of_kept(why, result.hits[: len(fit)])
         return c.Found(hits=fit, omitted=fit.omitted, explanation=kept)
 
@@ -147,10 +161,9 @@ class AgentOps:
         result = context.found
         annotate({**context_span(text, filter_.project, result), **budget_span(budget, context)})
         events("context.injected", map(injected, result.hits))
-        methods = Counter(hit.method for hit in result.hits)
-        for method, hits in methods.items():
-            count(CONTEXT_METHOD, method.value, by=hits)
-        count(CONTEXT_ANSWERS, "degraded" if result.is_degraded else wire.outcome(methods))
+        if (metrics := CURRENT.get()) is not None:
+            methods = [hit.method.value for hit in result.hits]
+            metrics.count_context(methods, current_span(), is_degraded=result.is_degraded)
         return await _context(context, budget, options)
 
     async def timeline(self, request: ReadContext) -> Rows[c.TimelineEntry]:
@@ -267,7 +280,7 @@ class AgentOps:
         if not caller.is_replay:  # the first request was counted
             count(DEDUP, outcome.action.value)
             count(SUPERSEDED, by=outcome.superseded)
-        return wire.saved(outcome, similar, redactor.count)
+        return m.saved(outcome, similar, redactor.count)
 
     async def _similar(
         self, caller: Caller, saved: saves.Saved, most: int
@@ -472,7 +485,7 @@ async def _context(of: Context, budget: Budget, options: Include) -> c.Context:
     why = None
     if options:
         why = a.explained_answer(of.found, options.explain, budget=budget, packed=of.packed)
-    fit = await fitting([*summaries, *lines], overhead=len(json_bytes(why)) if why else 0)
+    fit = await fitting([*summaries, *lines], overhead=len(m.json_bytes(why)) if why else 0)
     kept = fit.after(len(summaries))
     return c.Context(
         summaries=tuple(each.summary for each in fit if isinstance(each, SummaryLine)),
@@ -540,3 +553,24 @@ def injected(hit: Hit) -> Attributes:
         "memory.injected.rank": hit.rank,
         "memory.injected.method": METHODS[hit.method],
     }
+
+
+async def fitting(parts: Sequence[T], *, overhead: int = 0, centre: int = 0) -> Rows[T]:
+    """Return the parts that fit next to `overhead` bytes, those nearest to `centre` first."""
+    texts = (getattr(part, name, None) for part in parts for name in ("content", "summary"))
+    most = len(parts) * MOST_OVERHEAD + MOST_OF_A_CHARACTER * sum(map(len, filter(None, texts)))
+    if not overhead and most < q.MAX_ANSWER:  # they fit in any case
+        return Rows(parts)
+    room, json = q.MAX_ANSWER - 1024 - overhead, {}
+    nearest = sorted(range(len(parts)), key=lambda at: abs(at - centre))
+    async for at, part in large_answers.paced(
+        ((at, m.json_bytes(parts[at])) for at in nearest), lambda numbered: len(numbered[1])
+    ):
+        room -= len(part) + 1
+        if room < 0:
+            break
+        json[at] = part
+    kept = sorted(json)
+    some = Rows(parts[at] for at in kept)
+    some.omitted, some.json = len(parts) - len(kept), [json[at] for at in kept]
+    return some

@@ -27,7 +27,7 @@ from . import models as m
 from .operations import MOST_TYPES, AgentOps, RequestContext, project_of
 from .reader import Reader
 from .transfer import Document
-from .wire import JSON, OMITTED, WARNING, build_serializers, json_bytes
+from .wire import JSON, OMITTED, WARNING
 
 ERASURE_ID = "X-Erasure-Id"
 
@@ -116,7 +116,7 @@ def response(answer: object, status: int = 200, *, headers: Mapping[str, str] = 
         every[WARNING] = warning
     if answer is None or isinstance(answer, Appended):
         return Response(None, 204, every)
-    return Response(json_bytes(answer), status, every, media_type=JSON)
+    return Response(m.json_bytes(answer), status, every, media_type=JSON)
 
 
 REFUSALS = Refusals()
@@ -180,7 +180,7 @@ BUDGET = (
 
 
 def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
-    build_serializers()
+    m.build_serializers()
     deleted = (200, a.Deleted) if delete_answer == "json" else (204, None)
 
     def op(method: str, path: str, name: str, summary: str, **more: Any) -> Operation:
@@ -278,7 +278,7 @@ def operations(handlers: Handlers, delete_answer: str) -> tuple[Operation, ...]:
 
 
 def refused(refusal: Refusal, _: Scope) -> Response:
-    return REFUSALS.response(refusal, json_bytes(a.Problem(error=str(refusal))))
+    return REFUSALS.response(refusal, m.json_bytes(a.Problem(error=str(refusal))))
 
 
 def _rows(name: str, default: int) -> Parameter:

@@ -34,11 +34,10 @@ from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
 from ..telemetry import BEGAN, OwnText, Telemetry, hide_by, log_answered, sendable
-from ..telemetry.metrics import CONTEXT_ANSWERS, CONTEXT_METHOD, DEDUP, REDACTIONS, SUPERSEDED
+from ..telemetry.metrics import DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
-from . import wire
 from .operations import METHODS, AgentOps, context_span, injected, search_span
-from .wire import JSON, WARNING, SummaryLine, hit, json_bytes, line
+from .wire import JSON, WARNING, SummaryLine, hit, line
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -129,10 +128,7 @@ class FastReads:
         span = run(self._record_spans, path, params, headers, read, began_at)
         metrics = self.telemetry.metrics
         if path == CONTEXT:
-            methods = [it[2] for it in read.hits]
-            for method in set(methods):
-                metrics.count(CONTEXT_METHOD, method.value, by=methods.count(method), span=span)
-            metrics.count(CONTEXT_ANSWERS, wire.outcome(methods), span=span)
+            metrics.count_context([it[2].value for it in read.hits], span)
         by = client, caller.tenant, caller.key_name
         log_answered(path.decode(), time.perf_counter() - began, metrics, span, by)
         return self._whole(body, date)
@@ -163,7 +159,7 @@ class FastReads:
         if self.telemetry.past:
             lines = [it.partition(EVENT)[0] for it in lines]
         if path == CONTEXT:
-            summaries = json_bytes(list(map(SummaryLine, read.summaries)))
+            summaries = m.json_bytes(list(map(SummaryLine, read.summaries)))
             body = b'{"recent_sessions":%b,"recent_observations":[%b]}' % (
                 summaries, b",".join(lines),
             )  # fmt: skip
@@ -256,11 +252,11 @@ def _named(project: bytes) -> Project:
 
 
 def _line(memory: Shown) -> bytes:
-    return json_bytes([line(memory.text, SHOWN)])[1:-1]
+    return m.json_bytes([line(memory.text, SHOWN)])[1:-1]
 
 
 def _hit(memory: Shown) -> bytes:
-    return json_bytes([hit(memory, MARKED)])[1:-1]
+    return m.json_bytes([hit(memory, MARKED)])[1:-1]
 
 
 PATH = "/observations"
@@ -332,8 +328,8 @@ class FastSaves:
             if count:
                 metrics.count(measure, by=count)
         self._log(scope, caller, CREATED)
-        body = wire.saved(saved, None, redacted)
-        answer = json_bytes(body)
+        body = m.saved(saved, None, redacted)
+        answer = m.json_bytes(body)
         headers = [(b"content-length", b"%d" % len(answer)), *_TAIL]
         if body.warning:
             headers.insert(0, (WARNING.encode(), body.warning.encode("latin-1")))

@@ -35,7 +35,7 @@ from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
 from ..memory.space import Project
 from ..telemetry import hidden
-from .wire import json_bytes, memory_as, session
+from .wire import memory_as, session
 
 if TYPE_CHECKING:
     from . import models as m
@@ -315,7 +315,7 @@ class Transfer:
         comma, number = b"", 0
         while sessions := await self.engine.read(caller, session_page, project, number):
             number, _ = sessions[-1]
-            yield piece + comma + json_bytes([session(it) for _, it in sessions])[1:-1]
+            yield piece + comma + m.json_bytes([session(it) for _, it in sessions])[1:-1]
             piece, comma = b"", b","
         piece, comma, last = piece + b'],"observations":[', b"", records.UNSAVED
         while memories := await self.engine.read(caller, memory_page, project, last):
@@ -327,7 +327,7 @@ class Transfer:
                 )
                 for it in memories
             ]  # fmt: skip
-            yield piece + comma + json_bytes(rows)[1:-1]
+            yield piece + comma + m.json_bytes(rows)[1:-1]
             piece, comma = b"", b","
         yield piece + b"]}"
 

@@ -342,7 +342,7 @@ def has_flag(name: str) -> bool:
 
 def print_json(result: object) -> None:
     """Print a result, or a list of them, as the JSON that the REST API returns."""
-    from ..agentops.wire import json_bytes  # noqa: PLC0415 - it needs pydantic, for 0.1 s
+    from ..agentops.models import json_bytes  # noqa: PLC0415 - it needs pydantic, for 0.1 s
 
     click.echo(json.dumps(json.loads(json_bytes(result))))
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from enum import StrEnum
 from functools import partial
@@ -233,6 +233,16 @@ class Metrics:
     def value_of(self, measure: Measure) -> float:
         """Return the value of a gauge without labels, or 0 before it has one."""
         return self._values.get(measure, 0)
+
+    def count_context(
+        self, methods: Sequence[str], span: "Span | None", *, is_degraded: bool = False
+    ) -> None:
+        """Count a context, by the methods that found its memories."""
+        found = set(methods)
+        for method in found:
+            self.count(CONTEXT_METHOD, method, by=methods.count(method), span=span)
+        matched = "found" if found - {"recency"} else "recency" if found else "empty"
+        self.count(CONTEXT_ANSWERS, "degraded" if is_degraded else matched, span=span)
 
     def look_up(self, measure: Measure, look: Callable[[], float]) -> None:
         """Compute a gauge without labels by `look` whenever it is read."""
