@@ -21,9 +21,10 @@ from .memory.redactor import Redaction, RedactionFile, Registry, RulesOf
 from .memory.space import project_name
 from .recall.recall import Recall
 from .recall.text import clean
+from .secrets.redaction import hide_by
 from .settings import Settings
-from .telemetry import Telemetry, hide_by, traced
-from .telemetry.metrics import REDACTIONS, count
+from .telemetry import Telemetry, count, traced
+from .telemetry.metrics import REDACTIONS
 
 T = TypeVar("T")
 StrPath = str | os.PathLike[str]

@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from .http.http_limits import LimitedProtocol
 from .http.protocol import Protocol
 from .light import dataclass, replace
 from .settings import IN_WORKING_FOLDER, Address, Settings, file
-from .telemetry import Telemetry, show_banner
+from .telemetry import BOLD, DIM, Telemetry, TextFormatter
 
 if TYPE_CHECKING:
     from .openwop.routes import OpenWopOperations
@@ -260,3 +260,17 @@ def _announce(settings: Settings, address: Address) -> None:
         "committed" if settings.database_url else "on disk",
         extra={"version": __version__, "listen": str(bound), "db": data},
     )  # fmt: skip
+
+
+def show_banner(title: str, facts: Mapping[str, str]) -> bool:
+    """Show a banner if the log is text for people; return whether it is."""
+    handler = next(iter(logging.root.handlers), None)
+    if not isinstance(handler, logging.StreamHandler):
+        return False
+    form = handler.formatter
+    if not isinstance(form, TextFormatter):
+        return False
+    rows = [f"  {form.styled(f'{name:<15}', DIM)}{fact}" for name, fact in facts.items()]
+    handler.stream.write("\n".join(["", f"  {form.styled(title, BOLD)}", *rows, "", ""]))
+    handler.stream.flush()
+    return True

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.telemetry import metrics
+from agentops_memory import telemetry
 
 from ..http.test_security_headers import EXPECTED, told
 from ..support.callers import made_key
@@ -273,7 +273,7 @@ def test_who_may_not_see_everything_is_told_of_nothing_but_the_service(
 def test_a_slow_request_is_named_with_its_route_and_not_with_what_it_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics, "SLOW", 0.0)
+    monkeypatch.setattr(telemetry, "SLOW", 0.0)
     with serving(tmp_path / "memory.db") as service:
         service.save("The door is green.")
         service.http.get("/observations/1", params={"secret": "unseen word"})

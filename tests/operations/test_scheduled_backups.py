@@ -17,7 +17,7 @@ from agentops_memory.jobs import schedule as backing_up
 from agentops_memory.jobs.schedule import Backups
 from agentops_memory.operations.backup import Archive
 from agentops_memory.settings import settings
-from agentops_memory.telemetry.metrics import Metrics
+from agentops_memory.telemetry import Metrics
 
 from ..support.archives import at
 from ..support.damaged_values import NO_TEXT, damage

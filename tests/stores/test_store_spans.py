@@ -19,7 +19,8 @@ from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall, totals
 from agentops_memory.recall.summary import Message
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.telemetry import MOST_STEPS, Telemetry
+from agentops_memory.telemetry import Telemetry
+from agentops_memory.telemetry.otlp import MOST_STEPS
 
 from ..support.files import put_in_index
 from ..support.otlp import ADA, DEMO, SPACE, Attributes, Collector, collector, draft, saved, trace

@@ -30,8 +30,7 @@ from agentops_memory.errors import Unavailable
 from agentops_memory.http.app import HttpService
 from agentops_memory.http.protocol import Handler
 from agentops_memory.settings import settings
-from agentops_memory.telemetry import JsonFormatter, Telemetry, configure_logging
-from agentops_memory.telemetry.metrics import Metrics
+from agentops_memory.telemetry import JsonFormatter, Metrics, Telemetry, configure_logging
 
 from ..support.otlp import Collector, collector, trace
 from ..support.process import served

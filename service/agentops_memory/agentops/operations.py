@@ -38,8 +38,8 @@ from ..recall.query import MAX_PROMPT
 from ..recall.recall import OtherSources, Recall, timeline, totals, whole_memory
 from ..recall.summary import Message
 from ..recall.text import clean
-from ..telemetry import Attributes, Cut, OwnText, annotate, events
-from ..telemetry.metrics import CURRENT, DEDUP, SUPERSEDED, count, current_span
+from ..telemetry import CURRENT, Attributes, Cut, OwnText, annotate, count, current_span, events
+from ..telemetry.metrics import DEDUP, SUPERSEDED
 from . import wire
 from .wire import Rows, SummaryLine
 

@@ -33,7 +33,8 @@ from ..memory.table import PastStep
 from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
-from ..telemetry import BEGAN, OwnText, Telemetry, hide_by, log_answered, sendable
+from ..secrets.redaction import hide_by
+from ..telemetry import BEGAN, OwnText, Telemetry, log_answered, sendable
 from ..telemetry.metrics import DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
 from .operations import METHODS, AgentOps, context_span, injected, search_span

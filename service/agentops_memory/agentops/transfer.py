@@ -34,7 +34,7 @@ from ..memory.redactor import Redactor, RulesOf, default_rules, require_room
 from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
 from ..memory.space import Project
-from ..telemetry import hidden
+from ..secrets.redaction import hidden
 from .wire import memory_as, session
 
 if TYPE_CHECKING:

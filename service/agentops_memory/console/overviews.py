@@ -43,7 +43,7 @@ from ..openwop.api import BASE, RefEntryId
 from ..recall.summary import parsed_summary
 from ..recall.text import clean
 from ..stores import anthropic, cloud, entry, store
-from ..telemetry.metrics import SLOW
+from ..telemetry import SLOW
 from .memories import COUNTED, facets_of, loaded, newest
 from .page import Visit, address, project_names
 

@@ -46,8 +46,7 @@ from ..openintent.routes import AgentEntries
 from ..openwop.api import Serving as OpenWop
 from ..recall.text import clean, printable, runs
 from ..settings import Settings
-from ..telemetry import trace_headers
-from ..telemetry.metrics import Metrics
+from ..telemetry import Metrics, trace_headers
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -25,8 +25,8 @@ from ..errors import Denied, Refusal, Unavailable, reason
 from ..light import dataclass, field
 from ..memory.access import OPERATOR, Caller, Role
 from ..settings import PORTS, Settings, canonical_origin
-from ..telemetry import BEGAN, CALLER, SPAN, Telemetry, log_answered
-from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT, REQUESTS_IN_FLIGHT, Metrics
+from ..telemetry import BEGAN, CALLER, SPAN, Metrics, Telemetry, log_answered
+from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT, REQUESTS_IN_FLIGHT
 from .gate import BEGUN, SAFE, Endpoint, Gate, is_loopback, routes
 from .protocol import READ, SENT, NoPath, Operation, Protocol, Served, protocol_at, template
 

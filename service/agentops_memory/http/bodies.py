@@ -27,7 +27,7 @@ from ..light import dataclass
 from ..memory.access import Caller
 from ..memory.idempotency import idempotency
 from ..recall.text import clean
-from ..telemetry import hidden
+from ..secrets.redaction import hidden
 from .gate import admission, current_caller, short_switch_interval
 from .protocol import REDACTED, Parameter, TooLarge, TooSlow
 from .query import NUMBER, Query, natural, parameter, parsed

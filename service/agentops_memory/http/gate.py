@@ -30,10 +30,10 @@ from starlette.types import Message, Receive, Scope, Send
 from ..errors import Invalid, Refusal, SettingRefused, TooMany, Unauthenticated, Unavailable
 from ..light import dataclass, field, replace
 from ..memory.access import Caller, IdempotentRequest, KeyId, KeyRing, KeyStore, Role, parsed
-from ..secrets.redaction import Rules
+from ..secrets.redaction import Rules, hide_by
 from ..settings import NANOSECONDS, Rate
-from ..telemetry import CALLER, Telemetry, annotate, hide_by
-from ..telemetry.metrics import REDACTIONS, count
+from ..telemetry import CALLER, Telemetry, annotate, count
+from ..telemetry.metrics import REDACTIONS
 from .protocol import REDACTED, Handler, Operation, Protocol, TooSlow
 
 LARGE = 256 * 1024  # bytes of a response

@@ -37,7 +37,8 @@ from ..openintent.tasks import forget_tasks, past_tasks
 from ..openwop.runs import RunId, RunStatus, RunTable
 from ..sqlite import connection
 from ..stores.store import erase_some_of_store, is_store_going
-from ..telemetry.metrics import EXPIRED, SWEPT_ROWS, Metrics
+from ..telemetry import Metrics
+from ..telemetry.metrics import EXPIRED, SWEPT_ROWS
 
 T = TypeVar("T")
 

@@ -41,7 +41,8 @@ from ..memory.sight import IntentId, Viewer
 from ..memory.table import Attributes
 from ..recall.text import has_controls
 from ..record import DATE_TIME, Record
-from ..telemetry import annotate, hide_by
+from ..secrets.redaction import hide_by
+from ..telemetry import annotate
 
 T = TypeVar("T")
 JsonObject = dict[str, Any]

@@ -27,8 +27,8 @@ from ..memory.sight import Binding, EventType, IntentId, Labels, TaskId, TaskSta
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..record import defaults_of
-from ..telemetry import annotate
-from ..telemetry.metrics import AGENT_ARCHIVED, count
+from ..telemetry import annotate, count
+from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
 from .api import Agent, Ids, Serving, Time, identify, op, redactor_for
 from .entries import add_event

@@ -39,8 +39,8 @@ from ..recall.text import REPLACEMENT, clean, has_controls
 from ..record import Record, shape
 from ..secrets.assignments import MARK
 from ..secrets.redaction import LONGEST_NAME, VALUE
-from ..telemetry import Cut, annotate
-from ..telemetry.metrics import COMMITMENTS_FIRED, count
+from ..telemetry import Cut, annotate, count
+from ..telemetry.metrics import COMMITMENTS_FIRED
 
 T = TypeVar("T")
 

@@ -36,7 +36,8 @@ from ..recall import recall
 from ..recall.query import Query as Words
 from ..recall.query import parse_query
 from ..record import CamelRecord, shape
-from ..telemetry import Cut, annotate, hide_too
+from ..secrets.redaction import hide_too
+from ..telemetry import Cut, annotate
 from . import api, archives, commitments, consolidation, entries, host_runs, passes, proposals, runs
 from .api import BASE, LONGEST_BODY, MAX_CONTENT, Page, Query, Serving, limit, op
 from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded

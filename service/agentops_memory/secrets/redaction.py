@@ -2,7 +2,8 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
@@ -309,3 +310,41 @@ def _is_dummy(secret: str) -> bool:
     if is_mask and assignments.alternations(secret.rstrip(end[0])) <= assignments.MIN_ALTERNATIONS:
         return True
     return shapes.DUMMY_VALUE.fullmatch(secret) is not None
+
+
+TEXTS = 16  # redacted texts that are cached for one request
+
+_hidden: ContextVar[Callable[[str], str]] = ContextVar(
+    "takes secrets out of what leaves", default=lambda text: DEFAULT_RULES.redacted(text).text
+)
+
+
+def hide_by(rules: Callable[[], Rules]) -> None:
+    """Redact the current request's logs and spans by these rules from now on.
+
+    The rules are fetched once, if a text may contain a secret. Repeated texts, such as a prompt
+    or a type in spans, are redacted once.
+    """
+    known: dict[str, str] = {}
+    redacted: Callable[[str], Redacted] | None = None
+
+    def clean(text: str) -> str:
+        nonlocal redacted
+        if (safe := known.get(text)) is None:
+            redacted = redacted or rules().redacted
+            safe = redacted(text).text
+            if len(known) < TEXTS:
+                known[text] = safe
+        return safe
+
+    _hidden.set(clean)
+
+
+def hide_too(rewritten: Callable[[str], str]) -> None:
+    """Also rewrite the current request's texts in logs and spans, after their redaction."""
+    before = _hidden.get()
+    _hidden.set(lambda text: rewritten(before(text)))
+
+
+def hidden(text: str) -> str:
+    return text if len(text) < SHORTEST_VALUE else _hidden.get()(text)

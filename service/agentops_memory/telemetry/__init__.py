@@ -1,108 +1,61 @@
-"""Log lines, of which each request has one, and spans: what they say, and where they are sent."""
+"""Telemetry of one service: the line of each request, its measurements, and its spans."""
 
-import inspect
 import json
 import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from contextvars import ContextVar, copy_context
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TextIO, TypeVar, cast
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias, cast
 
 from agentops_memory_client.contract.models import SERVER, install_command
 
 from .. import __version__, errors
-from ..engine.engine import Engine, Maintenance, Transaction, noop
+from ..engine.engine import Engine
 from ..light import Lazy
-from ..memory import saves
-from ..memory.access import Caller
-from ..memory.table import TRACING, Tracing
-from ..memory.table import Attributes as StepAttributes
-from ..recall import recall
 from ..recall.text import printable
-from ..secrets.redaction import DEFAULT_RULES, SHORTEST_VALUE, Redacted, Rules
-from .metrics import (
-    CURRENT,
-    REQUEST_SECONDS,
-    REQUESTS,
-    Metrics,
-    Prometheus,
-    current_span,
-    trace_ids,
-)
+from ..secrets.redaction import hidden
+from . import metrics as table
 
 if TYPE_CHECKING:
-    from opentelemetry import trace as otel
-    from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.trace.propagation import tracecontext
     from opentelemetry.util.types import AnyValue
 
     from .otlp import PastSpans
-else:  # a process that sends nothing starts 10 ms earlier without them
-    otel = Lazy(None, "opentelemetry.trace")
+else:  # a process that sends nothing starts 10 ms earlier without it
     tracecontext = Lazy(None, "opentelemetry.trace.propagation.tracecontext")
 
 QUIET = frozenset({"/health", "/health/live", "/health/ready", "/health/startup", "/metrics"})
-TEXTS = 16  # redacted texts that are cached for one request
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT")
 OTHER = "other"  # the label of non-standard methods
 CALLER = "agentops_memory.caller"  # in a request's scope: the Caller, once known
 BEGAN = "agentops_memory.began"  # in its scope: its start by `time.perf_counter`, if noted before
 CALLERS = 256  # callers whose log fields are cached
-CHATTY = ("httpx", "httpcore")  # they log each request, sometimes with its whole query
-
-BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # codes of ANSI terminals
-STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 log = logging.getLogger(__name__)
 requests = logging.getLogger(f"{__name__}.requests")  # for the lines of requests
 
 SPAN: "ContextVar[Span | None]" = ContextVar("the span that the request's line names", default=None)
-_hidden: ContextVar[Callable[[str], str]] = ContextVar(
-    "takes secrets out of what leaves", default=lambda text: DEFAULT_RULES.redacted(text).text
-)
-
-
-def hide_by(rules: Callable[[], Rules]) -> None:
-    """Redact the current request's logs and spans by these rules from now on.
-
-    The rules are fetched once, if a text may contain a secret. Repeated texts, such as a prompt
-    or a type in spans, are redacted once.
-    """
-    known: dict[str, str] = {}
-    redacted: Callable[[str], Redacted] | None = None
-
-    def clean(text: str) -> str:
-        nonlocal redacted
-        if (safe := known.get(text)) is None:
-            redacted = redacted or rules().redacted
-            safe = redacted(text).text
-            if len(known) < TEXTS:
-                known[text] = safe
-        return safe
-
-    _hidden.set(clean)
-
-
-def hide_too(rewritten: Callable[[str], str]) -> None:
-    """Also rewrite the current request's texts in logs and spans, after their redaction."""
-    before = _hidden.get()
-    _hidden.set(lambda text: rewritten(before(text)))
-
-
-def hidden(text: str) -> str:
-    return text if len(text) < SHORTEST_VALUE else _hidden.get()(text)
 
 
 class OwnText(str):
     """A text of ours, which cannot contain secrets and is not redacted."""
 
     __slots__ = ()
+
+
+CHATTY = ("httpx", "httpcore")  # they log each request, sometimes with its whole query
+
+BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # codes of ANSI terminals
+
+STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 
 def configure_logging(
@@ -186,25 +139,6 @@ class TextFormatter(logging.Formatter):
         return f"\x1b[{style}m{text}\x1b[0m" if self._has_colors else text
 
 
-def show_banner(title: str, facts: Mapping[str, str]) -> bool:
-    """Show a banner if the log is text for people; return whether it is."""
-    handler = next(iter(logging.root.handlers), None)
-    if not isinstance(handler, logging.StreamHandler):
-        return False
-    form = handler.formatter
-    if not isinstance(form, TextFormatter):
-        return False
-    rows = [f"  {form.styled(f'{name:<15}', DIM)}{fact}" for name, fact in facts.items()]
-    handler.stream.write("\n".join(["", f"  {form.styled(title, BOLD)}", *rows, "", ""]))
-    handler.stream.flush()
-    return True
-
-
-@lru_cache(1)  # most lines have the same second as the line before
-def _second(since_epoch: int) -> str:
-    return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-
-
 def _extra(record: logging.LogRecord) -> dict[str, object]:
     if not errors.is_own(record):  # its fields may hold anything
         return {"source": f"{record.filename}:{record.lineno}"}
@@ -242,6 +176,196 @@ def _name(key: object) -> str:
     return hidden(str(key))
 
 
+_STRICT = json.JSONEncoder(allow_nan=False)
+
+_PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # texts of our own
+
+_OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName"}  # every record's
+
+
+@lru_cache(1)  # most lines have the same second as the line before
+def _second(since_epoch: int) -> str:
+    return datetime.fromtimestamp(since_epoch, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+
+Recorder: TypeAlias = "Callable[[float, tuple[str, ...], Span | None], None]"
+"""Records a value, with the values of the metric's labels in its order, and a span if any.
+The value is added to a counter or a histogram, or replaces that of a gauge.
+"""
+
+Sink = Callable[[table.Measure], Recorder]
+"""Returns the recorder of a metric: a destination of measurements."""
+
+
+class SlowRequest(NamedTuple):
+    """A slow request, for people who look for the cause."""
+
+    at: float  # when it was answered, in seconds since 1970
+    method: str
+    route: str
+    status: int
+    seconds: float
+    tenant: str  # empty if the caller was not admitted
+
+
+SLOW, SLOW_KEPT = 0.25, 50  # seconds of a slow request; how many of the newest are kept
+
+
+class Metrics:
+    """The metrics of one service; gauges are computed on demand where possible."""
+
+    def __init__(self) -> None:
+        self._recorders: dict[table.Measure, list[Recorder]] = {
+            measure: [] for measure in table.MEASURES
+        }
+        self._values: dict[table.Measure, float] = {}
+        self._counts: dict[tuple[table.Measure, tuple[str, ...]], tuple[float, Span | None]] = {}
+        self._lock = threading.Lock()
+        self._looks: dict[table.Measure, Callable[[], float]] = {}
+        self.slow: deque[SlowRequest] = deque(maxlen=SLOW_KEPT)
+        self.in_flight = 0  # requests
+
+    def join(self, sink: Sink) -> None:
+        """Send measurements to a sink."""
+        for measure, recorders in self._recorders.items():
+            recorders.append(sink(measure))
+        self._recorders[table.INFO][-1](1, (__version__,), current_span())
+
+    def count(
+        self, measure: table.Measure, *labels: str, by: float = 1, span: "Span | None" = None
+    ) -> None:
+        """Count for the next scrape, with the newest sampled span."""
+        with self._lock:
+            count, newest = self._counts.get((measure, labels), (0, None))
+            self._counts[measure, labels] = count + by, _sampled(span) or newest
+
+    def observe(
+        self, measure: table.Measure, value: float, *labels: str, span: "Span | None" = None
+    ) -> None:
+        for record in self._recorders[measure]:
+            record(value, labels, _sampled(span))
+
+    def note_slow(self, method: str, route: str, status: int, seconds: float, tenant: str) -> None:
+        if seconds >= SLOW:
+            self.slow.append(SlowRequest(time.time(), method, route, status, seconds, tenant))
+
+    def committed(self, changes: int, seconds: float) -> None:
+        self.observe(table.COMMIT_BATCH_SIZE, changes)
+        self.observe(table.COMMIT_SECONDS, seconds)
+
+    def fired(self, condition: str, commitments: int) -> None:
+        self.count(table.COMMITMENTS_FIRED, condition, by=commitments)
+
+    def show(self, measure: table.Measure, value: float, *labels: str) -> None:
+        self._values[measure] = value
+        for record in self._recorders[measure]:
+            record(value, labels, current_span())
+
+    def value_of(self, measure: table.Measure) -> float:
+        """Return the value of a gauge without labels, or 0 before it has one."""
+        return self._values.get(measure, 0)
+
+    def count_context(
+        self, methods: Sequence[str], span: "Span | None", *, is_degraded: bool = False
+    ) -> None:
+        """Count a context, by the methods that found its memories."""
+        found = set(methods)
+        for method in found:
+            self.count(table.CONTEXT_METHOD, method, by=methods.count(method), span=span)
+        matched = "found" if found - {"recency"} else "recency" if found else "empty"
+        self.count(table.CONTEXT_ANSWERS, "degraded" if is_degraded else matched, span=span)
+
+    def look_up(self, measure: table.Measure, look: Callable[[], float]) -> None:
+        """Compute a gauge without labels by `look` whenever it is read."""
+        self._looks[measure] = look
+
+    def refresh(self) -> None:
+        for measure, look in self._looks.items():
+            self.show(measure, look())
+        self.settle()
+
+    def settle(self) -> None:
+        """Hand the counts over to the sinks."""
+        with self._lock:
+            counts, self._counts = self._counts, {}
+        for (measure, labels), (by, span) in counts.items():
+            for record in self._recorders[measure]:
+                record(by, labels, span)
+
+
+def _sampled(span: "Span | None") -> "Span | None":
+    return span if span is not None and span.get_span_context().trace_flags.sampled else None
+
+
+class Prometheus:
+    """A sink that keeps measurements until Prometheus scrapes them."""
+
+    def __init__(self) -> None:
+        # Imported here, as commands do not need it.
+        import prometheus_client  # noqa: PLC0415
+        from prometheus_client.openmetrics import exposition  # noqa: PLC0415
+
+        self._client, self._open_metrics = prometheus_client, exposition
+        # Otherwise each counter would have another series.
+        self._client.disable_created_metrics()  # type: ignore[no-untyped-call]
+        self._registry = self._client.CollectorRegistry()
+        self._client.ProcessCollector(registry=self._registry)
+
+    def __call__(self, measure: table.Measure) -> Recorder:
+        kind: Any = getattr(self._client, measure.kind.title())
+        more = {"buckets": measure.buckets} if measure.buckets else {}
+        labels = tuple(measure.labels)
+        made = kind(measure.name, measure.help, labels, registry=self._registry, **more)
+        for values in product(*measure.labels.values()) if labels else ():
+            made.labels(*values)  # known series begin at 0, so that a first event is an increase
+
+        def record(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
+            series = made.labels(*labels) if labels else made
+            match measure.kind:
+                case table.Kind.GAUGE:
+                    series.set(value)
+                case table.Kind.COUNTER:
+                    series.inc(value, trace_ids(span) or None)
+                case table.Kind.HISTOGRAM:
+                    series.observe(value, trace_ids(span) or None)
+
+        return record
+
+    def exposition(self, accept: str) -> tuple[bytes, str]:
+        """Return all metrics as text and its type: OpenMetrics with exemplars if accepted."""
+        if "application/openmetrics-text" in accept:
+            writer = self._open_metrics
+            return writer.generate_latest(self._registry), writer.CONTENT_TYPE_LATEST
+        return self._client.generate_latest(self._registry), TEXT
+
+
+def current_span() -> "Span | None":
+    """Return the current span, or None if OpenTelemetry (10 ms) has not been imported."""
+    # While the module is being imported, it may log or another thread may, before this exists.
+    current = getattr(sys.modules.get("opentelemetry.trace"), "get_current_span", None)
+    return current() if current else None
+
+
+def trace_ids(span: "Span | None") -> dict[str, str]:
+    """Return a span's ids for a log line or an exemplar; none for an invalid span."""
+    if span is None or not (context := span.get_span_context()).is_valid:
+        return {}
+    return {"trace_id": f"{context.trace_id:032x}", "span_id": f"{context.span_id:016x}"}
+
+
+CURRENT: ContextVar[Metrics | None] = ContextVar("metrics", default=None)
+"""The metrics of the service whose operation runs; None outside of an operation."""
+
+
+def count(measure: table.Measure, *labels: str, by: float = 1) -> None:
+    """Add to a counter of the current operation's service, unless `by` is 0."""
+    metrics = CURRENT.get()
+    if metrics is not None and by:
+        metrics.count(measure, *labels, by=by, span=current_span())
+
+
 @lru_cache(CALLERS)
 def _caller_fields(by: tuple[str, ...]) -> tuple[Mapping[str, object], str]:
     """Return the caller's log fields, and their JSON to append to other fields."""
@@ -269,8 +393,8 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
     its time.
     """
     label, route = method if method in _KNOWN else OTHER, route or path
-    metrics.count(REQUESTS, label, route, str(status), span=span)
-    metrics.observe(REQUEST_SECONDS, seconds, label, route, span=span)
+    metrics.count(table.REQUESTS, label, route, str(status), span=span)
+    metrics.observe(table.REQUEST_SECONDS, seconds, label, route, span=span)
     metrics.note_slow(label, route, status, seconds, by[1] if len(by) > 1 else "")
     if route == path:
         path = OwnText(path)
@@ -314,12 +438,6 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
 
 _KNOWN: Mapping[str, str] = {method: OwnText(method) for method in METHODS}
 
-_STRICT = json.JSONEncoder(allow_nan=False)
-
-_PLAIN = frozenset({"time", "level", "logger", "trace_id", "span_id"})  # texts of our own
-
-_OWN = vars(logging.makeLogRecord({})).keys() | {"message", "asctime", "taskName"}  # every record's
-
 
 TIMEOUT = timedelta(seconds=2)  # of the last export; a dead collector would take 7 to 10 s
 _NOTHING = nullcontext(None)
@@ -333,11 +451,6 @@ class Cut(NamedTuple):
 
 
 Attributes = Mapping[str, "AnyValue | Cut"]
-
-UNKNOWN_ERROR = "error"
-ERROR_TYPES = frozenset(
-    {"not_found", "validation_error", "invalid_input", "db_locked", "constraint_violation"}
-)
 
 
 class Telemetry:
@@ -394,7 +507,11 @@ class Telemetry:
         `count` counts for this service.
         """
         CURRENT.set(self.metrics)
-        return _operation(self.tracer, name, headers) if self.tracer else _NOTHING
+        if self.tracer is None:
+            return _NOTHING
+        from .otlp import operation  # noqa: PLC0415 - as above
+
+        return operation(self.tracer, name, headers)
 
     def stop(self) -> None:
         """Send what is left, for at most two seconds; the rest is lost."""
@@ -408,32 +525,6 @@ class Telemetry:
         last.join(TIMEOUT.total_seconds())
         if last.is_alive():
             log.warning("the collector does not answer; the last spans are lost")
-
-
-@contextmanager
-def _operation(tracer: "Tracer", name: str, headers: Mapping[str, str]) -> "Iterator[Span]":
-    caller = tracecontext.TraceContextTextMapPropagator().extract(headers)
-    with span(tracer, f"memory.{name}", caller=caller) as current:
-        SPAN.set(current)
-        annotate({"memory.operation": OwnText(name)})
-        yield current
-
-
-@contextmanager
-def span(tracer: "Tracer", name: str, *, caller: "Context | None" = None) -> "Iterator[Span]":
-    """Within, the current span: a child of the previous one, or of the caller's.
-
-    An exception is recorded on it and re-raised.
-    """
-    kind = otel.SpanKind.INTERNAL if caller is None else otel.SpanKind.SERVER
-    with tracer.start_as_current_span(
-        name, context=caller, kind=kind, record_exception=False, set_status_on_exception=False
-    ) as current:
-        try:
-            yield current
-        except Exception as error:
-            _fail(current, error)
-            raise
 
 
 def annotate(attributes: "Attributes | Callable[[], Attributes]") -> None:
@@ -451,31 +542,6 @@ def events(name: str, each: Iterable[Attributes]) -> None:
             current.add_event(name, sendable(attributes))
 
 
-def _fail(current: "Span", error: Exception) -> None:
-    if isinstance(error, errors.RunAgain) or not current.is_recording():
-        return
-    annotate({"error.type": _error_type(error)})
-    name, message = type(error).__name__, errors.safe_message(error)
-    status = _encodable(f"{name}: {message}" if message else name)
-    current.set_status(otel.Status(otel.StatusCode.ERROR, status))
-    # Span.record_exception would record data that the message quotes.
-    attributes = {
-        "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
-        "exception.message": message or None,
-        "exception.stacktrace": errors.trace(error),
-    }
-    events("exception", [attributes])
-
-
-def _error_type(error: Exception) -> str:
-    if isinstance(error, errors.AtItem):
-        return _error_type(error.refusal)
-    if isinstance(error, errors.Conflict):
-        return errors.Conflict.code  # its kinds have codes that the contract lacks
-    code = error.code if isinstance(error, errors.Refusal) else UNKNOWN_ERROR
-    return code if code in ERROR_TYPES else UNKNOWN_ERROR
-
-
 def trace_headers() -> dict[str, str]:
     """Return request headers that continue the current trace; empty without one."""
     headers: dict[str, str] = {}
@@ -489,30 +555,17 @@ def sendable(attributes: Attributes) -> "dict[str, AnyValue]":
     clean: dict[str, AnyValue] = {}
     for name, value in attributes.items():
         if isinstance(value, Cut):
-            clean[name] = _encodable(value.text)[: value.limit]
+            clean[name] = encodable(value.text)[: value.limit]
         elif isinstance(value, str) and not isinstance(value, OwnText):
-            clean[name] = _encodable(value)
+            clean[name] = encodable(value)
         elif value is not None:
             clean[name] = value
     return clean
 
 
-def _encodable(text: str) -> str:
+def encodable(text: str) -> str:
     """Remove secrets and lone surrogates; a surrogate would make a whole batch of spans fail."""
     return hidden(text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8"))
-
-
-P = ParamSpec("P")
-T = TypeVar("T")
-Work = Callable[Concatenate[Transaction, P], T]
-
-MOST_STEPS = 64  # most spans of one transaction; an import would have several for each row
-
-WORK: Mapping[Callable[..., object], str] = {
-    saves.save: "store.add_observation",
-    recall.search: "store.search",
-    recall.context: "store.fetch_context",
-}
 
 
 def traced(engine: Engine, telemetry: Telemetry) -> Engine:
@@ -521,51 +574,8 @@ def traced(engine: Engine, telemetry: Telemetry) -> Engine:
     A transaction's span lasts as long as its caller waits, so it includes the queue and the
     commit.
     """
-    return _TracedEngine(engine, telemetry.tracer) if telemetry.tracer else engine
+    if telemetry.tracer is None:
+        return engine
+    from .otlp import TracedEngine  # noqa: PLC0415 - as above
 
-
-class _TracedEngine:
-    def __init__(self, engine: Engine, tracer: "Tracer") -> None:
-        self._engine = engine
-        self._tracer = tracer
-
-    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with span(self._tracer, _span_name(work)):
-            return await self._engine.read(caller, self._carried(work), *args, **kwargs)
-
-    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        with span(self._tracer, _span_name(work)):
-            return await self._engine.write(caller, self._carried(work), *args, **kwargs)
-
-    @property
-    def maintenance(self) -> Maintenance:
-        return self._engine.maintenance
-
-    def _carried(self, work: Work[P, T]) -> Work[P, T]:
-        context = copy_context()  # passed on to the thread of the transaction
-
-        @wraps(work)
-        def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
-            context.run(TRACING.set, _steps(self._tracer))
-            return context.run(work, tx, *args, **kwargs)
-
-        return carried
-
-
-def _steps(tracer: "Tracer") -> Tracing:
-    """Return the tracing of one transaction's steps, up to the maximum number of spans."""
-    room = iter(range(MOST_STEPS))
-
-    @contextmanager
-    def step(name: str) -> Iterator[Callable[[StepAttributes], None]]:
-        if next(room, None) is None:
-            yield noop
-        else:
-            with span(tracer, name):
-                yield annotate
-
-    return step
-
-
-def _span_name(work: Callable[..., object]) -> str:
-    return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"
+    return TracedEngine(engine, telemetry.tracer)

@@ -1,17 +1,23 @@
 """The OpenTelemetry SDK with an OTLP exporter. Imported only if there is a collector."""
 
+import inspect
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import copy_context
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, wraps
 from importlib import import_module
+from math import isnan
 from random import getrandbits
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import urlsplit
 
 from opentelemetry import trace
+from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common import trace_encoder
+from opentelemetry.metrics import Meter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, SpanFlags, Status
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
@@ -23,9 +29,14 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AnyValue
 
-from .. import __version__
-from ..memory.table import PastStep
-from .metrics import Metrics, instruments
+from .. import __version__, errors
+from ..engine.engine import Engine, Maintenance, Transaction, noop
+from ..memory import saves
+from ..memory.access import Caller
+from ..memory.table import TRACING, Attributes, PastStep, Tracing
+from ..recall import recall
+from . import SPAN, Metrics, OwnText, Recorder, Sink, annotate, encodable, events
+from .metrics import Measure
 
 SERVICE = "agentops-memory"
 SCOPE = "agentops_memory"
@@ -217,3 +228,142 @@ def _exporters(endpoint: str, protocol: str) -> tuple[SpanExporter, export.Metri
         of_spans, of_metrics = ({"endpoint": http_url(endpoint, it)} for it in (TRACES, METRICS))
     spans.encode_spans = encoded_message  # type: ignore[attr-defined]
     return spans.OTLPSpanExporter(**of_spans), metrics.OTLPMetricExporter(**of_metrics)
+
+
+def instruments(meter: Meter) -> Sink:
+    def recorder(measure: Measure) -> Recorder:
+        more = {"explicit_bucket_boundaries_advisory": measure.buckets} if measure.buckets else {}
+        made = getattr(meter, f"create_{measure.kind}")(
+            measure.name, measure.unit, measure.help, **more
+        )
+        record = getattr(made, {"counter": "add", "gauge": "set"}.get(measure.kind, "record"))
+
+        def send(value: float, labels: tuple[str, ...], span: trace.Span | None) -> None:
+            if not isnan(value):  # NaN: the value is unknown
+                named = dict(zip(measure.labels, labels, strict=True))
+                record(value, named, trace.set_span_in_context(span or trace.INVALID_SPAN))
+
+        return send
+
+    return recorder
+
+
+P = ParamSpec("P")
+
+T = TypeVar("T")
+
+Work = Callable[Concatenate[Transaction, P], T]
+
+MOST_STEPS = 64  # most spans of one transaction; an import would have several for each row
+
+WORK: Mapping[Callable[..., object], str] = {
+    saves.save: "store.add_observation",
+    recall.search: "store.search",
+    recall.context: "store.fetch_context",
+}
+
+
+class TracedEngine:
+    def __init__(self, engine: Engine, tracer: trace.Tracer) -> None:
+        self._engine = engine
+        self._tracer = tracer
+
+    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with span(self._tracer, _span_name(work)):
+            return await self._engine.read(caller, self._carried(work), *args, **kwargs)
+
+    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with span(self._tracer, _span_name(work)):
+            return await self._engine.write(caller, self._carried(work), *args, **kwargs)
+
+    @property
+    def maintenance(self) -> Maintenance:
+        return self._engine.maintenance
+
+    def _carried(self, work: Work[P, T]) -> Work[P, T]:
+        context = copy_context()  # passed on to the thread of the transaction
+
+        @wraps(work)
+        def carried(tx: Transaction, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            context.run(TRACING.set, _steps(self._tracer))
+            return context.run(work, tx, *args, **kwargs)
+
+        return carried
+
+
+def _steps(tracer: trace.Tracer) -> Tracing:
+    """Return the tracing of one transaction's steps, up to the maximum number of spans."""
+    room = iter(range(MOST_STEPS))
+
+    @contextmanager
+    def step(name: str) -> Iterator[Callable[[Attributes], None]]:
+        if next(room, None) is None:
+            yield noop
+        else:
+            with span(tracer, name):
+                yield annotate
+
+    return step
+
+
+def _span_name(work: Callable[..., object]) -> str:
+    return WORK.get(inspect.unwrap(work)) or f"store.{getattr(work, '__name__', 'work')}"
+
+
+UNKNOWN_ERROR = "error"
+
+
+ERROR_TYPES = frozenset(
+    {"not_found", "validation_error", "invalid_input", "db_locked", "constraint_violation"}
+)
+
+
+@contextmanager
+def operation(tracer: trace.Tracer, name: str, headers: Mapping[str, str]) -> Iterator[trace.Span]:
+    caller = TraceContextTextMapPropagator().extract(headers)
+    with span(tracer, f"memory.{name}", caller=caller) as current:
+        SPAN.set(current)
+        annotate({"memory.operation": OwnText(name)})
+        yield current
+
+
+@contextmanager
+def span(tracer: trace.Tracer, name: str, *, caller: Context | None = None) -> Iterator[trace.Span]:
+    """Within, the current span: a child of the previous one, or of the caller's.
+
+    An exception is recorded on it and re-raised.
+    """
+    kind = trace.SpanKind.INTERNAL if caller is None else trace.SpanKind.SERVER
+    with tracer.start_as_current_span(
+        name, context=caller, kind=kind, record_exception=False, set_status_on_exception=False
+    ) as current:
+        try:
+            yield current
+        except Exception as error:
+            _fail(current, error)
+            raise
+
+
+def _fail(current: trace.Span, error: Exception) -> None:
+    if isinstance(error, errors.RunAgain) or not current.is_recording():
+        return
+    annotate({"error.type": _error_type(error)})
+    name, message = type(error).__name__, errors.safe_message(error)
+    status = encodable(f"{name}: {message}" if message else name)
+    current.set_status(trace.Status(trace.StatusCode.ERROR, status))
+    # Span.record_exception would record data that the message quotes.
+    attributes = {
+        "exception.type": f"{type(error).__module__}.{type(error).__qualname__}",
+        "exception.message": message or None,
+        "exception.stacktrace": errors.trace(error),
+    }
+    events("exception", [attributes])
+
+
+def _error_type(error: Exception) -> str:
+    if isinstance(error, errors.AtItem):
+        return _error_type(error.refusal)
+    if isinstance(error, errors.Conflict):
+        return errors.Conflict.code  # its kinds have codes that the contract lacks
+    code = error.code if isinstance(error, errors.Refusal) else UNKNOWN_ERROR
+    return code if code in ERROR_TYPES else UNKNOWN_ERROR
