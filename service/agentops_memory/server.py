@@ -6,7 +6,7 @@ import logging
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -239,38 +239,29 @@ def _bound(address: Address) -> socket.socket:
 
 
 def _announce(settings: Settings, address: Address) -> None:
+    """Log where the service listens, or show it as a banner if the log is text for people."""
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - printed, not bound
     bound = Address(host=host, port=address.port)
     data = "PostgreSQL" if settings.database_url else str(settings.db_path)
     is_by_folder = data == str(file(IN_WORKING_FOLDER))  # from another folder it would not be found
     note = " (below the current folder; --db selects another file)" if is_by_folder else ""
-    if show_banner(
-        f"agentops-memory {__version__}",
-        {
-            "address": f"http://{bound}",
-            "data": data + note,
-            "documentation": f"http://{bound}/docs",
-            "try it": "agentops-memory demo, in another terminal",
-            "stop it": "Ctrl-C",
-        },
-    ):
-        return
-    log.info(
-        "serving on http://%s, data in %s, every write %s before it is answered", bound, data,
-        "committed" if settings.database_url else "on disk",
-        extra={"version": __version__, "listen": str(bound), "db": data},
-    )  # fmt: skip
-
-
-def show_banner(title: str, facts: Mapping[str, str]) -> bool:
-    """Show a banner if the log is text for people; return whether it is."""
     handler = next(iter(logging.root.handlers), None)
-    if not isinstance(handler, logging.StreamHandler):
-        return False
-    form = handler.formatter
-    if not isinstance(form, TextFormatter):
-        return False
+    form = handler and handler.formatter
+    if not (isinstance(handler, logging.StreamHandler) and isinstance(form, TextFormatter)):
+        log.info(
+            "serving on http://%s, data in %s, every write %s before it is answered", bound, data,
+            "committed" if settings.database_url else "on disk",
+            extra={"version": __version__, "listen": str(bound), "db": data},
+        )  # fmt: skip
+        return
+    facts = {
+        "address": f"http://{bound}",
+        "data": data + note,
+        "documentation": f"http://{bound}/docs",
+        "try it": "agentops-memory demo, in another terminal",
+        "stop it": "Ctrl-C",
+    }
+    title = form.styled(f"agentops-memory {__version__}", BOLD)
     rows = [f"  {form.styled(f'{name:<15}', DIM)}{fact}" for name, fact in facts.items()]
-    handler.stream.write("\n".join(["", f"  {form.styled(title, BOLD)}", *rows, "", ""]))
+    handler.stream.write("\n".join(["", f"  {title}", *rows, "", ""]))
     handler.stream.flush()
-    return True

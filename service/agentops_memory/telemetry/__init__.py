@@ -54,7 +54,6 @@ class OwnText(str):
 CHATTY = ("httpx", "httpcore")  # they log each request, sometimes with its whole query
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # codes of ANSI terminals
-
 STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
 

@@ -249,9 +249,7 @@ def instruments(meter: Meter) -> Sink:
 
 
 P = ParamSpec("P")
-
 T = TypeVar("T")
-
 Work = Callable[Concatenate[Transaction, P], T]
 
 MOST_STEPS = 64  # most spans of one transaction; an import would have several for each row
