@@ -465,5 +465,5 @@ def _entries(
     tx: Transaction, condition: str, most: int | None = None, **values: object
 ) -> list[AgentEntry]:
     limit = "" if most is None else f"LIMIT {most:d}"
-    found = tx[Sql].fetch_all(ENTRY, f"{condition} ORDER BY m.id {limit}", **values)
-    return tx[SealTable].opened(found)
+    batch = tx[Sql].fetch_all(ENTRY, f"{condition} ORDER BY m.id {limit}", **values)
+    return tx[SealTable].opened(batch)

@@ -228,10 +228,10 @@ class TextCache(dict[str, T]):
         """Return the values of the texts; missing ones are computed in one batch."""
         values, before = {text: self.get(text) for text in texts}, self._previous
         if missing := [text for text, value in values.items() if value is None]:
-            found = {text: before[text] for text in missing if text in before}
+            known = {text: before[text] for text in missing if text in before}
             if new := [text for text in missing if text not in before]:
-                found |= self._compute(new)
-            for text, value in found.items():
+                known |= self._compute(new)
+            for text, value in known.items():
                 values[text] = value
                 self._put(text, value)
         return values  # type: ignore[return-value]
@@ -289,8 +289,8 @@ def _parsed(chunk: str, features: Features, every: bool) -> _Chunk:
             return _Chunk.of(())
         term = Term(text)
         return _Chunk((word,), (Piece((term,)),), (term,), (text,) if _is_doubtful(text) else ())
-    found = forms.piece_pattern(features).finditer(chunk)
-    pieces = [(it.group(), _piece(it.lastgroup or "", it.group(), features)) for it in found]
+    matches = forms.piece_pattern(features).finditer(chunk)
+    pieces = [(it.group(), _piece(it.lastgroup or "", it.group(), features)) for it in matches]
     if not every:
         pieces = [(word, _without_stopwords(piece)) for word, piece in pieces]
     return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])

@@ -270,10 +270,10 @@ class Metrics:
         self, methods: Sequence[str], span: "Span | None", *, is_degraded: bool = False
     ) -> None:
         """Count a context, by the methods that found its memories."""
-        found = set(methods)
-        for method in found:
+        different = set(methods)
+        for method in different:
             self.count(table.CONTEXT_METHOD, method, by=methods.count(method), span=span)
-        matched = "found" if found - {"recency"} else "recency" if found else "empty"
+        matched = "found" if different - {"recency"} else "recency" if different else "empty"
         self.count(table.CONTEXT_ANSWERS, "degraded" if is_degraded else matched, span=span)
 
     def look_up(self, measure: table.Measure, look: Callable[[], float]) -> None:
