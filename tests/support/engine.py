@@ -23,7 +23,6 @@ from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.tenants import storage_stats as postgresql_stats
 from agentops_memory.postgresql.transaction import number_of
 from agentops_memory.sqlite import SqliteEngine, connection
-from agentops_memory.sqlite import engine as sqlite
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.tenants import storage_stats as sqlite_stats
 
@@ -163,7 +162,7 @@ def stats(path: Path, retention: Retentions, at: datetime) -> StorageStats:
 
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
-    monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", timeout)
+    monkeypatch.setattr(connection, "BUSY_TIMEOUT", timeout)
     for module in (transaction, transactions):
         monkeypatch.setattr(module, "MAX_WAIT", timeout)
 
