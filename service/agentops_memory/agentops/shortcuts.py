@@ -43,6 +43,8 @@ from .wire import JSON, WARNING, SummaryLine, hit, line
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
+    from ..telemetry.otlp import PastSpans
+
 CONTEXT, SEARCH, HEALTH = b"/context", b"/search", b"/health"
 DEFAULT_LIMITS = {CONTEXT: 5, SEARCH: 10}
 TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # different in each request
@@ -180,7 +182,8 @@ class FastReads:
         self, path: bytes, params: Params, headers: Headers, read: CachedRead, began: int
     ) -> "Span | None":
         """Record the spans that the slow path would record, if spans are sent."""
-        if (past := self.telemetry.past) is None:
+        past: PastSpans | None = self.telemetry.past
+        if past is None:
             return None
         project, text, _ = params
         name, event, attributes = (

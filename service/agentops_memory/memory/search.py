@@ -6,7 +6,7 @@ BM25 is computed in the same operations as in SQLite's FTS5, so that scores are 
 bit: https://sqlite.org/fts5.html#the_bm25_function. A score is negative; lower is better.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import log
 from operator import attrgetter
@@ -421,10 +421,11 @@ class Totals:
         idf = log((self.rows - having + 0.5) / (having + 0.5))
         return idf if idf > 0 else MIN_IDF
 
-    def norms(self, lengths: Iterable[int]) -> list[float]:
+    def norms(self, lengths: Collection[int]) -> list[float]:
         """Return the BM25 length norm of each row, by its length in words."""
         mean = self.words / self.rows if self.words else 1  # without words there are no hits
-        return [K1 * (1 - B + B * length / mean) for length in lengths]
+        norm_of = {length: K1 * (1 - B + B * length / mean) for length in set(lengths)}
+        return [*map(norm_of.__getitem__, lengths)]
 
 
 Position = int

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
-from functools import lru_cache
+from functools import cache, lru_cache
+from importlib import import_module
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias, cast
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
     from opentelemetry.trace.propagation import tracecontext
     from opentelemetry.util.types import AnyValue
-
-    from .otlp import PastSpans
 else:  # a process that sends nothing starts 10 ms earlier without it
     tracecontext = Lazy(None, "opentelemetry.trace.propagation.tracecontext")
 
@@ -459,7 +458,7 @@ class Telemetry:
         self.tracer: Tracer | None = None
         self.metrics = Metrics()
         self._shut_down: Callable[[], None] | None = None
-        self.past: PastSpans | None = None  # None if only the SDK may encode spans
+        self.past: Any = None  # `PastSpans`, unless only the SDK may encode spans
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
@@ -473,10 +472,8 @@ class Telemetry:
         try:
             # Imported here: the SDK and gRPC take 0.2 s at the start and up to 30 MiB, and most
             # services have no collector.
-            from .otlp import SCOPE, providers  # noqa: PLC0415
-
-            telemetry = cls()
-            spans, telemetry.past, measurements = providers(endpoint, protocol, telemetry.metrics)
+            otlp, telemetry = _otlp(), cls()
+            spans, telemetry.past, measured = otlp.providers(endpoint, protocol, telemetry.metrics)
         except ModuleNotFoundError as error:
             command = install_command(SERVER, "otlp")
             raise errors.SettingRefused(
@@ -485,9 +482,9 @@ class Telemetry:
 
         def shut_down() -> None:
             spans.shutdown()
-            measurements.shutdown()
+            measured.shutdown()
 
-        telemetry.tracer = spans.get_tracer(SCOPE, __version__)
+        telemetry.tracer = spans.get_tracer(otlp.SCOPE, __version__)
         telemetry._shut_down = shut_down
         return telemetry
 
@@ -506,11 +503,7 @@ class Telemetry:
         `count` counts for this service.
         """
         CURRENT.set(self.metrics)
-        if self.tracer is None:
-            return _NOTHING
-        from .otlp import operation  # noqa: PLC0415 - as above
-
-        return operation(self.tracer, name, headers)
+        return _otlp().operation(self.tracer, name, headers) if self.tracer else _NOTHING
 
     def stop(self) -> None:
         """Send what is left, for at most two seconds; the rest is lost."""
@@ -573,8 +566,10 @@ def traced(engine: Engine, telemetry: Telemetry) -> Engine:
     A transaction's span lasts as long as its caller waits, so it includes the queue and the
     commit.
     """
-    if telemetry.tracer is None:
-        return engine
-    from .otlp import TracedEngine  # noqa: PLC0415 - as above
+    return _otlp().TracedEngine(engine, telemetry.tracer) if telemetry.tracer else engine
 
-    return TracedEngine(engine, telemetry.tracer)
+
+@cache
+def _otlp() -> Any:
+    """Return the module that sends, which is part of an extra and builds on this one."""
+    return import_module(".otlp", __package__)
