@@ -166,7 +166,7 @@ class _Wiring:
         return self.redaction.rules
 
     def gate(self, keys: KeyStore) -> Gate:
-        """Return the gate; SettingRefused if nobody, KeyFileRefused for unreadable keys."""
+        """Return the gate; SettingRefused without required keys, KeyFileRefused for faulty ones."""
         settings, ring = self.settings, keys.read()
         auth, host = settings.auth, settings.listen.host
         must_have_keys(ring, auth, host)

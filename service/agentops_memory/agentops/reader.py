@@ -51,7 +51,7 @@ class Reader:
         self._file: BinaryIO | None = None  # the open document
 
     def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
-        """Open a document and return the rows in each list; `rows` may be called until `end`.
+        """Open a document and return the number of rows in each list; then call `rows` until `end`.
 
         Returns None if the process cannot be used now, or if the document is invalid. Raises
         OSError if the document is still in memory and the disk is full: it may then be lost.
@@ -204,7 +204,7 @@ def _pieces(
 
 
 def _prepared(row: Row, features: Features) -> Row:
-    """Prepare the words of most memories, as a transaction would need them."""
+    """Return a memory with its words prepared; a session, or one with a lifecycle, as it is."""
     if isinstance(row, Session) or (row.lifecycle, row.links) != (NO_LIFECYCLE, NO_LINKS):
         return row
     text = row.text

@@ -41,7 +41,7 @@ KEY_HEADERS = ("Idempotency-Key", "X-Idempotency-Key")  # the second is an older
 REQUEST_ID = "X-Request-Id"
 _SAFE_ID = re.compile(r"[!-~]{1,128}")  # visible ASCII
 JSON = "application/json"
-WRITTEN = {REDACTED: "How many secrets were kept out."}
+WRITTEN = {REDACTED: "The number of secrets that were redacted."}
 NONE: Mapping[str, str] = {}
 FLAGS = {"true": True, "false": False}
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -100,9 +100,9 @@ async def whole_body(request: Request, limit: int) -> bytes:
 
 
 async def keyed_caller(request: Request, *, limit: int = MAX_BODY, holder: str = "") -> Caller:
-    """Return the current caller, with the request's idempotency key within its `holder`.
+    """Return the current caller, with the request's idempotency key; each `holder` has its own.
 
-    Called after the body was read; if there is a key, reads an unread body up to `limit` bytes.
+    If there is a key, a body that was not read yet is read, up to `limit` bytes.
     Invalid for a malformed key and for several keys.
     """
     values = (value for name in KEY_HEADERS for value in request.headers.getlist(name))

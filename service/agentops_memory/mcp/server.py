@@ -304,7 +304,7 @@ LONGEST_CALL = 30.0  # seconds: a client's retries, and a write that waits in th
 
 
 class Host:
-    """The program at the other end. Its first request selects handshake or envelopes."""
+    """Serves MCP to one host; the host's first request selects handshake or envelopes."""
 
     def __init__(self, service: MemoryService, project: str, profile: Profile) -> None:
         self._server = MemoryServer(profile, project)

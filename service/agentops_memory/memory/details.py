@@ -1,4 +1,4 @@
-"""The members in the JSON of an intent's, a task's and a coordinator's row; a task's policy.
+"""The column `details` of intents, tasks and coordinators, and a task's policy, with their checks.
 
 Their defaults are the same as in the clients of the OpenIntent package.
 """

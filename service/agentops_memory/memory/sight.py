@@ -1,6 +1,6 @@
 """Agents' memory, shared by OpenIntent and recall: tiers, permissions, intents, tasks and their
 events (RFC-0015, RFC-0001); SQL for the entries that exist and that an agent may read (§2, §8,
-§9.1); the limits for the memory of an intent and of a task (§6).
+§9.1).
 """
 
 from collections.abc import Mapping
@@ -212,7 +212,7 @@ EVENT_TYPES = LOGGED | {*EventType, *OF_STATUS.values()}  # all that the log may
 # Conditions on tasks, coordinators and grants.
 FINISHED = f"status IN ({', '.join(sorted(repr(it.value) for it in FINAL))})"
 OPEN = f"status IN ({', '.join(sorted(repr(it.value) for it in set(TaskStatus) - FINAL))})"
-# The condition of a coordinator as a permission; it begins with the condition of an index.
+# Coordinators that grant access. `NOT is_ended` is that of an index; the rest excludes damage.
 ACTIVE = f"NOT is_ended AND is_ended = FALSE AND {IN_FORCE}"
 IS_OVER = f"(is_ended = TRUE OR {ENDED})"  # a coordinator that no longer restricts others
 GRANTED = f"permission IN ({', '.join(repr(it.value) for it in Permission)}) AND {IN_FORCE}"
@@ -224,7 +224,7 @@ OF_LOG = f"NOT ({OF_MEMORY})"
 
 
 def unfinished(alias: str) -> str:
-    """Return the condition of an unfinished task; it begins with the condition of an index."""
+    """Return the condition of an unfinished task: that of an index, and one without damage."""
     return f"NOT {alias}.{FINISHED} AND {alias}.{OPEN}"
 
 

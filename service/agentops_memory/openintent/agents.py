@@ -291,7 +291,7 @@ def _erase_some(tx: Transaction, agent: AgentId) -> AgentExtent:
             agent=agent,
         )
         gone = AgentExtent(events=forget_events(tx, events))
-    if not gone:  # a space stays if a damaged row hides whose entry is in it
+    if not gone:  # a damaged row may hide whose entry is in a space
         own = "SELECT space_id FROM agent_spaces WHERE agent = :agent"
         drop_spaces(tx, tx[Sql].column(own, agent=agent))
         _set_capacity(tx, agent, None)
@@ -348,7 +348,7 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
 # Bindings of entries to tasks and intents, and the limits that follow.
 
 KB = 1024  # bytes; the unit of `max_total_size_kb` (§6.5)
-DEFAULT_SIZE = 16 * KB  # KB of working memory without a policy
+DEFAULT_SIZE = 16 * 1024  # KB, so 16 MiB of working memory without a policy
 MAX_EVICTED = 100  # in one transaction: a lowered capacity is reached step by step
 
 

@@ -64,7 +64,7 @@ Object = Annotated[JsonObject, WithoutNul, Field(examples=[{}])]
 Small = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 
-# The types of details in bodies, which limit them, by their types in records.
+# By the type of a detail in a record, the limited type of the same field in a body.
 _LIMITED: dict[Any, Any] = {
     of: limited
     for it, limited in {str: Word, int: Small, list[str]: Words, JsonObject: Object}.items()
@@ -73,7 +73,7 @@ _LIMITED: dict[Any, Any] = {
 
 
 def with_details(details: type[Record], **limited: Any) -> Callable[[type[B]], type[B]]:
-    """Add to a body the details of a record, each optional and limited as its type is."""
+    """Add the details of a record to a body, each optional and with the limits of its type."""
 
     def whole(body: type[B]) -> type[B]:
         fields: dict[str, Any] = {}
@@ -417,7 +417,7 @@ def visible_coordinators(tx: Transaction, viewer: Viewer, intent: IntentId) -> l
 
 
 def _may_end(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId) -> None:
-    """Refuse a viewer that may not end it, even if it has ended; a coordinator always may."""
+    """Raise Denied unless the viewer may end it, also if it has ended; the coordinator may."""
     record = required(_coordinator(tx, coordinator), NO_COORDINATOR)
     if record.agent_id != viewer.agent:
         _require_govern(tx, viewer, record.intent_id)
@@ -502,7 +502,7 @@ def coordinators_of(tx: Transaction, intent: IntentId) -> list[Coordinator]:
 def guardrails(tx: Transaction, intent: IntentId) -> list[stored.Guardrails]:
     """Return the limits of an intent's memory that its current coordinators set."""
     statement = _COORDINATOR.selecting(tx[Sql].dialect.row)
-    # Also those of which a damaged row hides whether it is over.
+    # A coordinator whose end is damaged still sets its limits.
     which = f"intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)"
     rows = tx[Sql].run(statement + which, intent=intent)
     return [stored.guardrails_of(_COORDINATOR(row).details) for row in rows]

@@ -266,7 +266,7 @@ class AgentEntries(api.Serving):
         clean = await aside(len(body.value or ""), changes.cleaned, redactor, body)
         room = Room(capacities=self.capacities)
         done = await self._write(caller, changes.AMEND, viewer, entry, clean, version, room)
-        self._seal_soon(caller, body)
+        self._scrub_soon(caller, body)
         return api.answered(Written(value=done.entries[0], redacted=redactor.count))
 
     async def delete(
@@ -294,7 +294,7 @@ class AgentEntries(api.Serving):
         room = Room(capacities=self.capacities)
         done = await self._write(caller, changes.WRITE_BATCH, viewer, clean, room)
         _count_evicted(caller, done)
-        self._seal_soon(caller, *(item for item in items if item.version is not None))
+        self._scrub_soon(caller, *(item for item in items if item.version is not None))
         annotate({"memory.result_count": len(done.entries)})
         headers = {REDACTED: str(redactor.count)} if redactor.count else {}
         records = b",".join(it.json_bytes() for it in done.entries)
@@ -333,17 +333,17 @@ class AgentEntries(api.Serving):
             self.accesses.put(caller.tenant, taken)
             raise
 
-    def _seal_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
-        """Have the plain bytes of values that are now sealed leave the files within seconds."""
+    def _scrub_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
+        """Have the plain bytes of values that these changes sealed scrubbed within seconds."""
         if any(each.sensitivity in SEALED for each in bodies):
             self.on_erased(caller)
 
 
 @cache
 def _writing(work: Callable[..., T]) -> Callable[..., T]:
-    """Return work that first writes accesses, of which it also fills the dictionary `taken`.
+    """Return the work after a write of noted accesses, which move to `taken` until it is done.
 
-    The next transaction may begin before the caller of one that failed has noted them again.
+    If it fails they are put back here: the next transaction may begin before its caller can do so.
     """
 
     @wraps(work)

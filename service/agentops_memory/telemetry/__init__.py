@@ -234,7 +234,7 @@ class Metrics:
     def count(
         self, measure: table.Measure, *labels: str, by: float = 1, span: "Span | None" = None
     ) -> None:
-        """Count for the next scrape, with the newest sampled span."""
+        """Add to a counter, with the newest sampled span as its exemplar."""
         with self._lock:
             count, newest = self._counts.get((measure, labels), (0, None))
             self._counts[measure, labels] = count + by, _sampled(span) or newest
@@ -384,7 +384,7 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
     route: str = "",
     request_id: str = "",
 ) -> None:
-    """Count, measure and log an answered request, also one answered in front of `Requests`.
+    """Count, measure and log an answered request, also one that a fast path has answered.
 
     `by` is the client's address, the tenant, and the key's name. The default route is the path.
     Most lines are written by hand, exactly as the formatter would write them, in a fraction of
@@ -462,7 +462,7 @@ class Telemetry:
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
-        """Send all to the endpoint, `host:port` or a URL; without one, trace and send nothing.
+        """Return telemetry that sends all to the endpoint, `host:port` or a URL; else nothing.
 
         The protocol is `grpc` or `http/protobuf`. If the collector does not respond, spans are
         lost, but no request fails.

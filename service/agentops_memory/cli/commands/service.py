@@ -222,8 +222,8 @@ def mcp(
     """Serve MCP over standard input and output, until the input ends.
 
     An agent's host starts it in the agent's folder, whose repository is the project.
-    The log goes to standard error. Without a URL it works on the database file itself,
-    even while a service runs on it.
+    The log goes to standard error. Without a URL it opens the database directly,
+    even while a service uses it.
     """
     where = {"url": url, "key_file": key_file, "tenant": tenant, "db_path": flags["db_path"]}
     target = Target.of(where)
