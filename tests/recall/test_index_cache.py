@@ -16,6 +16,7 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Refusal
 from agentops_memory.jobs import jobs as sweeping
+from agentops_memory.local import opened_here
 from agentops_memory.memory import projects, saves
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, LifecycleChange, MemoryId, SessionId, Text
@@ -25,7 +26,11 @@ from agentops_memory.recall import area, cache, group, stems
 from agentops_memory.recall.cache import DatabaseIndex, IndexCache, LoadPlan
 from agentops_memory.recall.recall import Recall
 from agentops_memory.recall.stems import Entry
+from agentops_memory.settings import settings
 from agentops_memory.sqlite import SqliteEngine
+from agentops_memory.sqlite.areas import StoredAreas
+from agentops_memory.sqlite.connection import token_of
+from agentops_memory.telemetry import Telemetry
 
 from ..support.chart import CHECKS
 from ..support.engine import Work, raising, save, statement, together
@@ -308,6 +313,38 @@ def test_memory_looks_as_deep_as_the_stored_index(
 
     with areas():
         side_by_side(path, play)
+
+
+@pytest.mark.sqlite_files
+async def test_a_commit_of_another_process_while_a_project_is_first_loaded_is_not_missed(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Afterwards this process commits, too, so that its own commits have a gap."""
+    place, load = settings({"MEMORY_DB_PATH": str(path)}), StoredAreas.load
+    between: list[Awaitable[object]] = []
+    async with opened_here(place, Telemetry()) as here, opened_here(place, Telemetry()) as other:
+        loop = asyncio.get_running_loop()
+        text = {"title": "t", "content": "secret heron"}
+        old = await here.save(session_id="s", project="p", type="note", **text)
+        between += [
+            other.update(old.id, content="public stork"), here.start_session("s2", project="p"),
+        ]  # fmt: skip
+
+        async def awaited(work: Awaitable[object]) -> None:
+            await work
+
+        def loaded(self: StoredAreas, index: DatabaseIndex, plan: LoadPlan) -> None:
+            token_of(self._connection)  # now the snapshot is that of this moment
+            while between:
+                asyncio.run_coroutine_threadsafe(awaited(between.pop(0)), loop).result()
+            load(self, index, plan)
+
+        monkeypatch.setattr(StoredAreas, "load", loaded)
+        await here.search("heron", project="p")
+
+        assert not between
+        assert not (await here.search("heron", project="p")).hits
+        assert [it.id for it in await here.search("stork", project="p")] == [old.id]
 
 
 @pytest.mark.slow

@@ -363,10 +363,8 @@ class IndexMemory(InMemory[_CachedArea]):
     """The areas of a tenant that this process has cached. Any thread may use it."""
 
     def __init__(self, cache: IndexCache | None, features: Features) -> None:
-        vocabulary = Vocabulary(
-            bm25.weights_of(features)
-        )  # no forms: corrections are looked up by SQL
-        super().__init__(cache or IndexCache(0), vocabulary)
+        # The vocabulary has no forms: corrections are looked up by SQL.
+        super().__init__(cache or IndexCache(0), Vocabulary(bm25.weights_of(features)))
         self.counts: KnownCounts = {}
 
     def forget(self) -> None:

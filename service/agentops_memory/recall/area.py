@@ -299,10 +299,11 @@ class Area:
         lines = 4 * len(self._bounds) + self._unnumbered.size if self._unnumbered else 0
         return MEMORY_BYTES * len(self.ids) + flat + added + lines + self.rendered_size
 
-    def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> None:
-        """Cache a rendered memory in `lines` or `hits`."""
-        rendered[memory] = line
-        self.rendered_size += RENDERED_BYTES + len(line)
+    def remember(self, rendered: dict[MemoryId, bytes], memory: MemoryId, line: bytes) -> int:
+        """Cache a rendered memory in `lines` or `hits`; return the bytes."""
+        rendered[memory], size = line, RENDERED_BYTES + len(line)
+        self.rendered_size += size
+        return size
 
     def forget_rendered(self) -> int:
         """Drop all rendered memories; return the bytes freed."""

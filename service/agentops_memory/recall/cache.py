@@ -104,6 +104,10 @@ class IndexCache:
         """Whether as many bytes are free."""
         return self._summed + self._grown + size <= self.max_bytes or size <= self.free
 
+    def note_growth(self, size: int) -> None:
+        """Count approximate growth in bytes, for which `grew` will evict."""
+        self._grown += size
+
     def grew(self, size: int) -> None:
         """Count approximate growth in bytes, and evict at times."""
         self._grown += size
@@ -297,7 +301,8 @@ class DatabaseIndex(InMemory[Group]):
     def forget_rendered(self, number: int) -> int:
         with self.lock:
             group = self.parts.get(number)
-            return sum(it.forget_rendered() for it in group.areas.values()) if group else 0
+            areas = [*group.areas.values(), *filter(None, [self._globals])] if group else []
+            return sum(it.forget_rendered() for it in areas)
 
     # Callers of the following methods hold the lock.
 
@@ -347,6 +352,8 @@ class DatabaseIndex(InMemory[Group]):
             commit = self._committed.popleft()
             if self._token not in (None, commit.before):
                 self._forget()  # another process has committed in between
+            if self._log and self._log[-1].after != commit.before:
+                self._log.clear()  # as above, while nothing was cached
             self._log.append(commit)
             if self._token is not None:
                 self._token = commit.after
@@ -440,6 +447,9 @@ class DatabaseIndex(InMemory[Group]):
         self._pending.pop(number, None)
         for area in list(group.areas):
             self._remove_area(group, area)
+        if self._globals is not None and not self.parts:
+            size += self._globals.size
+            self._drop_globals()
         return size
 
     def _drop_globals(self) -> None:
@@ -507,7 +517,8 @@ class DatabaseIndex(InMemory[Group]):
             if since is None:
                 return True
             group = self._put(plan, areas, others)
-            if not since and group.totals != totals:
+            self._add_pending(group)
+            if not (since or group.missing) and group.totals != totals:
                 self._drop(plan.number)
                 return False
             pending = self._pending.setdefault(plan.number, [])
@@ -551,6 +562,7 @@ class DatabaseIndex(InMemory[Group]):
             return None
         if self._token is None and since is None:
             self._token, since = token, []  # only readers of this state use it
+            self._log.clear()
         if since is None or len(since) > MAX_REPLAYED:
             return None
         own = {it.number for it in areas}

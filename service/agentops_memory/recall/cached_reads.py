@@ -263,7 +263,7 @@ class CachedReads:
         if pins := reading.step("store.pins", None, reading.pinned, (limit + 1) // 2):
             others = [it for it in hits if it[0] not in pins][: limit - len(pins)]
             hits = [*((id_, 0.0, Method.PINNED) for id_ in pins), *others]
-        lines = reading.rendered([it[0] for it in hits], self.stored, render, "lines")
+        lines = reading.rendered([it[0] for it in hits], self, render, "lines")
         if lines is None:
             return None
         return CachedRead(hits, lines, reading.steps, reading.corrections, summaries)
@@ -273,7 +273,7 @@ class CachedReads:
         ranked = reading.every_then_any(request.text, request.limit) if reading else None
         if reading is None or ranked is None:
             return None
-        lines = reading.rendered([id_ for _, id_ in ranked], self.stored, render, "hits")
+        lines = reading.rendered([id_ for _, id_ in ranked], self, render, "hits")
         if lines is None:
             return None
         hits, floor = [], float("-inf")
@@ -433,7 +433,7 @@ class Reading:
         return [id_ for _, id_ in sorted(pins)[:most]] if pins else []
 
     def rendered(
-        self, ids: Sequence[MemoryId], stored: StoredReads, render: Render, kind: str
+        self, ids: Sequence[MemoryId], reads: CachedReads, render: Render, kind: str
     ) -> list[bytes] | None:
         """Return each memory rendered, from the cache if possible; None if one is gone."""
         known = [getattr(it.area, kind) for it in self._parts] or [{}]
@@ -442,13 +442,14 @@ class Reading:
         except KeyError:
             every = {id_: line for it in known for id_, line in it.items()}
         if missing := [id_ for id_ in ids if id_ not in every]:
-            for memory in stored.texts(missing):
+            for memory in reads.stored.texts(missing):
                 its = [it.area for it in self._parts if it.area.index_of(memory.id) is not None]
                 if not its:
                     return None
                 every[memory.id] = line = render(memory)
                 if len(line) <= LONGEST_LINE:
-                    its[0].remember(getattr(its[0], kind), memory.id, line)
+                    size = its[0].remember(getattr(its[0], kind), memory.id, line)
+                    reads.index.cache.note_growth(size)
         return [every[id_] for id_ in ids] if every.keys() >= set(ids) else None
 
     def step(

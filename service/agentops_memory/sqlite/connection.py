@@ -478,9 +478,8 @@ class _Call(NamedTuple):
     work: Callable[[Database], Any]
     loop: asyncio.AbstractEventLoop
     answer: asyncio.Future[Any]
-    take: Callable[
-        [], bool
-    ]  # claims it, for a thread or for a caller that leaves; False if claimed
+    # Claims it, for a thread or for a caller that leaves; False if it is claimed already.
+    take: Callable[[], bool]
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:

@@ -116,6 +116,9 @@ def remove(path: Path) -> list[Path]:
         # The database last: while it exists, nobody creates another whose log this would remove.
         for file in files:
             file.unlink(missing_ok=True)
+        # A program that opened it meanwhile has made a new log.
+        for file in () if path.exists() else files_of(path):
+            file.unlink(missing_ok=True)
         sync(path.parent)
     return files
 

@@ -173,6 +173,7 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
                         has_begun = True
                         written = _escaped(decoder.decode(piece)) if is_shown else piece
                         await asyncio.to_thread(output.write, written)
+                    output.write(b"\n" * is_shown)
             except MemoryServiceError as error:
                 if not has_begun:
                     raise
