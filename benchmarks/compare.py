@@ -28,8 +28,7 @@ from .figures import Figure, show
 from .imports import exported, imported
 from .plan import Bench, Subject, parser, prepared
 from .process import running
-from .protocols import Turn
-from .protocols import turns as of_protocols
+from .protocols import Turn, turns as of_protocols
 from .seeding import Size
 
 ROOT = Path(__file__).parents[1]

@@ -12,12 +12,10 @@ from .agentops import routes as agentops
 from .agentops.operations import AgentOps
 from .agentops.reader import Reader, has_room
 from .agentops.routes import Handlers
-from .agentops.shortcuts import PATH as SAVES
-from .agentops.shortcuts import TRACE_HEADERS, FastReads, FastSaves, PlainHeads
+from .agentops.shortcuts import PATH as SAVES, TRACE_HEADERS, FastReads, FastSaves, PlainHeads
 from .agentops.transfer import Transfer
 from .backend import audit_of, sealer_of, watched_keys
-from .console.page import PROTOCOL as CONSOLE
-from .console.page import Console
+from .console.page import PROTOCOL as CONSOLE, Console
 from .engine.engine import AuditLog, Engine, Sealer, Storage, noop
 from .engine.files import require_local
 from .http.app import Application, Early, Probes, healthy, host_of, local_names

@@ -15,8 +15,7 @@ from typing import Any, cast
 
 import httpx
 import pytest
-from hypothesis import assume, example, given
-from hypothesis import strategies as st
+from hypothesis import assume, example, given, strategies as st
 
 from agentops_memory.engine.engine import Engine
 from agentops_memory.jobs.schedule import end_all_idle

@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.space import Project

@@ -21,8 +21,7 @@ from agentops_memory.local import opened_here
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.settings import settings
 from agentops_memory.telemetry import Telemetry
-from agentops_memory_client.contract.models import Denied as NotAllowed
-from agentops_memory_client.contract.models import ImportConflict
+from agentops_memory_client.contract.models import Denied as NotAllowed, ImportConflict
 
 from ..support.engines import is_postgresql
 from ..support.service import Service, lasting_with, observation

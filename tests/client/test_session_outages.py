@@ -16,8 +16,8 @@ from agentops_memory_client.runtime import (
     MemorySession,
     ToolHooks,
     WorkingMemory,
+    session as backlog,
 )
-from agentops_memory_client.runtime import session as backlog
 from agentops_memory_client.runtime.session import MOST_UNSENT
 
 from ..support.agent_memory import (

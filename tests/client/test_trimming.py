@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from agentops_memory_client import Message
 from agentops_memory_client.runtime import ChatMessage, ToolCall, WorkingMemory

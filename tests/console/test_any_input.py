@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import Phase, given, settings, strategies as st
 
 from ..support.pages import VIEWS, get, seed_documents
 from ..support.samples import examples

@@ -9,8 +9,7 @@ from functools import cache
 import pytest
 from benchmarks import CLIENT, SERVICE
 from benchmarks.structure.imports import by_module
-from benchmarks.structure.sources import Module
-from benchmarks.structure.sources import modules as sources
+from benchmarks.structure.sources import Module, modules as sources
 
 PACKAGE, CLIENTS = "agentops_memory", "agentops_memory_client"
 

@@ -4,8 +4,7 @@ import io
 import json
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from agentops_memory.errors import Invalid
 from agentops_memory.http import query as documents

@@ -16,8 +16,7 @@ from agentops_memory.jobs import schedule as figures
 from agentops_memory.jobs.jobs import background
 from agentops_memory.memory.access import OPERATOR, Caller, TenantId
 from agentops_memory.sqlite.tenants import tenant_file
-from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry import metrics as m
+from agentops_memory.telemetry import Telemetry, metrics as m
 
 from ..support.callers import calling, made_key
 from ..support.engine import locked, turns

@@ -5,8 +5,7 @@ import pickle
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from agentops_memory_client.runtime import (
     HooksRefused,

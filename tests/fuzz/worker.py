@@ -10,9 +10,7 @@ import warnings
 from collections.abc import Callable
 from typing import Protocol
 
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import seed as seeded
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, Phase, given, seed as seeded, settings, strategies as st
 from hypothesis.errors import Flaky, Unsatisfiable
 
 from .agents import Agents

@@ -8,8 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from agentops_memory.memory import sessions
 from agentops_memory.memory.access import NOT_YOUR_PROJECT, Patterns, Role

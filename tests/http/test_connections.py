@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from agentops_memory.http import bodies
-from agentops_memory.http import http_limits as limits
+from agentops_memory.http import bodies, http_limits as limits
 from agentops_memory.http.http_limits import LimitedProtocol
 
 from ..support.engine import locked

@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import pytest
 import uvicorn
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.http.http_limits import LimitedProtocol
 

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import anthropic
 import httpx
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.http.app import FOREIGN, RENAMED, host_of, is_welcome
 from agentops_memory.http.gate import is_loopback

@@ -3,8 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.errors import TooMany
 from agentops_memory.http.gate import MOST_KEYS, RateLimiter

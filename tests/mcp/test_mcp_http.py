@@ -18,8 +18,7 @@ from ..support.callers import calling, made_key
 from ..support.engines import rows
 from ..support.otlp import TRACE, TRACEPARENT, grpc_collector
 from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.service import lasting as shared
+from ..support.service import Service, lasting as shared, serving
 
 __all__ = ["shared"]
 

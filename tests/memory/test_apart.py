@@ -14,9 +14,7 @@ from ..support.openwop_proposals import proposed, revised
 from ..support.requirements import requirement
 from ..support.service import Service
 from ..support.store_dialects import ANTHROPIC
-from ..support.stores import STORES
-from ..support.stores import entry as store_entry
-from ..support.stores import store as new_store
+from ..support.stores import STORES, entry as store_entry, store as new_store
 
 WORD = "xylographer"
 OF = {it: f"The {WORD} of a {it}." for it in ("project", "store", "agent", "host", "draft")}

@@ -4,8 +4,7 @@ import pytest
 
 from ..support.engines import rows
 from ..support.files import assert_index_is_whole
-from ..support.openintent_agents import Agent
-from ..support.openintent_agents import ok as done
+from ..support.openintent_agents import Agent, ok as done
 from ..support.requirements import requirement
 from ..support.service import Service
 from ..support.stores import entry, redact, store, update, versions

@@ -22,8 +22,7 @@ from agentops_memory.jobs.jobs import (
     scrub_all,
     sweep,
 )
-from agentops_memory.memory import erasure as past_retention
-from agentops_memory.memory import saves
+from agentops_memory.memory import erasure as past_retention, saves
 from agentops_memory.memory.access import OPERATOR, Caller
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.memory.space import DESCRIPTIONS, FOR_EVER, Kind, Retentions, StoreId

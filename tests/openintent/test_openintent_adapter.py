@@ -7,8 +7,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from openintent import OpenIntentError
-from openintent import agents as theirs
+from openintent import OpenIntentError, agents as theirs
 from openintent.llm import ProtocolToolExecutor
 
 from ..docs.test_docs import ROOT, blocks

@@ -5,8 +5,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.errors import Invalid
 from agentops_memory.openintent.changes import lifetime

@@ -13,8 +13,7 @@ from ..support.engines import every_index
 from ..support.openwop_commitments import Intents
 from ..support.openwop_hosts import Host
 from ..support.openwop_seams import Suite, driven
-from ..support.service import Service
-from ..support.service import lasting as closed
+from ..support.service import Service, lasting as closed
 
 __all__ = ["closed", "every_index"]
 

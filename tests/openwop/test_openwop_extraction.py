@@ -8,8 +8,7 @@ from fractions import Fraction
 from itertools import groupby
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.openwop.api import ARCHIVE
 from agentops_memory.openwop.archives import Unit, extract, has_words, units

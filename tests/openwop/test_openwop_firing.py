@@ -13,8 +13,7 @@ from agentops_memory.jobs import schedule
 from agentops_memory.memory.access import Caller, TenantId
 from agentops_memory.openwop.commitments import Firing
 
-from ..operations.test_tenants import count, opened
-from ..operations.test_tenants import until as eventually
+from ..operations.test_tenants import count, opened, until as eventually
 from ..support.openwop_commitments import Intents, firing, soon, stored
 from ..support.openwop_hosts import Host, ok, refused, together
 from ..support.openwop_seams import Suite

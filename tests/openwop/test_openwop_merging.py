@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.openwop.api import RefEntryId

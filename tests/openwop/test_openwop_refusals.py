@@ -5,8 +5,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ..support.openwop_hosts import REF, H, Host, ok, refused
 from ..support.openwop_tenants import EXAMPLES, NEVER, SECRET, anew

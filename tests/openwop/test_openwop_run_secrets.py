@@ -22,8 +22,7 @@ from ..support.process import until
 from ..support.requirements import requirement
 from ..support.samples import for_each
 from ..support.service import Clock, Service, serving
-from ..support.stores import entry as made_entry
-from ..support.stores import store as made_store
+from ..support.stores import entry as made_entry, store as made_store
 
 VALUE = "zanzibar-hunter2-quokka"
 MARK = "[REDACTED:stripe-key]"

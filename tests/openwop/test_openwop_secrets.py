@@ -7,8 +7,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
+from hypothesis import assume, given, strategies as st
 
 from ..support.erasing import remains
 from ..support.files import assert_index_is_whole

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from agentops_memory_client import MemoryClient, Misconfigured
 

@@ -19,8 +19,7 @@ import pytest
 from agentops_memory.errors import StartRefused, Unavailable
 from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR, TenantId
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite import connection as transactions
+from agentops_memory.sqlite import SqliteEngine, connection as transactions
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.open_files import GONE, LINKED, LOG_GONE
 from agentops_memory.sqlite.tenants import remove, tenant_file

@@ -17,8 +17,7 @@ from agentops_memory.jobs.schedule import counted
 from agentops_memory.memory.access import OPERATOR, Caller, KeyId, TenantId
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.saves import save
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite import engine as engines
+from agentops_memory.sqlite import SqliteEngine, engine as engines
 from agentops_memory.sqlite.engine import Engines, TenantsEngine
 from agentops_memory.sqlite.tenants import remove, tenant_file
 

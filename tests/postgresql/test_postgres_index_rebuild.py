@@ -12,8 +12,7 @@ import pytest
 from agentops_memory.engine.engine import Tidied
 from agentops_memory.jobs import schedule
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.postgresql import engine as engines
-from agentops_memory.postgresql import index as upkeep
+from agentops_memory.postgresql import engine as engines, index as upkeep
 from agentops_memory.postgresql.connection import OTHER_RULES
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.recall.features import ALL, Feature, Features

@@ -14,8 +14,7 @@ import pytest
 
 from agentops_memory.engine.engine import Scrubbed
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.postgresql import tenants
-from agentops_memory.postgresql import tenants as examination
+from agentops_memory.postgresql import tenants, tenants as examination
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.transaction import number_of
 

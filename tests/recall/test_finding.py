@@ -7,8 +7,7 @@ from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.memory import memories, sessions, table
 from agentops_memory.recall.query import STOPWORDS
@@ -17,8 +16,7 @@ from ..support.files import imported
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
 from ..support.samples import examples, for_each
-from ..support.service import Service, observation, serving
-from ..support.service import lasting as shared
+from ..support.service import Service, lasting as shared, observation, serving
 
 __all__ = ["shared"]
 

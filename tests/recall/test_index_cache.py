@@ -324,10 +324,9 @@ async def test_a_commit_of_another_process_while_a_project_is_first_loaded_is_no
     between: list[Awaitable[object]] = []
     async with opened_here(place, Telemetry()) as here, opened_here(place, Telemetry()) as other:
         loop = asyncio.get_running_loop()
-        text = {"title": "t", "content": "secret heron"}
-        old = await here.save(session_id="s", project="p", type="note", **text)
+        old = await here.save(session_id="s", project="p", type="note", title="t", content="heron")
         between += [
-            other.update(old.id, content="public stork"), here.start_session("s2", project="p"),
+            other.update(old.id, content="stork"), here.start_session("s2", project="p"),
         ]  # fmt: skip
 
         async def awaited(work: Awaitable[object]) -> None:

@@ -7,8 +7,7 @@ from collections import Counter
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.memory.memory import Memory, MemoryId, Text
 from agentops_memory.memory.search import Hit, Method

@@ -8,8 +8,7 @@ import string
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.secrets.redaction import Redacted, redacted
 

@@ -9,8 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.errors import Invalid, OverQuota
 from agentops_memory.memory.redactor import LONGEST_ID, MOST_RUNS, MOST_VALUES, Registry, RunKey

@@ -13,8 +13,7 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.search import Filter
 from agentops_memory.postgresql import search as postgresql_search
 from agentops_memory.recall.query import parse_query
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite import search as sqlite_search
+from agentops_memory.sqlite import SqliteEngine, search as sqlite_search
 
 from ..support.engine import run, save, slow_words
 from ..support.recall import context, explained, search, titles

@@ -9,13 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import NotFound, Refusal
-from agentops_memory.memory import projects, saves
-from agentops_memory.memory import saves as memories
+from agentops_memory.memory import projects, saves, saves as memories
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Change, Draft, MemoryId, SessionId, Text
 from agentops_memory.memory.search import Filter

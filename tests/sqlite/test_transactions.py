@@ -15,8 +15,7 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import MemoryId
 from agentops_memory.secrets.redaction import DEFAULT_RULES
-from agentops_memory.sqlite import SqliteEngine, connection
-from agentops_memory.sqlite import transaction as readers
+from agentops_memory.sqlite import SqliteEngine, connection, transaction as readers
 
 from ..support.engine import (
     SOON,

@@ -13,8 +13,7 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.http import app as health
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.sqlite import SqliteEngine
-from agentops_memory.sqlite import open_files as wal
+from agentops_memory.sqlite import SqliteEngine, open_files as wal
 from agentops_memory.sqlite.connection import Database, connect
 
 from ..support.engine import count, run, save, statement

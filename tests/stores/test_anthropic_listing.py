@@ -11,8 +11,7 @@ from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
 from ..support.anthropic_sdk import STORES, client, memory, paths, sdk, store
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service
 
 __all__ = ["sdk", "service"]
 

@@ -16,8 +16,7 @@ from ..support.anthropic_sdk import (
 )
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service
 
 __all__ = ["sdk", "service"]
 

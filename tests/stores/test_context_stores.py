@@ -15,8 +15,7 @@ from agentops_memory.sqlite.search import SqliteSearch
 from ..support.callers import calling, made_key
 from ..support.engines import is_postgresql
 from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service, serving
 from ..support.stores import NEVER, entry, store
 
 __all__ = ["service"]

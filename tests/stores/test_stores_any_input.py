@@ -7,12 +7,10 @@ from urllib.parse import quote_from_bytes
 
 import httpx
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from ..http.test_any_input import EXAMPLES, described, mangled, text, value
-from ..support.service import Service
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service
 from ..support.store_dialects import (
     ANTHROPIC,
     DIALECTS,

@@ -1,8 +1,7 @@
 """Entries of memory stores: written at paths, read, replaced, deleted."""
 
 from ..support.requirements import requirement
-from ..support.service import Service
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service
 from ..support.stores import (
     Object,
     at,

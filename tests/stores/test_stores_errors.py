@@ -10,8 +10,7 @@ import anthropic
 import pytest
 
 from agentops_memory.errors import Busy, Full, Refusal, TimedOut, TooMany, Unavailable
-from agentops_memory.http import bodies as plumbing
-from agentops_memory.http import http_limits as limits
+from agentops_memory.http import bodies as plumbing, http_limits as limits
 from agentops_memory.http.protocol import STATUS
 from agentops_memory.stores.anthropic import REFUSALS, refused
 
@@ -27,8 +26,7 @@ from ..support.process import until
 from ..support.raw import request, wire
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service, serving
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service, serving
 from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, every_request, in_both, stocked
 from ..support.stores import (
     NEVER,

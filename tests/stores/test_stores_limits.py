@@ -9,8 +9,7 @@ import pytest
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import Service
-from ..support.service import lasting as service
+from ..support.service import Service, lasting as service
 from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, in_both
 from ..support.stores import STORES, Object, Refused, at, entry, ids, ok, store
 

@@ -10,8 +10,7 @@ from agentops_memory.memory.rows import Uids
 
 from ..support.requirements import requirement
 from ..support.samples import for_each
-from ..support.service import START, Service
-from ..support.service import lasting as shared
+from ..support.service import START, Service, lasting as shared
 from ..support.store_dialects import ANTHROPIC, CLOUD, Dialect, in_both
 from ..support.stores import (
     NEVER,

@@ -8,8 +8,7 @@ import pytest
 from ..support.files import assert_index_is_whole
 from ..support.requirements import requirement
 from ..support.samples import for_each, sampled
-from ..support.service import PLAIN, Service
-from ..support.service import lasting as service
+from ..support.service import PLAIN, Service, lasting as service
 from ..support.stores import (
     Object,
     at,

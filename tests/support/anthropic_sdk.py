@@ -6,8 +6,10 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic.types.beta import BetaManagedAgentsMemoryStore as Store
-from anthropic.types.beta.memory_stores import BetaManagedAgentsMemory as Memory
-from anthropic.types.beta.memory_stores import BetaManagedAgentsMemoryVersion as Version
+from anthropic.types.beta.memory_stores import (
+    BetaManagedAgentsMemory as Memory,
+    BetaManagedAgentsMemoryVersion as Version,
+)
 
 from .service import PLAIN, Service
 

@@ -8,8 +8,7 @@ from pathlib import Path
 from agentops_memory.engine import files as atomic
 from agentops_memory.operations import restore as restores
 from agentops_memory.settings import settings
-from agentops_memory.sqlite import open_files
-from agentops_memory.sqlite import snapshots as replacing
+from agentops_memory.sqlite import open_files, snapshots as replacing
 
 from .archives import at
 from .killing import die_before, ended

@@ -18,8 +18,7 @@ from agentops_memory import __version__
 from agentops_memory.compose import PROTOCOLS
 from agentops_memory.http.app import HttpService
 from agentops_memory.settings import settings
-from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry import metrics as m
+from agentops_memory.telemetry import Telemetry, metrics as m
 from agentops_memory.telemetry.metrics import MEASURES, Kind
 
 from ..support.callers import calling, made_key

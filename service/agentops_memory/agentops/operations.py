@@ -46,9 +46,7 @@ from .wire import Rows, SummaryLine
 if TYPE_CHECKING:
     from ..http import gate as large_answers
     from ..memory import imports, projects
-    from . import answers as a
-    from . import models as m
-    from . import transfer as t
+    from . import answers as a, models as m, transfer as t
 else:  # reads need none of them
     large_answers, imports, a, m, t = (
         Lazy(__package__, it)

@@ -22,8 +22,7 @@ from ..light import dataclass
 from ..memory.access import Role
 from ..recall.summary import Message
 from ..telemetry import annotate
-from . import answers as a
-from . import models as m
+from . import answers as a, models as m
 from .operations import MOST_TYPES, AgentOps, RequestContext, project_of
 from .reader import Reader
 from .transfer import Document

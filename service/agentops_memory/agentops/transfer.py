@@ -23,8 +23,7 @@ from ..engine.engine import Engine, Transaction, noop
 from ..errors import Invalid, InvalidFields, Refusal
 from ..http.query import entries, members
 from ..light import Lazy
-from ..memory import imports
-from ..memory import memory as records
+from ..memory import imports, memory as records
 from ..memory.access import Caller, Role
 from ..memory.imports import BRIEF, CHUNK, SLICE, Row, RowOutcome, Tally
 from ..memory.lifecycles import SupersessionTable

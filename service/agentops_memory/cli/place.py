@@ -24,10 +24,8 @@ from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
 
 if TYPE_CHECKING:
     from ..memory.access import KeyRegistry
-    from ..postgresql import connection as pg_connection
-    from ..postgresql import tenants as pg_tenants
-    from ..sqlite import migrate as file_migrate
-    from ..sqlite import tenants as db_files
+    from ..postgresql import connection as pg_connection, tenants as pg_tenants
+    from ..sqlite import migrate as file_migrate, tenants as db_files
 else:  # a command needs one engine only, and the driver of PostgreSQL is an extra
     pg_tenants = Lazy(__package__, "..postgresql.tenants")
     pg_connection = Lazy(__package__, "..postgresql.connection")

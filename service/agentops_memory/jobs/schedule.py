@@ -30,8 +30,7 @@ from ..recall.cache import IndexCache
 from ..settings import Settings
 from ..sqlite import SqliteEngine
 from ..sqlite.migrate import OnUpgrade
-from ..telemetry import Metrics
-from ..telemetry import metrics as m
+from ..telemetry import Metrics, metrics as m
 from . import jobs
 from .jobs import RetentionJob, TrustedClock, scrub
 

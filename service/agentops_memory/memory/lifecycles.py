@@ -14,8 +14,16 @@ from ..light import dataclass, replace
 from . import memory as records
 from .erasure import MAX_STEP
 from .memories import MemoryTable
-from .memory import ENDED, MAX_PINNED, NO_LINKS, Links, Memory, MemoryId, live
-from .memory import superseded as superseded_sql
+from .memory import (
+    ENDED,
+    MAX_PINNED,
+    NO_LINKS,
+    Links,
+    Memory,
+    MemoryId,
+    live,
+    superseded as superseded_sql,
+)
 from .rows import MICROSECOND, columns, micros, portion, reads
 from .search import Filter
 from .space import Space

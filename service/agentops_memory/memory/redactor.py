@@ -17,8 +17,7 @@ from ..engine.engine import Transaction
 from ..engine.files import opened, os_errors_as, stamp_of
 from ..errors import Invalid, InvalidFields, NotFound, OverQuota, Refusal, TooMany
 from ..light import dataclass, field, replace
-from ..recall.summary import SHOWN as LONGEST_MESSAGE
-from ..recall.summary import Transcript, parsed_summary, summary
+from ..recall.summary import SHOWN as LONGEST_MESSAGE, Transcript, parsed_summary, summary
 from ..recall.text import cut, invisible, leaves
 from ..secrets.redaction import DEFAULT_RULES, Rules, require_registrable
 from .access import ANY, Caller, TenantId, tenant_id

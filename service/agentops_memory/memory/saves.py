@@ -16,8 +16,7 @@ from ..recall.features import Feature, Features
 from ..recall.query import parse_query
 from ..recall.text import content_hash
 from ..secrets.redaction import Rules
-from . import lifecycles
-from . import memory as records
+from . import lifecycles, memory as records
 from .erasure import MAX_ROWS, MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import once
 from .lifecycles import SupersessionTable

@@ -18,8 +18,7 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
-from ..memory.rows import Column, RowMapper, count, instant, reads
-from ..memory.rows import portion as fitting
+from ..memory.rows import Column, RowMapper, count, instant, portion as fitting, reads
 from ..memory.sight import Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer, Visibility
 from ..memory.space import LARGEST_CAPACITY, Capacities
 from ..memory.table import Sql

@@ -17,8 +17,15 @@ from ..http.bodies import FLAGS, Param, choice, parsing
 from ..light import dataclass, replace
 from ..memory import sight
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
-from ..memory.memory import ENDED, EXPIRES_AT, Lifecycle, MemoryId, live, undeleted
-from ..memory.memory import expired as is_expired
+from ..memory.memory import (
+    ENDED,
+    EXPIRES_AT,
+    Lifecycle,
+    MemoryId,
+    expired as is_expired,
+    live,
+    undeleted,
+)
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor, as_json
 from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.sight import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer, Visibility

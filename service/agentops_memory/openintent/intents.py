@@ -19,8 +19,7 @@ from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import Body, answered, fault, must
 from ..http.protocol import Operation
-from ..memory import details as stored
-from ..memory import sight
+from ..memory import details as stored, sight
 from ..memory.access import AgentId, Caller, Role
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle

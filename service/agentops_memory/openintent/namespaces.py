@@ -18,8 +18,16 @@ from ..memory.memory import live
 from ..memory.redactor import Redactor, require_room
 from ..memory.rows import reads
 from ..memory.saves import Written
-from ..memory.sight import NAMESPACES as KNOWN
-from ..memory.sight import Access, Permissions, Viewer, access_in, permissions, seen, sum_of
+from ..memory.sight import (
+    NAMESPACES as KNOWN,
+    Access,
+    Permissions,
+    Viewer,
+    access_in,
+    permissions,
+    seen,
+    sum_of,
+)
 from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
 from ..record import shape

@@ -37,8 +37,7 @@ from ..recall.features import Features
 from ..recall.query import Query, parse_query
 from ..recall.recall import K
 from ..record import shape
-from ..telemetry import Cut, annotate, count
-from ..telemetry import events as span_events
+from ..telemetry import Cut, annotate, count, events as span_events
 from ..telemetry.metrics import AGENT_EVICTIONS, CAPACITY_REFUSALS
 from . import agents, api, changes, entries, events, intents, namespaces, tasks
 from .agents import AgentSummary, Room

@@ -15,8 +15,7 @@ from ..errors import BadFields, Conflict, Denied, required
 from ..http.bodies import Body, choice, written
 from ..http.protocol import Operation
 from ..light import replace
-from ..memory import details as stored
-from ..memory import sight
+from ..memory import details as stored, sight
 from ..memory.access import AgentId, Caller
 from ..memory.idempotency import once
 from ..memory.memory import expired

@@ -16,8 +16,7 @@ from ..http.bodies import Param, fault_of, whole_number
 from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.idempotency import once
-from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID
-from ..memory.redactor import RunKey, require_margin
+from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID, RunKey, require_margin
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql

@@ -33,8 +33,7 @@ from ..memory.search import Filter
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
 from ..recall import recall
-from ..recall.query import Query as Words
-from ..recall.query import parse_query
+from ..recall.query import Query as Words, parse_query
 from ..record import CamelRecord, shape
 from ..secrets.redaction import hide_too
 from ..telemetry import Cut, annotate

@@ -34,8 +34,7 @@ from ..postgresql.transaction import number_of
 from ..recall.features import Features
 from ..recall.stems import Stems
 from ..recall.text import clean
-from ..sqlite.connection import CHANGING, connect, read_only, use_wal
-from ..sqlite.connection import Database as SqliteDatabase
+from ..sqlite.connection import CHANGING, Database as SqliteDatabase, connect, read_only, use_wal
 from ..sqlite.dialect import refusing, translated
 from ..sqlite.index import Index as SqliteIndex
 from ..sqlite.migrate import make_schema, newest_format, planned, require_small_ids

@@ -28,11 +28,9 @@ from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_p
 from ..openwop.runs import RunEvent, RunTable
 from ..recall.summary import Transcript
 from ..recall.text import content_hash, printable, sha256_of
-from ..secrets.redaction import Rules
-from ..secrets.redaction import redacted as without_secrets
+from ..secrets.redaction import Rules, redacted as without_secrets
 from ..stores import store as stores
-from ..stores.entry import Past, past
-from ..stores.entry import measure as measure_version
+from ..stores.entry import Past, measure as measure_version, past
 
 PAGE = 200  # most memories, sessions or stores of one page
 MAX_STORES = 100_000  # most stores that are counted

@@ -26,8 +26,7 @@ from ..errors import Busy, DamagedRow, Unavailable
 from ..light import dataclass
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Dialect, Known, Table
-from ..recall.cache import AreaKey as Area
-from ..recall.cache import Changes, NewMemory, Token
+from ..recall.cache import AreaKey as Area, Changes, NewMemory, Token
 from ..recall.features import ALL, Features
 from ..recall.stems import Stems
 from .dialect import SQLITE, decoded, is_damage, primary_code, register_functions

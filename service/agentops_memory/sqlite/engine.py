@@ -37,8 +37,7 @@ from . import connection as db
 from .areas import load_requested
 from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, refusal_of, translated
 from .index import Index
-from .migrate import OnUpgrade, migrated, newest_format, version_of
-from .migrate import damaged as damaged_rows
+from .migrate import OnUpgrade, damaged as damaged_rows, migrated, newest_format, version_of
 from .open_files import FileId, OpenFiles, checkpointed, file_id, in_use, protect_log, scrubbed
 from .search import index_in_memory
 from .tenants import SqliteMaintenance, tenant_file

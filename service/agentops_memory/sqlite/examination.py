@@ -15,8 +15,7 @@ from ..memory.memory import UNSAVED, undeleted
 from ..memory.rows import instant, micros
 from ..memory.space import in_a_session, in_no_session
 from ..openintent.entries import SealTable
-from . import connection as db
-from . import migrate, repair
+from . import connection as db, migrate, repair
 from .dialect import SQLITE, primary_code
 from .index import is_by_rules
 from .partitions import Partitions, table, text_of

@@ -13,8 +13,7 @@ from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
 from ..memory.search import weights_of
 from ..memory.table import Known, Waiting
-from ..recall.area import Row as IndexedMemory
-from ..recall.area import drafted
+from ..recall.area import Row as IndexedMemory, drafted
 from ..recall.cache import Changes, NewMemory
 from ..recall.features import Feature, Features
 from ..recall.stems import groups_of

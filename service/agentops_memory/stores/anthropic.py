@@ -25,8 +25,7 @@ from ..memory.saves import Written
 from ..recall.text import clean, has_controls
 from ..record import Microseconds, Record, shape
 from ..telemetry import annotate
-from . import entry as entries
-from . import store as rules
+from . import entry as entries, store as rules
 from .entry import Entry, Version
 from .store import in_path, in_query
 

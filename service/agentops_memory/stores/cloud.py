@@ -27,8 +27,7 @@ from ..recall.recall import Recall, whole_memory
 from ..recall.text import clean, cut, sha256_of
 from ..record import Record, shape
 from ..telemetry import Attributes, Cut, annotate, events
-from . import entry as entries
-from . import store as rules
+from . import entry as entries, store as rules
 from .entry import Entry, Version
 from .store import Param, in_path, in_query
 

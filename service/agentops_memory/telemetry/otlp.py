@@ -19,8 +19,7 @@ from opentelemetry.context import Context
 from opentelemetry.exporter.otlp.proto.common import trace_encoder
 from opentelemetry.metrics import Meter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, SpanFlags, Status
-from opentelemetry.proto.trace.v1.trace_pb2 import Span as Message
+from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans, Span as Message, SpanFlags, Status
 from opentelemetry.sdk.metrics import MeterProvider, export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider, sampling

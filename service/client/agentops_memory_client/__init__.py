@@ -6,8 +6,7 @@ The package does not need the server; the server imports its `contract`.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .contract import __version__ as __version__
-from .contract import models
+from .contract import __version__ as __version__, models
 from .contract.models import *  # noqa: F403 - the public exceptions
 from .contract.models import Context, Found, Message, Progress, SessionEnd
 

@@ -14,11 +14,9 @@ from agentops_memory.http.protocol import Handler, Operation
 from agentops_memory.memory.access import Role, TenantId
 from agentops_memory.openwop.api import Serving, limit, op
 from agentops_memory.openwop.host_runs import RunEvents
-from agentops_memory.openwop.routes import LISTED
-from agentops_memory.openwop.routes import operations as openwop_operations
+from agentops_memory.openwop.routes import LISTED, operations as openwop_operations
 
-from . import bodies as b
-from . import proposals
+from . import bodies as b, proposals
 from .commitments import SeamCommitments
 from .discovery import seam_discovery
 from .memory import SeamMemory, list_entries

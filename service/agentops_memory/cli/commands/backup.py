@@ -21,8 +21,7 @@ from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...settings import Settings
 from ...sqlite.snapshots import Contents
-from .. import output as out
-from .. import target as o
+from .. import output as out, target as o
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
 from ..program import command, is_id
 from .memories import restore_memory

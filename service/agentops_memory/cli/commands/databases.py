@@ -28,9 +28,7 @@ from ...operations.files.service_lock import service_lock
 from ...settings import Settings, settings, settings_or_defaults
 from ...sqlite.migrate import Plan, migrated, planned, tried
 from ...sqlite.tenants import tenant_file, tenants_of
-from .. import output as out
-from .. import place as backends
-from .. import target as o
+from .. import output as out, place as backends, target as o
 from ..program import command
 
 if TYPE_CHECKING:

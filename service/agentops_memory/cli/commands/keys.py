@@ -15,8 +15,7 @@ from ...memory.rows import rendered
 from ...operations.files.seal import SealFile
 from ...recall.text import clean, printable
 from ...settings import duration
-from .. import output as out
-from .. import target as o
+from .. import output as out, target as o
 from ..place import Backend, backend_of, now, user
 from ..program import command, group
 

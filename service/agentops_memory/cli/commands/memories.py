@@ -14,8 +14,7 @@ from agentops_memory_client.contract.service import MemoryService
 
 from ...memory.space import project_name
 from ...settings import retention_period
-from .. import output as out
-from .. import target as o
+from .. import output as out, target as o
 from ..place import now
 from ..program import command, is_id
 from ..target import run_on_target

@@ -18,8 +18,7 @@ from ...memory.projects import Extent, Projects
 from ...memory.rows import rendered
 from ...memory.space import Project, project_name
 from ...recall.text import clean, printable
-from .. import output as out
-from .. import target as o
+from .. import output as out, target as o
 from ..place import Backend, backend_of, finish_scrub, now, on_tenant, output_file, refuse_own, user
 from ..program import command, group
 from ..target import Target, service_at

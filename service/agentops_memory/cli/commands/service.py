@@ -22,8 +22,7 @@ from ...light import Lazy, replace
 from ...memory.space import project_name
 from ...recall.text import clean
 from ...settings import Flags, Settings, settings, unknown_variables
-from .. import output as out
-from .. import target as o
+from .. import output as out, target as o
 from ..program import command
 from ..target import URL, Target, run_on_target, service_at
 

@@ -12,8 +12,7 @@ from typing import Annotated, Any, ClassVar, Concatenate, get_args
 from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from ..contract import models as contract
-from ..contract import service
+from ..contract import models as contract, service
 from ..contract.models import Headers, Invalid, NotFound, Reader, json_object, read_as
 from ..contract.service import UNSET, Call, Method, P, Sender, T
 from ..transport import SURROGATE, Exchange

@@ -10,8 +10,7 @@ import os
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from dataclasses import fields as fields_of
+from dataclasses import dataclass, field, fields as fields_of
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeVar
 
