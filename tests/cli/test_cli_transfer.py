@@ -97,6 +97,15 @@ def stored(service: Service) -> Row:
     return document
 
 
+def test_an_export_to_a_terminal_ends_its_line(
+    terminal: Terminal, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.save("Queues hold.")
+    monkeypatch.setattr("agentops_memory.cli.output.is_terminal", lambda _: True)
+
+    assert terminal.say("export").endswith("}\n")
+
+
 @pytest.mark.slow
 def test_an_export_is_a_whole_file_that_is_not_written_over(
     terminal: Terminal, service: Service, folder: Path

@@ -148,6 +148,24 @@ async def test_databases_share_a_few_places_and_the_one_not_used_for_longest_lea
         assert held_open(tmp_path) == ["acme.db", "memory.db", "third.db"]
 
 
+def test_a_log_that_a_program_makes_while_a_database_is_removed_does_not_stay(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, unlink = tenant_file(path, ACME.tenant), Path.unlink
+    log = file.with_name(f"{file.name}-wal")
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+
+    def meanwhile(it: Path, missing_ok: bool = False) -> None:
+        if it == file:
+            log.touch()
+        unlink(it, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", meanwhile)
+    remove(file)
+    assert list(file.parent.iterdir()) == []
+
+
 @pytest.mark.slow
 async def test_a_database_is_made_only_while_the_tenant_has_a_key(path: Path) -> None:
     keys = {ACME.tenant, OTHER.tenant}

@@ -4,6 +4,9 @@ import gc
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from itertools import product
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -28,6 +31,7 @@ from ..support.otlp import http_collector
 from ..support.process import until
 from ..support.raw import wire
 from ..support.service import PLAIN, Clock, Service, observation, serving
+from .test_index_cache import large_areas
 
 __all__ = ["counted"]
 
@@ -158,6 +162,25 @@ def test_a_project_is_loaded_at_once_and_later_the_fuller_memory_is(
         assert counted.declined >= 15
 
 
+@pytest.mark.sqlite_files
+def test_memory_keeps_its_bound_with_rendered_text_and_still_answers(
+    tmp_path: Path, counted: Counted
+) -> None:
+    most = 1 << 20
+    projects = [f"heron {it}" for it in range(24)]
+    with serving(tmp_path / "memory.db", MEMORY_INDEX_CACHE=str(most)) as service:
+        texts = [f"rollback worker {it} {'long ' * 300}" for it in range(80)]
+        shared = [observation(it, project="p", scope="global") for it in texts]
+        own = [observation(it, project=project) for project in projects for it in texts]
+        imported(service, [*shared, *own])
+        every = (it for it in gc.get_objects() if type(it) is cache.IndexCache)
+        (memory,) = (it for it in every if it.databases and it.max_bytes == most)
+        for limit, project in product((1, 99), projects):  # all are loaded before much is rendered
+            service.http.get(f"/search?project={project}&q=rollback&limit={limit}")
+            assert memory.size <= most * 1.05
+        assert held(service, counted, "/search?project=heron 0&q=rollback&limit=9").json()
+
+
 def test_erased_words_leave_memory_with_the_commit(tmp_path: Path, counted: Counted) -> None:
     path = "/search?project=heron&q=yggdrasil"
     with serving(tmp_path / "memory.db") as service:
@@ -273,7 +296,15 @@ def asked(service: Service, history: History, question: Question, **more: str) -
     return without_date(service.http.get(path, headers={**history.headers(key), **more}))
 
 
+@pytest.fixture(params=[nullcontext, large_areas, partial(large_areas, have_numpy=True)])
+def ranked(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Projects are ranked as small ones are, or as large ones, without NumPy and with it."""
+    with request.param():
+        yield
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("ranked")
 def test_whole_answers_of_a_history_are_those_of_the_long_way_and_of_the_stored_index(
     tmp_path: Path, counted: Counted
 ) -> None:

@@ -88,7 +88,7 @@ class Guardrails(Record):
         return is_allowed and namespace not in (self.denied_semantic_namespaces or ())
 
 
-class Policy(Record, extra="forbid"):
+class TaskPolicy(Record, extra="forbid"):
     """The memory policy of a task, as stored in its row."""
 
     archives: bool
@@ -103,9 +103,9 @@ def guardrails_of(details: str) -> Guardrails:
     return Guardrails.model_validate({} if stated is None else stated)
 
 
-def policy_of(text: str) -> Policy:
+def policy_of(text: str) -> TaskPolicy:
     """Parse a policy; ValueError if it is damaged, as a missing limit would allow more."""
-    return Policy.model_validate(object_of(text))
+    return TaskPolicy.model_validate(object_of(text))
 
 
 CHECKS: Mapping[str, Callable[[str], object]] = {  # by column

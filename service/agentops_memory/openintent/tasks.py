@@ -140,7 +140,7 @@ class Task(stored.TaskDetails, _TaskKey):
             "t.policy",
             read=_policy_in,
             write=lambda policy: json.dumps(
-                dict(zip(stored.Policy.model_fields, vars(policy).values(), strict=True))
+                dict(zip(stored.TaskPolicy.model_fields, vars(policy).values(), strict=True))
             ),
         ),
     ] = None

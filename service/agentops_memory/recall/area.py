@@ -197,7 +197,7 @@ MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, RENDERED_BYTES = 280, 16, 60, 140
 Session = tuple[int, str]
 """The space and the id of a session; ids are unique only within a space."""
 
-Postings = Union["array[int]", memoryview]
+Numbers = Union["array[int]", memoryview]
 """Numbers of an area's postings: a view of its segment until all stems have numbers."""
 
 Span = tuple[int, int]
@@ -440,8 +440,8 @@ class Area:
             halves = array("I", batch.tobytes())
             positions.extend(halves[_LITTLE::2])
             codes.extend(halves[not _LITTLE :: 2])
-        self.positions: Postings = _narrow(positions)
-        self.codes: Postings = _narrow(codes)
+        self.positions: Numbers = _narrow(positions)
+        self.codes: Numbers = _narrow(codes)
         self.added: dict[int, array[int]] = {}
         self._added_count = 0
         return array("I", accumulate(map(len, in_order), initial=0))
@@ -570,7 +570,7 @@ class Area:
             }
 
 
-def _as_array(numbers: Postings) -> "array[int]":
+def _as_array(numbers: Numbers) -> "array[int]":
     """Return numbers, of which a view is as they are stored."""
     if isinstance(numbers, array):
         return numbers

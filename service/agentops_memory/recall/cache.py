@@ -110,7 +110,7 @@ class IndexCache:
 
     def grew(self, size: int) -> None:
         """Count approximate growth in bytes, and evict at times."""
-        self._grown += size
+        self.note_growth(size)
         if self._grown > self.max_bytes >> 6:
             self.make_room()
 
