@@ -116,7 +116,7 @@ def make_folder(folder: Path) -> None:
     """Create a folder, unless it exists, with the owner of its parent."""
     with os_errors_as(Unavailable, f"The folder {folder} cannot be created"):
         if not folder.is_dir():
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True, exist_ok=True)
             owned_like(folder, folder.parent)
 
 
