@@ -103,6 +103,26 @@ def test_a_cold_project_is_answered_from_its_segment_and_what_was_saved_since(
             assert [service.http.get(it).content for it in order] == expected[at:] + expected[:at]
 
 
+def test_stems_that_begin_alike_are_told_apart(path: Path) -> None:
+    """In a project, and where its stems only count: some share all bytes of their keys."""
+    words = ["zqxwvut", "zqxwvutk", "zqxwvutkab", "zqxwvutkb", "жжжж", "жжжжб", "жжжжбв", "ж"]
+    with serving(path, MEMORY_SWEEP_EVERY="0", MEMORY_INDEX_CACHE="0") as service:
+        for at, word in enumerate(words[:-1]):
+            for number in range(at + 1):
+                service.save(f"{word} {number}", project="egret", title=f"{at}/{number}")
+            service.save(f"{word} alone", project="heron", title=f"{at}")
+        gather_stems(path)
+        asked = [*words, *(f"{it}x" for it in words), *(it[:-1] for it in words)]
+        questions = [f"/search?q={it}+{words[3]}&project=heron&limit=20" for it in asked]
+        expected = [service.http.get(it).content for it in questions]
+    for first in range(0, len(questions), 4):
+        with serving(path, MEMORY_SWEEP_EVERY="0") as service:
+            order = questions[first:] + questions[:first]
+            assert [service.http.get(it).content for it in order] == (
+                expected[first:] + expected[:first]
+            )
+
+
 def test_words_leave_the_segments_with_the_memory(path: Path) -> None:
     held = "SELECT count(*) FROM area_stems WHERE instr(stems, CAST('timeout' AS BLOB))"
     gather_stems(path)

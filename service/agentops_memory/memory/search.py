@@ -421,11 +421,11 @@ class Totals:
         idf = log((self.rows - having + 0.5) / (having + 0.5))
         return idf if idf > 0 else MIN_IDF
 
-    def norms(self, lengths: Collection[int]) -> list[float]:
+    def norms(self, lengths: Collection[int]) -> Iterable[float]:
         """Return the BM25 length norm of each row, by its length in words."""
         mean = self.words / self.rows if self.words else 1  # without words there are no hits
         norm_of = {length: K1 * (1 - B + B * length / mean) for length in set(lengths)}
-        return [*map(norm_of.__getitem__, lengths)]
+        return map(norm_of.__getitem__, lengths)
 
 
 Position = int

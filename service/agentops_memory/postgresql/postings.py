@@ -5,7 +5,7 @@ applied to them; after a commit of another process, readers use the stored posti
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from hashlib import sha256
@@ -242,6 +242,9 @@ class GroupStatistics(CorpusStatistics):
     def idf(self, stem: int, *, own: bool) -> float:
         text = self._vocabulary.text_of(stem)
         return self.totals.idf(self.document_counts([text], own=own)[text])
+
+    def prepare(self, stems: Collection[int]) -> None:
+        self.document_counts(map(self._vocabulary.text_of, stems), own=False)
 
     def document_counts(self, stems: Iterable[str], *, own: bool) -> Mapping[str, int]:
         """Count the memories of the group with each stem, if `own` only in their own words."""

@@ -4,9 +4,10 @@ import json
 import zlib
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, count, groupby, islice, pairwise
+from itertools import accumulate, chain, groupby, islice, pairwise, repeat
+from operator import itemgetter
 from struct import Struct
 from sys import byteorder
 from typing import NamedTuple, Union, cast
@@ -16,9 +17,8 @@ from ..memory.search import Scored
 from .stems import Entry, Vocabulary, counted, groups_of, likely_in, may_be_one_edit
 
 _WIDE = 65_536  # the first number that takes four bytes
-_LETTER = 21  # bits of a letter in a prefix, which has two
-_LINE = 16  # bytes of a line in the index
-_SIZES = Struct("<II")  # lines, and stems
+_KEY = 8  # bytes of a stem's key: its first ones
+_SIZES = Struct("<II")  # stems, and first letters
 
 
 class Statistics(NamedTuple):
@@ -39,7 +39,7 @@ class Statistics(NamedTuple):
 class Segment(NamedTuple):
     """The memories of an area with their postings, in the order of the statistics' stems."""
 
-    head: str  # JSON: counts by code, sessions, the numbers and the types of the arrays
+    head: str  # JSON: weights and types and sizes of the arrays; then counts by code, and sessions
     arrays: bytes
 
     @property
@@ -50,86 +50,100 @@ class Segment(NamedTuple):
 class StemLines:
     """The sorted stems of an area, which are searched as they are stored.
 
-    The text has a line for each prefix, with a space around each stem. An index of the lines
-    precedes it: prefixes, the index of each line's first stem, and where it begins.
+    The text has a space around each stem. Before it are the key of each stem and, for each first
+    letter, the letter and where its stems begin.
     """
 
     def __init__(self, stored: bytes) -> None:
         """Read them; raises ValueError if they are malformed."""
         if len(stored) < _SIZES.size:
             raise ValueError("An area has no stems.")
-        lines, self.count = _SIZES.unpack_from(stored)
-        self._text = stored[_SIZES.size + lines * _LINE :]
-        self._prefixes, at = array("Q"), _SIZES.size + 8 * lines
-        self._prefixes.frombytes(stored[_SIZES.size : at])
-        places = array("I")
-        places.frombytes(stored[at : at + 8 * lines])
-        self._prefixes, places = little(self._prefixes), little(places)
-        self._firsts, self._begins = places[:lines], places[lines:]
-        self._begins.append(len(self._text))
+        letters: int
+        self.count: int
+        self.count, letters = _SIZES.unpack_from(stored)
+        keys_end = _SIZES.size + _KEY * self.count
+        places, end = array("I"), keys_end + 2 * 4 * letters
+        self._keys = array("Q")
+        self._keys.frombytes(stored[_SIZES.size : keys_end])
+        places.frombytes(stored[keys_end:end])
+        self._keys, places = little(self._keys), little(places)
+        self._text, self._letters, self._begins = stored[end:], places[:letters], places[letters:]
+        self._begins.append(len(self._text) - 1)
 
     @property
     def size(self) -> int:
-        return len(self._text) + _LINE * len(self._prefixes)
+        return len(self._text) + _KEY * self.count
 
     def all(self) -> list[str]:
         return self._text.decode().split()
 
-    def some(self, line: int, most: int) -> tuple[int, list[str], int]:
-        """Return the index of a line's first stem, the stems from there on, and the line after.
+    def some(self, begin: int, most: int) -> tuple[list[str], int]:
+        """Return about `most` stems from one place in the text on, and the place of the next."""
+        end = self._text.find(b" ", begin + _KEY * most)
+        end = len(self._text) if end < 0 else end
+        return self._text[begin:end].decode().split(), end
 
-        There are about `most` stems; none after the last line.
-        """
-        if line == len(self._prefixes):
-            return self.count, [], line
-        first = self._firsts[line]
-        end = max(bisect_left(self._firsts, first + most), line + 1)
-        return first, self._text[self._begins[line] : self._begins[end]].decode().split(), end
+    def indexes_of(self, stems: Iterable[str]) -> list[int | None]:
+        keys, top, indexes = self._keys, self.count, list[int | None]()
+        for key, spaced, letter in map(_searched, stems):
+            at = bisect_left(keys, key)
+            if at == top or keys[at] != key:
+                indexes.append(None)
+            elif len(spaced) <= _KEY + 1:  # it would be the only stem with this key
+                indexes.append(at)
+            else:
+                indexes.append(self._index_among(at, spaced, letter))
+        return indexes
 
-    def index_of(self, stem: str) -> int | None:
-        prefix, spaced = _searched(stem)
-        line = bisect_left(self._prefixes, prefix)
-        if line == len(self._prefixes) or self._prefixes[line] != prefix:
+    def _index_among(self, first: int, spaced: bytes, letter: int) -> int | None:
+        """Return the index of a stem among those of its key, of which `first` is the first."""
+        begin, end = self._line(letter)
+        found_at = self._text.find(spaced, begin, end)
+        if found_at < 0:
             return None
-        begin = self._begins[line]
-        found_at = self._text.find(spaced, begin, self._begins[line + 1])
-        return (
-            None if found_at < 0 else self._firsts[line] + self._text.count(b" ", begin, found_at)
-        )
+        begin = self._text.find(spaced[: _KEY + 1], begin, found_at + _KEY + 1)
+        return first + self._text.count(b" ", begin, found_at)
 
     def near(self, form: str) -> set[str]:
         """Return the stems whose form may be one edit from this one."""
-        first, end = (
-            self._begins[bisect_left(self._prefixes, (ord(form[0]) + it) << _LETTER)]
-            for it in range(2)
-        )
-        line = self._text[first:end].decode().replace(" \n ", " ")
-        return {it for it in likely_in(line, form) if may_be_one_edit(form, it)}
+        begin, end = self._line(ord(form[0]))
+        likely = likely_in(self._text[begin:end].decode(), form)
+        return {it for it in likely if may_be_one_edit(form, it)}
+
+    def _line(self, letter: int) -> tuple[int, int]:
+        """Return the bounds of the stems with a first letter, with the spaces around them."""
+        line = bisect_left(self._letters, letter)
+        if line == len(self._letters) or self._letters[line] != letter:
+            return 0, 0
+        return self._begins[line], self._begins[line + 1] + 1
 
 
 def stored_stems(stems: Iterable[str]) -> bytes:
     """Return sorted stems as `StemLines` has them."""
-    prefixes, firsts, begins, lines = array("Q"), [0], [0], list[bytes]()
-    for prefix, its in groupby(stems, _key):
-        prefixes.append(prefix)
-        words = list(its)
-        lines.append(f" {' '.join(words)} \n".encode())
-        firsts.append(firsts[-1] + len(words))
-        begins.append(begins[-1] + len(lines[-1]))
-    places = array("I", [*firsts[:-1], *begins[:-1]])
-    index = little(prefixes).tobytes() + little(places).tobytes()
-    return _SIZES.pack(len(lines), firsts[-1]) + index + b"".join(lines)
+    letters, begins = array("I"), array("I")
+    keys, lines, length = array("Q"), [b" "], 0
+    for letter, its in groupby(stems, itemgetter(0)):
+        spaced = [f"{it} ".encode() for it in its]
+        letters.append(ord(letter))
+        begins.append(length)
+        keys.extend(map(_key, spaced))
+        lines += spaced
+        length += sum(map(len, spaced))
+    sizes = _SIZES.pack(len(keys), len(letters))
+    places = little(letters).tobytes() + little(begins).tobytes()
+    return sizes + little(keys).tobytes() + places + b"".join(lines)
 
 
 @lru_cache(1024)  # each is searched in all areas of a group
-def _searched(stem: str) -> tuple[int, bytes]:
-    """Return the prefix of a stem, and the stem as it is stored."""
-    return _key(stem), f" {stem} ".encode()
+def _searched(stem: str) -> tuple[int, bytes, int]:
+    """Return the key of a stem, the stem as it is stored, and its first letter."""
+    spaced = f" {stem} ".encode()
+    return _key(spaced[1:]), spaced, ord(stem[0])
 
 
-def _key(stem: str) -> int:
-    """Return the prefix of a stem as a number."""
-    return ord(stem[0]) << _LETTER | (ord(stem[1]) if len(stem) > 1 else 0)
+def _key(stem: bytes) -> int:
+    """Return the first bytes of a stem, which a space follows, as a number in the same order."""
+    return int.from_bytes(stem[:-1][:_KEY].ljust(_KEY, b"\0"), "big")
 
 
 class StemCounts:
@@ -151,10 +165,10 @@ class StemCounts:
         """Whether an area loaded later has the same memories; changes would have removed this."""
         return bool(area.ids) and (self.last, self.memories) == (area.ids[-1], len(area.ids))
 
-    def count(self, _: int, text: str, *, own: bool) -> int:
-        """Count the memories with a stem, which is `text`, in all words or in own words."""
-        at = self.stems.index_of(text)
-        return 0 if at is None else self._counts[own][at]
+    def counts(self, stems: Mapping[int, str], *, own: bool) -> Iterable[int]:
+        """Count the memories with each stem, given with its text, in all words or in own words."""
+        counts = self._counts[own]
+        return [0 if it is None else counts[it] for it in self.stems.indexes_of(stems.values())]
 
 
 def _counts_of(stored: bytes, stems: int) -> "tuple[array[int], array[int]]":
@@ -266,9 +280,9 @@ class Area:
         self.words_by_code = array("I")
         self.frequencies, self.own_frequencies = array("d"), array("d")
         self._unnumbered: StemLines | None = None
-        self._next_line = 0  # of `_unnumbered`: the first without numbers for all of its stems
+        self._next = 0, 0  # of `_unnumbered`: the stem after which none has a number, and its place
         self._bounds = array("I")
-        self._closed_sessions: list[Session] = []  # of a segment, until they are needed
+        self._unread = ""  # JSON of a segment that only new memories need: codes and sessions
         self.ids: list[MemoryId] = []  # by position, ascending
         self.lengths = array("I")
         self.words = 0
@@ -350,15 +364,19 @@ class Area:
             return None
         return self.starts[at], self.ends[at]
 
-    def count(self, stem: int, text: str, *, own: bool) -> int:
-        """Count the memories with a stem, which is `text`, in all words or in own words."""
-        span = self.span(stem) or self._span_of(text) or (0, 0)
-        added = self.added.get(stem, ())
-        if not own:
-            return span[1] - span[0] + len(added)
-        flat: Sequence[int] = self.codes[slice(*span)]
-        codes = chain(flat, (it & _CODE for it in added))
-        return sum([self.own_frequencies[it] > 0 for it in codes])
+    def counts(self, stems: Mapping[int, str], *, own: bool) -> Iterator[int]:
+        """Count the memories with each stem, given with its text, in all words or in own words."""
+        numbered = {it: self.span(it) for it in stems}
+        others = self._spans_of([stems[it] for it, span in numbered.items() if span is None])
+        for stem, span in numbered.items():
+            start, end = span or next(others) or (0, 0)
+            added = self.added.get(stem, ())
+            if not own:
+                yield end - start + len(added)
+                continue
+            flat: Sequence[int] = self.codes[start:end]
+            codes = chain(flat, (it & _CODE for it in added))
+            yield sum([self.own_frequencies[it] > 0 for it in codes])
 
     def by_slot(self, scored: Iterable[Scored]) -> dict[int, Scored]:
         """Return those of the memories that are in the area, by their slots."""
@@ -393,7 +411,7 @@ class Area:
 
     def append(self, row: Row, length: int) -> None:
         """Append a memory of `length` words, newer than all others, without its postings."""
-        self._open_sessions()
+        self._read_all()
         position = len(self.ids)
         self.ids.append(row.id)
         self.lengths.append(length)
@@ -422,6 +440,7 @@ class Area:
 
     def code_of(self, counts: str) -> int:
         """Return the code of counts as stored; ValueError if they are malformed."""
+        self._read_all()
         code = self._codes.get(counts)
         if code is None:
             words, weighted, own = counted(self._weights)[counts]
@@ -458,18 +477,21 @@ class Area:
         """Number about `most` further stems, by their order."""
         if self._unnumbered is None:
             return
-        at, stems, self._next_line = self._unnumbered.some(self._next_line, most)
+        at, place = self._next
+        stems, place = self._unnumbered.some(place, most)
+        self._next = at + len(stems), place
         bounds = self._bounds[at : at + len(stems) + 1]
         self._number(zip(stems, pairwise(bounds), strict=False), vocabulary)
         if at + len(stems) == self._unnumbered.count:
-            self._unnumbered, self._bounds, self._next_line = None, array("I"), 0
+            self._unnumbered, self._bounds, self._next = None, array("I"), (0, 0)
             self.positions, self.codes = map(_as_array, (self.positions, self.codes))
 
     def number_stems(self, stems: Iterable[str], vocabulary: Vocabulary) -> None:
         """Number those of the stems that the area has, as the words of a prompt need it."""
         if self._unnumbered is not None:
-            spans = ((stem, span) for stem in stems if (span := self._span_of(stem)))
-            self._number(spans, vocabulary)
+            every = list(stems)
+            spans = zip(every, self._spans_of(every), strict=True)
+            self._number([(stem, span) for stem, span in spans if span], vocabulary)
 
     def _number(self, spans: Iterable[tuple[str, Span]], vocabulary: Vocabulary) -> None:
         number_of, span_of = vocabulary.number, self.span
@@ -513,12 +535,15 @@ class Area:
         stems, starts, ends = zip(*spans, strict=True) if spans else ((), (), ())
         self.stems, self.starts, self.ends = array("I", stems), array("I", starts), array("I", ends)
 
-    def _span_of(self, stem: str) -> Span | None:
-        at = self._unnumbered.index_of(stem) if self._unnumbered else None
-        return None if at is None else (self._bounds[at], self._bounds[at + 1])
+    def _spans_of(self, stems: Collection[str]) -> Iterator[Span | None]:
+        """Yield the span of each stem, or None if the area has no such stem without a number."""
+        bounds, unnumbered = self._bounds, self._unnumbered
+        for at in unnumbered.indexes_of(stems) if unnumbered else repeat(None, len(stems)):
+            yield None if at is None else (bounds[at], bounds[at + 1])
 
     def segment(self) -> tuple[Statistics, Segment]:
         """Return the area as it is stored; it has a memory, and its stems have no numbers yet."""
+        self._read_all()
         stems = self._unnumbered.all() if self._unnumbered else []
         bounds, codes, tf = self._bounds, self.codes, self.own_frequencies
         spans = pairwise(bounds)
@@ -528,25 +553,23 @@ class Area:
             self.ids[-1], len(self.ids), self.words, stored_stems(stems), counts
         )
         by_code = sorted(self._codes)  # whatever the order of the lines
-        code_of = dict(zip(map(self._codes.__getitem__, by_code), count(), strict=False))
+        new_code = {self._codes[it]: code for code, it in enumerate(by_code)}
+        of_codes = [counted(self._weights)[it] for it in by_code]
+        sums, weighted, of_own = zip(*of_codes, strict=True) if of_codes else ((), (), ())
         columns = [
             array("q", self.ids), self.created_at, self.spaces, self.slots, self.lengths,
-            self._bounds, _as_array(self.positions),
-            array(memoryview(codes).format, map(code_of.__getitem__, codes)),
+            self._bounds, array("I", sums), array("d", weighted), array("d", of_own),
+            _as_array(self.positions),
+            array(memoryview(codes).format, map(new_code.__getitem__, codes)),
         ]  # fmt: skip
-        numbers = [[it.typecode, len(it)] for it in columns]
-        head = json.dumps([by_code, list(self._sessions), numbers])
+        read_first = [self._weights, [[it.typecode, len(it)] for it in columns]]
+        head = "\n".join(map(json.dumps, (read_first, [by_code, list(self._sessions)])))
         return statistics, Segment(head, b"".join(little(it).tobytes() for it in columns))
 
     def read(self, counts: StemCounts, segment: Segment) -> None:
         """Fill the empty area with a segment; raises ValueError if it is malformed."""
-        by_code, self._closed_sessions, numbers = json.loads(segment.head)
-        self._codes = {it: code for code, it in enumerate(by_code)}
-        known = counted(self._weights)
-        of_codes = [known[it] for it in by_code]  # none if the memories have no words
-        sums, weighted, own = zip(*of_codes, strict=True) if of_codes else ((), (), ())
-        self.words_by_code = array("I", sums)
-        self.frequencies, self.own_frequencies = array("d", weighted), array("d", own)
+        first, _, self._unread = segment.head.partition("\n")
+        weights, numbers = json.loads(first)
         columns, stored, at = list[memoryview](), memoryview(segment.arrays), 0
         for typecode, length in numbers:
             end = at + length * array(typecode).itemsize
@@ -554,16 +577,24 @@ class Area:
             at = end
         # Copying the postings takes longer than the first prompt's reading of some of them.
         *others, self.positions, self.codes = columns if _LITTLE else map(_as_array, columns)
-        (ids, self.created_at, self.spaces, self.slots, self.lengths,
-         self._bounds) = map(_as_array, others)  # fmt: skip
+        (ids, self.created_at, self.spaces, self.slots, self.lengths, self._bounds,
+         self.words_by_code, *frequencies) = map(_as_array, others)  # fmt: skip
+        self.frequencies, self.own_frequencies = cast(list["array[float]"], frequencies)
         self.ids, self.words = cast(list[MemoryId], ids.tolist()), counts.words
         self._unnumbered = counts.stems
-        if len(self._bounds) != counts.stems.count + 1 or len(ids) != counts.memories:
+        if (
+            len(self._bounds) != counts.stems.count + 1
+            or len(ids) != counts.memories
+            or tuple(weights) != self._weights
+        ):
             raise ValueError("A segment is not that of its statistics.")
 
-    def _open_sessions(self) -> None:
-        if self._closed_sessions:
-            sessions, self._closed_sessions = self._closed_sessions, []
+    def _read_all(self) -> None:
+        """Read what only new memories need of a segment."""
+        if self._unread:
+            by_code, sessions = json.loads(self._unread)
+            self._unread = ""
+            self._codes = {it: code for code, it in enumerate(by_code)}
             next_slots = {slot >> SLOT_BITS: slot + 1 for slot in self.slots}  # the last counts
             self._sessions = {
                 (space, id_): next_slots[at] for at, (space, id_) in enumerate(sessions)

@@ -109,8 +109,9 @@ class Ranking:
         counts: dict[int, int] = {}
         for part in self._parts:
             area = part.area
-            for stem in {*part.spans(stems), *(it for it in stems if it in area.added)}:
-                count = area.count(stem, "", own=True)
+            its = {*part.spans(stems), *(it for it in stems if it in area.added)}
+            texts = {it: self._vocabulary.text_of(it) for it in its}
+            for stem, count in zip(texts, area.counts(texts, own=True), strict=True):
                 if count:
                     counts[stem] = counts.get(stem, 0) + count
         return counts

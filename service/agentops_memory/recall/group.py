@@ -123,6 +123,10 @@ class CorpusStatistics(ABC):
     def idf(self, stem: int, *, own: bool) -> float:
         """Return a stem's inverse document frequency in all words, or in own words."""
 
+    @abstractmethod
+    def prepare(self, stems: Collection[int]) -> None:
+        """Count these stems in all words at once, which is cheaper than one after the other."""
+
 
 class Group(CorpusStatistics):
     """The areas of an index partition, and their statistics."""
@@ -228,15 +232,20 @@ class Group(CorpusStatistics):
     def idf(self, stem: int, *, own: bool) -> float:
         idf = self._idf[own].get(stem)
         if idf is None:
-            count = self._document_counts[own].get(stem)
-            if count is None:
-                count = self._document_counts[own][stem] = self._count(stem, own=own)
-            idf = self._idf[own][stem] = self.totals.idf(count)
+            counts = self._document_counts[own]
+            if stem not in counts:
+                self._count([stem], own=own)
+            idf = self._idf[own][stem] = self.totals.idf(counts[stem])
         return idf
 
-    def _count(self, stem: int, *, own: bool) -> int:
-        text = self.vocabulary.text_of(stem)
-        return sum([area.count(stem, text, own=own) for area in self._every()])
+    def prepare(self, stems: Collection[int]) -> None:
+        self._count(stems, own=False)
+
+    def _count(self, stems: Iterable[int], *, own: bool) -> None:
+        counts, text_of = self._document_counts[own], self.vocabulary.text_of
+        texts = {it: text_of(it) for it in stems if it not in counts}
+        every = [area.counts(texts, own=own) for area in self._every()]
+        counts.update(zip(texts, map(sum, zip(*every, strict=True)), strict=True))
 
 
 class Weights:
@@ -282,8 +291,11 @@ class Weights:
         self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
     ) -> list[tuple[float, int]]:
         """Return (score, position) of the `depth` best memories, and maybe of others."""
-        size = len(self.area.ids)
+        size, impacts = len(self.area.ids), self._impacts
+        if new := [it for it in spans if it not in impacts]:
+            self._statistics.prepare(new)
         if size >= LARGE and (numpy := _numpy()):
+            self._weigh_all(numpy, new, spans)
             return self._best_by_numpy(numpy, stems, spans, depth, hidden)
         candidates = self._candidates(stems, spans, depth, hidden) if size >= LARGE else None
         if candidates is not None:
@@ -308,7 +320,6 @@ class Weights:
         hidden: Collection[int],
     ) -> list[tuple[float, int]]:  # fmt: skip
         area, positions = self.area, numpy.asarray(self.area.positions)
-        self._weigh_all(numpy, [it for it in spans if it not in self._impacts], spans)
         all_positions, all_impacts = [positions[:0]], [numpy.array([])]
         for stem in stems:
             if stem in spans:

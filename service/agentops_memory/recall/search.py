@@ -129,7 +129,7 @@ class FoundWords:
     ) -> None:
         self._memories = sorted(lengths)
         position_of = {memory: position for position, memory in enumerate(self._memories)}
-        self._norms = totals.norms([lengths[it] for it in self._memories])
+        self._norms = list(totals.norms([lengths[it] for it in self._memories]))
         self._postings = {
             term: Postings(
                 totals.idf(document_counts[term]), [position_of[it] for it in tf], tf.values()

@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import NamedTuple
 
-from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field, frequency
+from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field
 from .features import ALL, INDEXED, Features
 from .query import (
     MAX_PROMPT,
@@ -241,9 +241,15 @@ class _Counted(dict[str, tuple[int, float, float]]):
     def __missing__(self, counts: str) -> tuple[int, float, float]:
         if len(self) > MAX_COUNTED:
             self.clear()
-        its, weights = _counts(int(counts, 16)), self._weights
-        own = tuple(it * is_own for it, is_own in zip(its, _OWN, strict=True))
-        self[counts] = known = sum(its), frequency(its, weights), frequency(own, weights)
+        left, words, weighted, own = int(counts, 16), 0, 0.0, 0.0
+        for of_field, is_own in zip(self._weights, _OWN, strict=True):
+            count = left & (1 << COUNT) - 1
+            left >>= COUNT
+            words += count
+            for _ in range(count):  # as `frequency` adds, to the last bit
+                weighted += of_field
+                own += of_field * is_own
+        self[counts] = known = words, weighted, own
         return known
 
 

@@ -265,7 +265,9 @@ class StoredAreas(SqliteTable):
                   JOIN memories older ON older.id = x.older_id
                   JOIN spaces s ON s.id = older.space_id
                   LEFT JOIN lifecycles l ON l.memory_id = newer.id
-                 WHERE s.area IN (SELECT value FROM json_each(:areas)) AND {undeleted("newer")}""",
+                 WHERE EXISTS (SELECT 1 FROM supersessions)  -- most databases have none
+                       AND s.area IN (SELECT value FROM json_each(:areas))
+                       AND {undeleted("newer")}""",
             areas=listed,
         )
         for area, memory, expiry in superseded:
