@@ -297,7 +297,9 @@ class Weights:
         if size >= LARGE and (numpy := _numpy()):
             self._weigh_all(numpy, new, spans)
             return self._best_by_numpy(numpy, stems, spans, depth, hidden)
-        candidates = self._candidates(stems, spans, depth, hidden) if size >= LARGE else None
+        # While most stems are new, as in a first prompt, their bounds would cost more than they save.
+        is_bounded = size >= LARGE and 2 * len(new) < len(spans)
+        candidates = self._candidates(stems, spans, depth, hidden) if is_bounded else None
         if candidates is not None:
             scores = self._any_of(candidates, stems, spans)
             return [(score, position) for position, score in scores.items()]
