@@ -21,8 +21,9 @@ from typing import Any
 from ..memory.memory import MemoryId
 from ..memory.search import FOLLOWING, MOST, Scored, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
-from .area import Area, Row, Span, StemCounts, position_and_code
+from .area import Area, Row, Span, position_and_code
 from .query import Piece, Term
+from .segment import StemCounts
 from .stems import UNKNOWN, Entry, Vocabulary
 
 # In a large area, candidates for the best scores are selected first. One large integer holds an
@@ -147,7 +148,7 @@ class Group(CorpusStatistics):
         for it in areas:
             self.areas[it.number] = it
             counts = self.others.pop(it.number, None)
-            is_counted &= counts is not None and counts.is_of(it)
+            is_counted &= counts is not None and counts.are_of(it.ids)
         if not is_counted:
             self._recount()
 
@@ -297,7 +298,7 @@ class Weights:
         if size >= LARGE and (numpy := _numpy()):
             self._weigh_all(numpy, new, spans)
             return self._best_by_numpy(numpy, stems, spans, depth, hidden)
-        # While most stems are new, as in a first prompt, their bounds would cost more than they save.
+        # While most stems are new, as in a first prompt, bounds would cost more than they save.
         is_bounded = size >= LARGE and 2 * len(new) < len(spans)
         candidates = self._candidates(stems, spans, depth, hidden) if is_bounded else None
         if candidates is not None:
