@@ -429,6 +429,7 @@ async def test_a_process_reads_a_document_as_a_thread_which_continues_where_it_w
     if kill_at == 0:
         assert reader.process is not None
         reader.process.kill()
+        reader.process.wait()
         started(reader)  # another one
 
     assert await imported(other, reader, kill_at or SIZE + 2) == as_ever
@@ -474,6 +475,21 @@ def test_without_a_process_threads_read_all_documents(
         answer = service.http.post("/import", content=_body()).raise_for_status()
 
     assert answer.json()["imported_observations"] == SIZE
+
+
+@pytest.mark.slow
+def test_the_process_starts_while_a_long_document_is_still_being_received(path: Path) -> None:
+    def children() -> set[str]:
+        tasks = Path("/proc/self/task").glob("*/children")
+        return {pid for it in tasks for pid in it.read_text("ascii").split()}
+
+    with serving(path) as service, raw.wire(service.url) as connection:
+        before, body = children(), _body()
+        connection.send(raw.request("POST", "/import", content_length=str(len(body))))
+        started = until(lambda: children() - before)
+        connection.send(body)
+        assert connection.answer().json["imported_observations"] == SIZE
+        assert children() - before == started
 
 
 @pytest.mark.slow

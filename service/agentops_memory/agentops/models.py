@@ -100,6 +100,7 @@ _LIFECYCLE = {it.name for it in fields(LifecycleChange)}
 
 class _Body(BaseModel):
     model_config = ConfigDict(strict=True, extra="ignore", defer_build=True)
+    NULLABLE: ClassVar[frozenset[str]] = frozenset()
 
 
 class SessionBody(_Body):
@@ -145,7 +146,6 @@ class LifecycleBody(_Body):
     """How long an observation is valid; an absent field changes nothing."""
 
     model_config = ConfigDict(json_schema_extra={"not": {"required": ["expires_at", "ttl"]}})
-    NULLABLE: ClassVar[frozenset[str]] = frozenset()
     expires_at: FutureInstant | None = None
     ttl: Ttl | None = None
     pinned: bool | None = None
@@ -267,7 +267,12 @@ def body(model: type[Model], value: object, path: str = "") -> Model:
     if not isinstance(value, Mapping):
         raise InvalidFields(f"validation failed: {path or 'the body'} must be an object")
     nullable = getattr(model, "NULLABLE", ())
-    members = {k: _value(v) for k, v in value.items() if v is not None or k in nullable}
+    # Most values are ASCII, and an import has millions: `clean` is not called for them.
+    members = {
+        k: v if v.__class__ is str and v.isascii() and "\0" not in v else _value(v)
+        for k, v in value.items()
+        if v is not None or k in nullable
+    }
     try:
         return model.model_validate(members)
     except pydantic.ValidationError as error:

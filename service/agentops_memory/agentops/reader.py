@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from io import BytesIO
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import recv_handle, send_handle
+from operator import attrgetter
 from pathlib import Path
 from threading import Lock
 from typing import Any, BinaryIO
@@ -23,11 +25,12 @@ from .. import __version__
 from ..errors import Refusal
 from ..light import fields, replace
 from ..memory.imports import Row
-from ..memory.memory import NO_LIFECYCLE, NO_LINKS, PreparedMemory, Session
+from ..memory.memory import NO_LIFECYCLE, NO_LINKS, Memory, PreparedMemory, Session
 from ..memory.redactor import Redactor
+from ..memory.rows import EPOCH
 from ..recall.features import ALL, Feature, Features
 from ..recall.text import content_hash, prepared
-from ..secrets.redaction import Rules
+from ..secrets.redaction import DEFAULT_RULES, Rules
 from . import transfer
 
 SHORT = 512 * 1024  # bytes; a thread reads shorter documents, which are little more than a chunk
@@ -50,6 +53,12 @@ class Reader:
         self._connection: Connection | None = None
         self._file: BinaryIO | None = None  # the open document
 
+    def prepare(self, size: int) -> None:
+        """Start the process for a document of this many bytes, which is still being received."""
+        if self._may_start and size >= SHORT and not self._lock.locked():
+            with suppress(OSError), self._lock:
+                self._ensure_started()
+
     def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
         """Open a document and return the number of rows in each list; then call `rows` until `end`.
 
@@ -65,8 +74,7 @@ class Reader:
         counts: dict[str, int] | None = None
         try:
             if self._file is None:
-                if self.process is None or self.process.poll() is not None:
-                    self._start()
+                self._ensure_started()
                 counts = self._request(now, handle)
                 self._file = file if counts is not None else None
         except (OSError, EOFError):
@@ -125,7 +133,9 @@ class Reader:
         with self._lock:
             self._forget()
 
-    def _start(self) -> None:
+    def _ensure_started(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            return
         self._forget()
         self._connection, theirs = Pipe()
         # It imports from the paths of this process, not from its own working directory.
@@ -165,6 +175,11 @@ def main() -> None:
     with suppress(OSError):  # if memory is short, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     gc.set_threshold(100_000)  # rows leave no cyclic garbage
+    # Load what the first document needs, while it is still being received.
+    row = b'{"session_id": "s", "type": "t", "title": "t", "content": "c", "project": "p"}'
+    document = transfer.Document(BytesIO(b'{"observations": [%b]}' % row), EPOCH)
+    document.check()
+    list(_pieces(document, features, DEFAULT_RULES, 1))
     with Connection(os.dup(0)) as connection, suppress(EOFError, OSError):
         while connection.poll(IDLE):
             now, file = connection.recv(), recv_handle(connection)
@@ -208,8 +223,11 @@ def _prepared(row: Row, features: Features) -> Row:
     if isinstance(row, Session) or (row.lifecycle, row.links) != (NO_LIFECYCLE, NO_LINKS):
         return row
     text = row.text
-    words = prepared(text, text.title, text.content, text.tags, features)
-    words.end.prepared(features)
-    known = {it.name: getattr(row, it.name) for it in fields(row)}
+    words = tuple(prepared(text, text.title, text.content, text.tags, features))
+    known = dict(zip(_FIELDS, _values(row), strict=True))
     known["content_hash"] = content_hash(text.content)
     return PreparedMemory(**known, prepared=words)
+
+
+_FIELDS = [it.name for it in fields(Memory)]
+_values = attrgetter(*_FIELDS)

@@ -157,15 +157,15 @@ class Document:
             for name, position, item in entries(self._file, _ROWS):
                 self.counts[name] += 1
                 try:
-                    row = self._row(name, position, item)
+                    make = self._row(name, position, item)
                 except InvalidFields as error:
                     faults.append(str(error).removeprefix(FAULTY))
                     if len(faults) == NAMED_ROWS:
                         break
                     continue
-                room -= ROW + len(row.text.content if isinstance(row, Memory) else row.summary)
                 if room > 0:
-                    kept[name].append(row)
+                    kept[name].append(row := make())
+                    room -= ROW + len(row.text.content if isinstance(row, Memory) else row.summary)
         except Invalid as error:
             if reason := recognized(self._file):
                 raise Invalid(reason) from error
@@ -209,21 +209,21 @@ class Document:
         for name, count in self.counts.items():
             # Stop at the last row: the next reading parses what follows.
             for _, position, item in islice(entries(self._file, (name,)), count):
-                yield self._row(name, position, item)
+                yield self._row(name, position, item)()
 
-    def _row(self, name: str, position: int, item: object) -> Row:
+    def _row(self, name: str, position: int, item: object) -> Callable[[], Row]:
+        """Check an item; return a function that makes its row, as a first reading needs few."""
         path, now = f"{name}[{position}]", self._now
         if name == "observations":
             return self._memory(m.body(m.ImportedObservation, item, path), path)
         row = m.body(m.ImportedSession, item, path)
-        return Session(
-            id=SessionId(row.id), project=row.project,
-            started_at=_instant(row, path, "started_at") or now,
-            ended_at=_instant(row, path, "ended_at"), summary=row.summary or "",
-            message_count=row.message_count or 0,
+        started_at, ended_at = (_instant(row, path, it) for it in ("started_at", "ended_at"))
+        return lambda: Session(
+            id=SessionId(row.id), project=row.project, started_at=started_at or now,
+            ended_at=ended_at, summary=row.summary or "", message_count=row.message_count or 0,
         )  # fmt: skip
 
-    def _memory(self, row: "m.ImportedObservation", path: str) -> Memory:
+    def _memory(self, row: "m.ImportedObservation", path: str) -> Callable[[], Memory]:
         created = _instant(row, path, "created_at") or self._now
         updated = _instant(row, path, "updated_at") or created
         older = tuple(_uid(it, f"{path}.supersedes") for it in row.supersedes or ())
@@ -237,7 +237,7 @@ class Document:
                 review_at=_instant(row, path, "review_at"),
                 confirmed_at=_instant(row, path, "confirmed_at"),
             )
-        return Memory(
+        return lambda: Memory(
             uid=uid, **row.memory,
             revision=min(row.revision_count or 1, MOST_REVISIONS),
             duplicates=row.duplicate_count or 1, last_seen_at=last_seen_at or updated,

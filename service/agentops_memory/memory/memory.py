@@ -7,11 +7,11 @@ The SQL functions return a condition on a memory, by table alias or name. `expir
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum
-from typing import Annotated, Final, Literal, NewType
+from typing import Annotated, Any, Final, Literal, NewType
 
 from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields, replace
-from ..recall.text import Prepared, content_hash, fingerprint, sha256_of
+from ..recall.text import content_hash, fingerprint, sha256_of
 from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, optional_instant, tag_array
 from .space import Project, Space
 
@@ -282,7 +282,7 @@ class Memory(Shown):
 class PreparedMemory(Memory):
     """A memory whose words were prepared before its transaction."""
 
-    prepared: Prepared
+    prepared: tuple[Any, ...]  # a `Prepared` as a plain tuple, which is pickled faster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

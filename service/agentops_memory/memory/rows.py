@@ -194,10 +194,10 @@ def flag(value: int) -> bool:
 
 def tag_array(tags: Iterable[str]) -> str:
     """Return tags as the JSON array in a row."""
-    return _encoded(every) if (every := list(tags)) else "[]"
+    return f"[{', '.join(map(_encoded, tags))}]"
 
 
-_encoded = json.JSONEncoder(ensure_ascii=False).encode
+_encoded = json.encoder.encode_basestring
 
 
 def texts_of(array: str) -> tuple[str, ...]:

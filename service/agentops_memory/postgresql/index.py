@@ -182,7 +182,9 @@ class Index(Borrowing, Groups):
         for id_, area, kind, project, title, content, tags, before in rows.fetchall():
             traits = spaces.kind_of(kind, project).traits
             text = words_of(content) if traits.is_json else content
-            prepared = columns(title, text, tag_tuple(tags), map(End, before[::-1]), self._features)
+            prepared = columns(
+                title, text, tag_tuple(tags), map(End.of, before[::-1]), self._features
+            )
             yield MemoryId(id_), Document(area, *prepared)
 
     def _with_words(self, documents: Mapping[MemoryId, Document]) -> Iterator[list[DocumentWords]]:

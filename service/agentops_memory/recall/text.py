@@ -328,9 +328,13 @@ class End:
 
     __slots__ = ("_prepared", "text")
 
-    def __init__(self, content: str) -> None:
-        self.text = end_of(content) if content else None
-        self._prepared: str | None = None
+    def __init__(self, text: str | None, prepared: str | None = None) -> None:
+        self.text = text
+        self._prepared = prepared
+
+    @classmethod
+    def of(cls, content: str) -> "End":
+        return cls(end_of(content) if content else None)
 
     def prepared(self, features: Features) -> str:
         if self._prepared is None:
@@ -347,7 +351,7 @@ class Prepared(NamedTuple):
     content: str
     tags: str
     borrows: bool
-    end: End
+    end: tuple[str | None, str | None]  # the arguments of its `End`: as such it is pickled faster
 
 
 def prepared(
@@ -359,12 +363,24 @@ def prepared(
     *,
     is_json: bool = False,
 ) -> Prepared:
+    end = end_of(content) if content else None
+    head, last, rest, stripped = content, "", "", content.rstrip()
     if is_json:
-        words, end = indexed(words_of(content), features), End(content)
+        head = words_of(content)
+    elif end and content.isascii() and stripped.endswith(end):
+        # In ASCII no word crosses white space, so the end is prepared only once, for both.
+        head, last, rest = stripped.removesuffix(end), end, content[len(stripped) :]
+    texts = title, head, last, "\n".join(tags) if Feature.TAGS in features else ""
+    joined = "\0".join(texts)
+    # Nor does a word cross a NUL, so ASCII texts are prepared in one pass.
+    if joined.isascii() and joined.count("\0") == len(texts) - 1:
+        title, head, last, tag_words = indexed(joined, features).split("\0")
     else:
-        words, end = content_with_end(content, features)
-    title, tag_words = indexed(title, features), tags_column(tags, features)
-    return Prepared(source, features, title, words, tag_words, borrows(content, features), end)
+        title, head, last, tag_words = (indexed(it, features) for it in texts)
+    return Prepared(
+        source, features, title, f"{head}{last}{rest}", tag_words,
+        borrows(content, features), (end, last or None),
+    )  # fmt: skip
 
 
 def columns(
@@ -382,27 +398,13 @@ def columns(
 def context(before: Iterable[End], features: Features) -> str:
     ends = [it for it in before if it.text is not None]
     # Preparing a non-ASCII text may depend on the text before it.
-    if all(it.text.isascii() for it in ends if it.text):
-        return "\n".join(it.prepared(features) for it in ends)
+    if "".join([it.text or "" for it in ends]).isascii():
+        return "\n".join([it.prepared(features) for it in ends])
     return indexed("\n".join(it.text or "" for it in ends), features)
 
 
 def tags_column(tags: Iterable[str], features: Features) -> str:
     return indexed("\n".join(tags), features) if Feature.TAGS in features else ""
-
-
-def content_with_end(content: str, features: Features) -> tuple[str, End]:
-    """Return the prepared content and its end.
-
-    In ASCII no word crosses white space, so the end is prepared only once, for both.
-    """
-    end = End(content)
-    text, stripped = end.text or "", content.rstrip()
-    if not (content.isascii() and stripped.endswith(text)):
-        return indexed(content, features), end
-    head = stripped[: len(stripped) - len(text)]
-    start = indexed(head, features) if head else ""
-    return f"{start}{end.prepared(features)}{content[len(stripped) :]}", end
 
 
 MAX_DEPTH = 100  # most nested objects and arrays of accepted JSON
@@ -445,7 +447,7 @@ _DECODER = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
 
 def depth_of(value: object) -> int:
     depth, level = 0, [value]
-    while level := [item for item in level if isinstance(item, list | dict)]:
+    while level := [item for item in level if isinstance(item, (list, dict))]:
         depth += 1
         level = [
             inner for item in level for inner in (item.values() if isinstance(item, dict) else item)

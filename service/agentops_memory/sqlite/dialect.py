@@ -186,7 +186,10 @@ def register_functions(database: sqlite3.Connection, features: Features = ALL) -
         "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
         "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
         "borrows": (1, lambda content: borrows(decoded(content), features)),
-        "borrowed": (2, lambda *texts: context((End(decoded(it)) for it in texts if it), features)),
+        "borrowed": (
+            2,
+            lambda *texts: context((End.of(decoded(it)) for it in texts if it), features),
+        ),
         "fingerprint_of": (
             4,
             lambda key, *texts: fingerprint(

@@ -110,7 +110,7 @@ class Index(SqliteTable):
                 # The next memories of its session may borrow from its end.
                 known = self.known.ends[area].get((space, memory.session))
                 if known is not None:
-                    known[:] = [*known[1 - NEIGHBORS :], words.end]
+                    known[:] = [*known[1 - NEIGHBORS :], End(*words.end)]
         if self._most and len(self._waiting()) > self._most:
             self.relieve()
 
@@ -252,7 +252,7 @@ class Index(SqliteTable):
                 space=space,
                 id=before,
             )
-            known[key] = [End(decoded(content)) for (content,) in rows][::-1]
+            known[key] = [End.of(decoded(content)) for (content,) in rows][::-1]
         yield from known[key]
 
     @contextmanager
@@ -466,7 +466,7 @@ class Index(SqliteTable):
 def _words(memory: Memory, features: Features) -> Prepared:
     text = memory.text
     if isinstance(memory, PreparedMemory):
-        words = memory.prepared
+        words = Prepared(*memory.prepared)
         if words.source is text and words.features == features:
             return words
     is_json = memory.space.kind.traits.is_json

@@ -457,8 +457,10 @@ class Writer:
                     yield batch
                     batch.end()
                     is_long = not is_synced and database.total_changes - before >= db.CHECKPOINT
-                    pages = db.CHECKPOINT_ALONE if is_long else db.CHECKPOINT
+                    alone = db.CHECKPOINT_ALONE, db.CACHE_ALONE
+                    pages, cache = alone if is_long else (db.CHECKPOINT, db.CACHE)
                     db.set_pragma(database, "wal_autocheckpoint", pages)
+                    db.set_pragma(database, "cache_size", -cache)
                     # A commit without a change would sync nothing.
                     if database.total_changes != before or (is_synced and self._has_unsynced):
                         state = db.token_of(database)
