@@ -28,7 +28,6 @@ from ..errors import (
     Damaged,
     DamagedRow,
     Full,
-    Refusal,
     StartRefused,
     TimedOut,
     Unavailable,
@@ -310,13 +309,6 @@ READ_ONLY = (
     "The database is read-only, as a standby is: MEMORY_DATABASE_URL must name the primary, and "
     "default_transaction_read_only must be off."
 )
-MAY_NOT_CREATE = (
-    "The role may not create a schema in the database: GRANT CREATE ON DATABASE permits it."
-)
-OTHER_OWNER = (
-    "The schema agentops belongs to another role: connect as that role, or make this role a member "
-    "of it."
-)
 OTHER_SCHEMA = (
     "The database has a schema agentops that this program did not make; it was left as it is. "
     "MEMORY_DATABASE_URL must name another database."
@@ -326,50 +318,28 @@ UNREACHABLE = (
     "whether PostgreSQL is running there."
 )
 
-# Patterns of the driver's errors when connecting, and our sentences; the first match counts. A
-# server may use another language.
-_START_REFUSALS: Mapping[type[Refusal], Mapping[str, str]] = {
-    Unavailable: {
-        "too many connections|too many clients|remaining connection slots": (
-            "It has no free connection: raise max_connections, or lower MEMORY_DATABASE_POOL."
-        ),
-        "is starting up|is shutting down|in recovery mode|not yet accepting": (
-            "The database is starting or stopping; try again in a moment."
-        ),
-        "session is read-only|is in hot standby mode": (
-            "No host in MEMORY_DATABASE_URL accepts writes now: there is no primary."
-        ),
-    },
-    StartRefused: {
-        "authentication failed|no password supplied": (
-            "The database refuses the role or its password: check both in MEMORY_DATABASE_URL."
-        ),
-        "no pg_hba.conf entry|pg_hba.conf rejects": (
-            "The database admits no one from here: its pg_hba.conf has no entry for this address."
-        ),
-        "is not permitted to log in": "The role may not log in: ALTER ROLE ... LOGIN permits it.",
-        "permission denied for database": (
-            "The role may not connect to the database: GRANT CONNECT ON DATABASE permits it."
-        ),
-        "not in hot standby mode|session is not read-only": (
-            "MEMORY_DATABASE_URL asks for a standby (target_session_attrs), which accepts no "
-            "writes."
-        ),
-        "SSL|certificate": (
-            "Encryption as in MEMORY_DATABASE_URL is not possible (sslmode, sslrootcert)."
-        ),
-        "role ": "There is no such role: create it, or name another in MEMORY_DATABASE_URL.",
-        "database ": (
-            "There is no such database: create it, or name another in MEMORY_DATABASE_URL."
-        ),
-    },
-}
+NOT_NOW = (
+    "The database is starting or stopping, has no free connection (max_connections), or no host in "
+    "MEMORY_DATABASE_URL accepts writes; try again in a moment."
+)
+REFUSED = (
+    "The database refuses the connection: check the role, its password and rights, the name of the "
+    "database, sslmode and target_session_attrs in MEMORY_DATABASE_URL. `psql` with the same URL "
+    "says which is wrong."
+)
+# Parts of the driver's errors when connecting. A server may use another language.
+_NOT_NOW = re.compile(
+    "too many c|connection slots|starting up|shutting down|not yet accepting|in recovery mode"
+    "|session is read-only|is in hot standby mode"
+)
+_REFUSED = re.compile(
+    "authentication failed|password|pg_hba|permitted|permission|role |database |SSL|certificate"
+    "|not in hot standby mode|session is not read-only"
+)
 
 _STATE = """
 SELECT getdatabaseencoding(), pg_is_in_recovery(),
-       current_setting('transaction_read_only') = 'on',
-       has_database_privilege(current_database(), 'CREATE'), s.oid IS NOT NULL,
-       coalesce(pg_has_role(s.nspowner, 'USAGE'), TRUE),
+       current_setting('transaction_read_only') = 'on', s.oid IS NOT NULL,
        EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = s.oid AND c.relname = 'control')
   FROM (SELECT) AS one
   LEFT JOIN pg_namespace s ON s.nspname = 'agentops'"""
@@ -388,11 +358,9 @@ def connect(url: str) -> psycopg.Connection[Any]:
     except psycopg.ProgrammingError:
         raise StartRefused(NO_URL) from None
     except (psycopg.Error, OSError) as error:
-        for kind, sentences in _START_REFUSALS.items():
-            for parts, sentence in sentences.items():
-                if re.search(parts, str(error)):
-                    raise kind(sentence) from None
-        raise Unavailable(UNREACHABLE) from None
+        if not _NOT_NOW.search(str(error)) and _REFUSED.search(str(error)):
+            raise StartRefused(REFUSED) from None
+        raise Unavailable(NOT_NOW if _NOT_NOW.search(str(error)) else UNREACHABLE) from None
     # All integers are sent as one type, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     connection.adapters.register_dumper(int, Int8Dumper)  # the default, as it is registered last
@@ -408,15 +376,11 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
             f"The database is PostgreSQL {version}; the oldest supported is {OLDEST}."
         )
     with refusing():
-        ((encoding, is_standby, is_read_only, may_make, exists, is_own, has_control),) = (
-            connection.execute(_STATE).fetchall()
-        )
+        ((encoding, is_standby, is_read_only, exists, has_control),) = connection.execute(_STATE)
         encoded = f"The database has the encoding {encoding}; make one with CREATE DATABASE ... "
         for is_refused, sentence in (
             (encoding != "UTF8", f"{encoded}ENCODING 'UTF8' TEMPLATE template0."),
             (is_standby or is_read_only, READ_ONLY),
-            (not may_make, MAY_NOT_CREATE),
-            (exists and not is_own, OTHER_OWNER),
             (exists and not has_control, OTHER_SCHEMA),
         ):
             if is_refused:
@@ -461,7 +425,8 @@ def refusing() -> Iterator[None]:
             yield
         except errors.InsufficientPrivilege:
             raise StartRefused(
-                "The role may not use the schema agentops: make it the owner."
+                "The role lacks rights: it must own the schema agentops, or may CREATE in the "
+                "database if there is none."
             ) from None
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             raise StartRefused(
@@ -512,8 +477,6 @@ def brought_up_to_date(
 
     Raises StartRefused if a newer release has migrated it further than this release can read.
     """
-    if version_of(connection, tenant) == newest():
-        return schema_of(tenant)
     for _ in range(MAX_ATTEMPTS - 1):
         try:
             return _migrate(connection, tenant, upgrading)
@@ -522,19 +485,28 @@ def brought_up_to_date(
     return _migrate(connection, tenant, upgrading)
 
 
+def is_current(tenant: TenantId, version: int) -> bool:
+    """Whether a schema needs no migration; StartRefused if it is too new for this release."""
+    if version > newest() + 1:
+        raise StartRefused(
+            f"The schema of the tenant {tenant} has version {version}, but this program reads only "
+            f"{newest()} and the next: use a newer one."
+        )
+    return version >= newest()
+
+
 def _migrate(
     connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object]
 ) -> str:
     schema = schema_of(tenant)
+    if is_current(tenant, version_of(connection, tenant)):
+        return schema
     with connection.transaction():
         connection.execute(_LOCKED)
         version = version_of(connection, tenant)
-        if version > newest() + 1:
-            raise StartRefused(
-                f"The schema of tenant {tenant} is of version {version}, and this release reads"
-                f" {newest()} and the next one; install a newer release."
-            )
-        if 0 < version < newest():
+        if is_current(tenant, version):  # another process has migrated it
+            return schema
+        if version > 0:
             upgrading()
         if version == 0:
             connection.execute(cast(Any, f'CREATE SCHEMA "{schema}"'))
@@ -544,8 +516,7 @@ def _migrate(
                 connection.execute(statements)
         connection.execute(
             """INSERT INTO agentops.tenants (tenant, schema, version) VALUES (%s, %s, %s)
-                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version
-                WHERE tenants.version < excluded.version""",
+                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version""",
             (tenant, schema, newest()),
         )
     return schema
@@ -561,7 +532,7 @@ def all_up_to_date(
     rows = connection.execute("SELECT tenant, version FROM agentops.tenants ORDER BY tenant")
     versions = {TenantId(tenant): version for tenant, version in rows.fetchall()}
     for tenant, version in versions.items():
-        if version not in (newest(), newest() + 1):
+        if not is_current(tenant, version):
             brought_up_to_date(connection, tenant, upgrading)
     return [*versions]
 
