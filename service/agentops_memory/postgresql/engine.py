@@ -17,7 +17,6 @@ from psycopg import errors
 from ..engine.engine import (
     Condition,
     Outcome,
-    Progress,
     RowCounts,
     Scrubbed,
     Sealer,
@@ -366,7 +365,7 @@ class PostgresEngine:
             is_damaged=False,
         )  # fmt: skip
 
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
+    async def scrub(self, caller: Caller) -> Scrubbed:
         """Settle receipts of erasures whose bytes are gone from the tables and their copies.
 
         They are gone once tables were rewritten and copies have expired. Receipts of agents settle
