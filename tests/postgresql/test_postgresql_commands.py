@@ -287,9 +287,14 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     assert {"database", "transactions", "format", "index", "size", "keys"} <= well
     assert not {"files", "served"} & seen.keys()
 
-    postgres.ordered(postgresql, "UPDATE t_default.areas SET memories = 7 WHERE area = 1")
+    postgres.ordered(
+        postgresql,
+        "UPDATE t_default.areas SET memories = 7 WHERE area = 1",
+        "ALTER TABLE t_default.postings SET (autovacuum_enabled = off)",
+    )
     seen = found(terminal)
     assert seen["index"] == ("warning", "It differs from the memories in 6 rows.")
+    assert seen["autovacuum"][0] == "warning"
     assert seen["durability"][0] == "warning"
     terminal.say("index", "--rebuild")
     assert found(terminal)["index"][0] == "ok"

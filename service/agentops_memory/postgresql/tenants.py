@@ -386,6 +386,14 @@ _OLD_TRANSACTIONS = """
 SELECT count(*), coalesce(max(extract(epoch FROM now() - xact_start)), 0)
   FROM pg_stat_activity
  WHERE datname = current_database() AND xact_start < now() - INTERVAL '1 hour'"""
+_UNVACUUMED = """
+SELECT format('%I.%I', n.nspname, c.relname)
+  FROM pg_class c
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+  JOIN agentops.tenants t ON t.schema = n.nspname
+ WHERE EXISTS (SELECT FROM pg_options_to_table(c.reloptions)
+                WHERE option_name = 'autovacuum_enabled' AND NOT CAST(option_value AS BOOLEAN))
+ ORDER BY 1"""
 _DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
 
 
@@ -409,6 +417,11 @@ def check_server(url: str) -> Iterator[Finding]:
         if settings["autovacuum"] == "off":
             problem = "tables grow, searches get slower, and what was erased stays in pages."
             yield warn("autovacuum", f"It is off: {problem}", "Set autovacuum to on.")
+        elif pg.is_made(connection) and (
+            without := [it for (it,) in connection.execute(_UNVACUUMED)]
+        ):
+            problem = f"It is off for these tables: {some_of(without)}."
+            yield warn("autovacuum", problem, "ALTER TABLE ... RESET (autovacuum_enabled)")
         else:
             yield ok("autovacuum", "It is on.")
 
