@@ -241,6 +241,10 @@ OTHER_RULES = (
     "The index was built with the rules of another release or setting; try again: a service with "
     "the same rules accepts this, and so does this one once it leads."
 )
+GONE = "A schema of the service is gone from the database: restore it from a backup."
+LACKS_RIGHTS = (
+    "The role lacks rights: it must own the service's schemas, and may CREATE in the database."
+)
 COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
 """Errors that undo a transaction, which may succeed when it runs again."""
 
@@ -254,8 +258,8 @@ _REFUSALS = (
     (errors.OutOfMemory, Unavailable, "The database is out of memory."),
     (errors.TooManyConnections, Busy, "The database has no free connection; try again."),
     (errors.ReadOnlySqlTransaction, Unavailable, "The database accepts no writes now."),
-    (errors.UndefinedTable, Unavailable, "The tenant's schema is gone from the database."),
-    (errors.InsufficientPrivilege, Unavailable, "The database refuses the service's role."),
+    ((errors.UndefinedTable, errors.InvalidSchemaName), Unavailable, GONE),
+    (errors.InsufficientPrivilege, Unavailable, LACKS_RIGHTS),
     (errors.DataCorrupted, Damaged, "Part of the database cannot be read."),
     (errors.IndexCorrupted, Damaged, "An index of the database cannot be read."),
     (COLLIDED, Busy, "Too many writers were in conflict; try again."),
@@ -264,8 +268,11 @@ _REFUSALS = (
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Translate database errors into refusals; a lost connection is Unavailable."""
+def translated(level: int = logging.WARNING) -> Iterator[None]:
+    """Translate database errors into refusals; a lost connection is Unavailable.
+
+    Refusals are logged at a level: a caller can only retry, but the operator can help.
+    """
     try:
         yield
     except psycopg.Error as error:
@@ -273,8 +280,7 @@ def translated() -> Iterator[None]:
             raise Unavailable(OTHER_RULES) from error
         for kinds, refusal, sentence in _REFUSALS:
             if isinstance(error, kinds):
-                # Also logged: the caller can only retry, but the operator can help.
-                log.warning("the database refused", extra={"code": error.sqlstate})
+                log.log(level, "the database refused", extra={"code": error.sqlstate})
                 raise refusal(sentence) from error
         if is_lost(error) or (error.sqlstate or "").startswith(_EXHAUSTED):
             raise Unavailable(UNREACHABLE_NOW) from error
@@ -375,7 +381,7 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
         raise StartRefused(
             f"The database is PostgreSQL {version}; the oldest supported is {OLDEST}."
         )
-    with refusing():
+    with translated(logging.DEBUG):
         ((encoding, is_standby, is_read_only, exists, has_control),) = connection.execute(_STATE)
         encoded = f"The database has the encoding {encoding}; make one with CREATE DATABASE ... "
         for is_refused, sentence in (
@@ -400,7 +406,7 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
 @contextmanager
 def opened(url: str) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection, even to a database that cannot be used."""
-    with closing(connect(url)) as connection, refusing():
+    with closing(connect(url)) as connection, translated(logging.DEBUG):
         yield connection
 
 
@@ -415,25 +421,6 @@ def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any
         if makes:
             prepare(connection)
         yield connection
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Translate database errors into refusals, with own sentences for schemas and roles."""
-    with translated():
-        try:
-            yield
-        except errors.InsufficientPrivilege:
-            raise StartRefused(
-                "The role lacks rights: it must own the schema agentops, or may CREATE in the "
-                "database if there is none."
-            ) from None
-        except (errors.UndefinedTable, errors.InvalidSchemaName):
-            raise StartRefused(
-                "The schema agentops is gone from the database: restore it from a backup."
-            ) from None
-        except errors.ReadOnlySqlTransaction:
-            raise Unavailable(READ_ONLY) from None
 
 
 LONGEST_NAME = 63  # most bytes of an identifier

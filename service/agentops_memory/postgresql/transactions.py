@@ -26,7 +26,6 @@ from .connection import (
     brought_up_to_date,
     is_lost,
     prepare,
-    refusing,
     require_usable,
     schema_of,
     tenants,
@@ -121,7 +120,7 @@ class Transactions:
         """Create or upgrade the shared schema, this tenant's and those of all existing tenants."""
         with self._connected() as (connection, _):
             require_usable(connection)
-            with refusing():
+            with translated():
                 prepare(connection)
                 brought_up_to_date(connection, tenant, upgrading)
                 self.tenants = {*all_up_to_date(connection, upgrading)}
