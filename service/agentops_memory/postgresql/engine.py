@@ -346,10 +346,9 @@ class PostgresEngine:
         return ()
 
     async def bring_to_rules(self, caller: Caller) -> None:
-        if not await self.read(caller, lambda tx: tx.index.is_ours):
-            await self.write(caller, lambda tx: tx.index.take_over())
-        for area in await self.read(caller, lambda tx: tx.index.unfinished()):
-            await self.rebuild(caller, area)
+        if not await self.read(caller, lambda tx: tx.index.is_current):
+            for area in await self.write(caller, lambda tx: tx.index.take_over()):
+                await self.rebuild(caller, area)
 
     async def tidy(self, caller: Caller) -> Tidied:
         await self.bring_to_rules(caller)
