@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -156,7 +156,8 @@ class PostgresConnection:
 
     def roll_back_to(self, savepoint: str) -> None:
         """Undo all statements after a savepoint; the transaction continues."""
-        self.sync()
+        with suppress(errors.QueryCanceled):
+            self.sync()
         # Its text differs each time, so that psycopg looks at the result, and then forgets all
         # prepared statements: an error may have kept the server from preparing them.
         self.raw.execute(f"ROLLBACK TO SAVEPOINT {savepoint} -- {next(_NUMBERS)}")
