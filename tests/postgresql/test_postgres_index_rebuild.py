@@ -201,7 +201,7 @@ def test_a_rebuild_ends_when_another_begins(postgresql: str, tmp_path: Path) -> 
             ]
             portion = await engine.read(OPERATOR, lambda tx: tx.index.portion(1, upkeep.FIRST))
             await engine.write(OPERATOR, lambda tx: tx.index.rebuild(numbers[0], portion))
-            begun = await engine.read(OPERATOR, lambda tx: tx.index.unfinished())
+            begun = await engine.write(OPERATOR, lambda tx: tx.index.take_over())
             await engine.write(OPERATOR, lambda tx: tx.index.rebuild(numbers[1], portion))
             return [begun == [1], await engine.read(OPERATOR, lambda tx: tx.index.is_exact(1))]
 

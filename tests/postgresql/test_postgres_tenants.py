@@ -87,7 +87,7 @@ def test_a_release_that_is_too_old_for_one_tenant_does_not_start(
         set_version = "UPDATE agentops.tenants SET version = %s WHERE tenant = %s"
         connection.execute(set_version, (newest() + 2, ACME))
         with (
-            pytest.raises(StartRefused, match="tenant acme is of version"),
+            pytest.raises(StartRefused, match="tenant acme has version"),
             serving(tmp_path / "postgresql", MEMORY_DATABASE_URL=postgresql),
         ):
             pass

@@ -284,20 +284,16 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     terminal.say("save", "Owls", "They hunt.", "--project", "birds")
     seen = found(terminal)
     well = {code for code, (status, _) in seen.items() if status == "ok"}
-    assert {"database", "transactions", "format", "schema", "index", "size", "keys"} <= well
+    assert {"database", "transactions", "format", "index", "size", "keys"} <= well
     assert not {"files", "served"} & seen.keys()
 
     postgres.ordered(
         postgresql,
         "UPDATE t_default.areas SET memories = 7 WHERE area = 1",
         "ALTER TABLE t_default.postings SET (autovacuum_enabled = off)",
-        "UPDATE pg_index SET indisvalid = false "
-        "WHERE indexrelid = 't_default.memories_pkey'::regclass",
     )
     seen = found(terminal)
     assert seen["index"] == ("warning", "It differs from the memories in 6 rows.")
-    assert seen["schema"][0] == "failed"
-    assert "memories_pkey" in seen["schema"][1]
     assert seen["autovacuum"][0] == "warning"
     assert seen["durability"][0] == "warning"
     terminal.say("index", "--rebuild")
@@ -306,7 +302,7 @@ def test_the_doctor_tells_what_is_wrong_with_a_database(
     name = postgresql.partition("?")[0].rpartition("/")[2]
     nowhere = Terminal({"MEMORY_DATABASE_URL": postgresql.replace(name, "nowhere")})
     assert found(nowhere)["database"][0] == "failed"
-    assert "There is no such database" in found(nowhere)["database"][1]
+    assert "The database refuses the connection" in found(nowhere)["database"][1]
     assert nowhere.run("doctor").exit_code == 1
 
 

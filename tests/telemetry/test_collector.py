@@ -3,7 +3,7 @@
 import pytest
 
 from agentops_memory.telemetry import Telemetry
-from agentops_memory.telemetry.otlp import grpc_target, http_url
+from agentops_memory.telemetry.otlp import http_url
 
 from ..support.otlp import Collector, each_collector
 from ..support.process import ANY_PORT, run
@@ -23,13 +23,7 @@ def test_spans_arrive_while_the_service_runs(each_collector: Collector) -> None:
         telemetry.stop()
 
 
-def test_grpc_is_plain_text_unless_the_url_is_https_and_http_posts_below_the_endpoint() -> None:
-    for endpoint, target, tls in (
-        ("collector:4317", "collector:4317", False), ("[::1]:4317", "[::1]:4317", False),
-        ("http://collector:4317", "collector:4317", False),
-        ("https://collector:4317/", "collector:4317", True),
-    ):  # fmt: skip
-        assert grpc_target(endpoint) == (target, tls)
+def test_http_posts_below_the_endpoint_and_there_are_two_protocols() -> None:
     for endpoint, url in (
         ("collector:4318", "http://collector:4318/v1/traces"),
         ("http://collector:4318", "http://collector:4318/v1/traces"),

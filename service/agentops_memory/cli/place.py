@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, TypeAlias, TypeVar
 
 from ..backend import audit_of, opened_engine, registry_of
-from ..engine.engine import AuditLog, Engine, noop
+from ..engine.engine import AuditLog, Engine
 from ..engine.files import created, drafts, make_folder, os_errors_as, require_local
 from ..errors import Unavailable
 from ..light import Lazy
 from ..memory.access import DEFAULT_TENANT, OPERATOR, Caller, TenantId, tenant_id
 from ..memory.space import Counted, StorageStats
 from ..settings import OF_FILES, Flags, Settings, settings
-from .output import CommandRefused, FileRefused, NoDatabase, is_terminal, say
+from .output import CommandRefused, FileRefused, NoDatabase
 
 if TYPE_CHECKING:
     from ..memory.access import KeyRegistry
@@ -88,9 +88,7 @@ async def finish_scrub(backend: Backend, engine: Engine, caller: Caller) -> str 
     from ..jobs.jobs import scrub_all  # noqa: PLC0415 - only erasures need it
 
     if (remaining := backend.remaining_bytes(caller.tenant)) is None:
-        is_watched = is_terminal(sys.stderr)
-        report = (lambda step: say(f"Blanking {step}")) if is_watched else noop
-        await scrub_all(engine, caller, report)
+        await scrub_all(engine, caller)
     return remaining
 
 

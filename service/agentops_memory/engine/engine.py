@@ -1,5 +1,5 @@
-"""The engine port: transactions, which read and change the tables of each noun; maintenance; the
-audit log; and progress.
+"""The engine port: transactions, which read and change the tables of each noun; maintenance; and
+the audit log.
 """
 
 import asyncio
@@ -19,9 +19,6 @@ from ..memory.rows import Uids, uid_of
 from ..memory.space import DEFAULT_RETENTIONS, Held, Project, Retentions
 from ..memory.table import Connection, Dialect, Index, Known, Moment, Table
 from ..recall.search import Search
-
-Progress = Callable[[str], None]
-"""Called with the name of each step before the step."""
 
 Audit = Callable[..., None]
 """Called with caller, action and fields before an action; Unavailable if it cannot be recorded."""
@@ -136,7 +133,7 @@ class Maintenance(Protocol):
     async def rebuild(self, caller: Caller, number: int) -> None:
         """Rebuild a part of the index from the memories."""
 
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
+    async def scrub(self, caller: Caller) -> Scrubbed:
         """Try once to remove erased bytes from the storage, and settle their receipts.
 
         They stay pending while a read or another process holds the bytes back.

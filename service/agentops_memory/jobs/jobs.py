@@ -18,7 +18,7 @@ from functools import partial
 from logging import Logger
 from typing import Any, TypeVar
 
-from ..engine.engine import Engine, Progress, Scrubbed, Transaction, noop
+from ..engine.engine import Engine, Scrubbed, Transaction, noop
 from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
@@ -202,24 +202,22 @@ async def run_in_thread(work: Callable[[CheckStopped], T]) -> T:
     return done.result()
 
 
-async def scrub(engine: Engine, caller: Caller, progress: Progress = noop) -> Scrubbed:
+async def scrub(engine: Engine, caller: Caller) -> Scrubbed:
     """Try once to remove the bytes of erased data from the storage.
 
     Writes continue meanwhile, and each waits only briefly.
     """
     while await engine.read(caller, is_store_going):
-        progress("a deleted store")
         await engine.write(caller, erase_some_of_store)
-    return await engine.maintenance.scrub(caller, progress)
+    return await engine.maintenance.scrub(caller)
 
 
-async def scrub_all(engine: Engine, caller: Caller, progress: Progress = noop) -> int:
+async def scrub_all(engine: Engine, caller: Caller) -> int:
     """Scrub until no erasure is pending; return the number of settled erasures."""
     settled = 0
-    while (scrubbed := await scrub(engine, caller, progress)) != Scrubbed():
+    while (scrubbed := await scrub(engine, caller)) != Scrubbed():
         settled += scrubbed.settled
         if scrubbed.pending:
-            progress("waiting for reads of an older state")
             await asyncio.sleep(PAUSE.total_seconds())
     return settled
 

@@ -5,7 +5,6 @@ import errno
 import logging
 import math
 import os
-import re
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -100,9 +99,17 @@ class Backups:
             await jobs.run_in_thread(self._make_if_due)
             self._fault = None
         except Exception as error:
-            if not is_operational(error):
-                log.exception("a backup failed unexpectedly")
-            self._failed(error)
+            wait = min(self.settings.backup_every, LONGEST_WAIT)
+            self._try_again_at = time.monotonic() + wait.total_seconds()
+            self.metrics.count(m.BACKUPS, "failed")
+            before, self._fault = self._fault, sentence_of(error)
+            if self._fault != before:
+                fields = {"reason": self._fault, "code": code_of(error), "again_in": str(wait)}
+                fields["folder"] = str(self.folder)
+                unforeseen = None if is_operational(error) else error
+                log.error(
+                    "the backup failed and will be retried", exc_info=unforeseen, extra=fields
+                )
 
     def _look_first(self, _: jobs.CheckStopped) -> None:
         self._look()
@@ -138,21 +145,6 @@ class Backups:
             extra = {"folder": str(self.folder), "reason": sentence_of(error)}
             log.warning("old backups could not be removed", extra=extra)
         self._look()
-
-    def _failed(self, error: Exception) -> None:
-        sentence = sentence_of(error)
-        wait = min(self.settings.backup_every, LONGEST_WAIT)
-        self._try_again_at = time.monotonic() + wait.total_seconds()
-        self.metrics.count(m.BACKUPS, "failed")
-        if self._fault is None or _without_numbers(sentence) != _without_numbers(self._fault):
-            fields = {"reason": sentence, "code": code_of(error), "folder": str(self.folder)}
-            fields["again_in"] = str(wait)
-            log.error("the backup failed and will be retried", extra=fields)
-        self._fault = sentence
-
-
-def _without_numbers(sentence: str) -> str:
-    return re.sub(r"(?<= )\d[\d,]*", "", sentence)
 
 
 async def adapt(maintenance: Maintenance, callers: jobs.Callers) -> None:

@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import cache, lru_cache
 from hashlib import sha256
 from importlib import resources
@@ -28,7 +28,6 @@ from ..errors import (
     Damaged,
     DamagedRow,
     Full,
-    Refusal,
     StartRefused,
     TimedOut,
     Unavailable,
@@ -157,7 +156,8 @@ class PostgresConnection:
 
     def roll_back_to(self, savepoint: str) -> None:
         """Undo all statements after a savepoint; the transaction continues."""
-        self.sync()
+        with suppress(errors.QueryCanceled):
+            self.sync()
         # Its text differs each time, so that psycopg looks at the result, and then forgets all
         # prepared statements: an error may have kept the server from preparing them.
         self.raw.execute(f"ROLLBACK TO SAVEPOINT {savepoint} -- {next(_NUMBERS)}")
@@ -242,6 +242,10 @@ OTHER_RULES = (
     "The index was built with the rules of another release or setting; try again: a service with "
     "the same rules accepts this, and so does this one once it leads."
 )
+GONE = "A schema of the service is gone from the database: restore it from a backup."
+LACKS_RIGHTS = (
+    "The role lacks rights: it must own the service's schemas, and may CREATE in the database."
+)
 COLLIDED = (errors.DeadlockDetected, errors.SerializationFailure)
 """Errors that undo a transaction, which may succeed when it runs again."""
 
@@ -255,8 +259,8 @@ _REFUSALS = (
     (errors.OutOfMemory, Unavailable, "The database is out of memory."),
     (errors.TooManyConnections, Busy, "The database has no free connection; try again."),
     (errors.ReadOnlySqlTransaction, Unavailable, "The database accepts no writes now."),
-    (errors.UndefinedTable, Unavailable, "The tenant's schema is gone from the database."),
-    (errors.InsufficientPrivilege, Unavailable, "The database refuses the service's role."),
+    ((errors.UndefinedTable, errors.InvalidSchemaName), Unavailable, GONE),
+    (errors.InsufficientPrivilege, Unavailable, LACKS_RIGHTS),
     (errors.DataCorrupted, Damaged, "Part of the database cannot be read."),
     (errors.IndexCorrupted, Damaged, "An index of the database cannot be read."),
     (COLLIDED, Busy, "Too many writers were in conflict; try again."),
@@ -265,8 +269,11 @@ _REFUSALS = (
 
 
 @contextmanager
-def translated() -> Iterator[None]:
-    """Translate database errors into refusals; a lost connection is Unavailable."""
+def translated(level: int = logging.WARNING) -> Iterator[None]:
+    """Translate database errors into refusals; a lost connection is Unavailable.
+
+    Refusals are logged at a level: a caller can only retry, but the operator can help.
+    """
     try:
         yield
     except psycopg.Error as error:
@@ -274,8 +281,7 @@ def translated() -> Iterator[None]:
             raise Unavailable(OTHER_RULES) from error
         for kinds, refusal, sentence in _REFUSALS:
             if isinstance(error, kinds):
-                # Also logged: the caller can only retry, but the operator can help.
-                log.warning("the database refused", extra={"code": error.sqlstate})
+                log.log(level, "the database refused", extra={"code": error.sqlstate})
                 raise refusal(sentence) from error
         if is_lost(error) or (error.sqlstate or "").startswith(_EXHAUSTED):
             raise Unavailable(UNREACHABLE_NOW) from error
@@ -310,13 +316,6 @@ READ_ONLY = (
     "The database is read-only, as a standby is: MEMORY_DATABASE_URL must name the primary, and "
     "default_transaction_read_only must be off."
 )
-MAY_NOT_CREATE = (
-    "The role may not create a schema in the database: GRANT CREATE ON DATABASE permits it."
-)
-OTHER_OWNER = (
-    "The schema agentops belongs to another role: connect as that role, or make this role a member "
-    "of it."
-)
 OTHER_SCHEMA = (
     "The database has a schema agentops that this program did not make; it was left as it is. "
     "MEMORY_DATABASE_URL must name another database."
@@ -326,50 +325,28 @@ UNREACHABLE = (
     "whether PostgreSQL is running there."
 )
 
-# Patterns of the driver's errors when connecting, and our sentences; the first match counts. A
-# server may use another language.
-_START_REFUSALS: Mapping[type[Refusal], Mapping[str, str]] = {
-    Unavailable: {
-        "too many connections|too many clients|remaining connection slots": (
-            "It has no free connection: raise max_connections, or lower MEMORY_DATABASE_POOL."
-        ),
-        "is starting up|is shutting down|in recovery mode|not yet accepting": (
-            "The database is starting or stopping; try again in a moment."
-        ),
-        "session is read-only|is in hot standby mode": (
-            "No host in MEMORY_DATABASE_URL accepts writes now: there is no primary."
-        ),
-    },
-    StartRefused: {
-        "authentication failed|no password supplied": (
-            "The database refuses the role or its password: check both in MEMORY_DATABASE_URL."
-        ),
-        "no pg_hba.conf entry|pg_hba.conf rejects": (
-            "The database admits no one from here: its pg_hba.conf has no entry for this address."
-        ),
-        "is not permitted to log in": "The role may not log in: ALTER ROLE ... LOGIN permits it.",
-        "permission denied for database": (
-            "The role may not connect to the database: GRANT CONNECT ON DATABASE permits it."
-        ),
-        "not in hot standby mode|session is not read-only": (
-            "MEMORY_DATABASE_URL asks for a standby (target_session_attrs), which accepts no "
-            "writes."
-        ),
-        "SSL|certificate": (
-            "Encryption as in MEMORY_DATABASE_URL is not possible (sslmode, sslrootcert)."
-        ),
-        "role ": "There is no such role: create it, or name another in MEMORY_DATABASE_URL.",
-        "database ": (
-            "There is no such database: create it, or name another in MEMORY_DATABASE_URL."
-        ),
-    },
-}
+NOT_NOW = (
+    "The database is starting or stopping, has no free connection (max_connections), or no host in "
+    "MEMORY_DATABASE_URL accepts writes; try again in a moment."
+)
+REFUSED = (
+    "The database refuses the connection: check the role, its password and rights, the name of the "
+    "database, sslmode and target_session_attrs in MEMORY_DATABASE_URL. `psql` with the same URL "
+    "says which is wrong."
+)
+# Parts of the driver's errors when connecting. A server may use another language.
+_NOT_NOW = re.compile(
+    "too many c|connection slots|starting up|shutting down|not yet accepting|in recovery mode"
+    "|session is read-only|is in hot standby mode"
+)
+_REFUSED = re.compile(
+    "authentication failed|password|pg_hba|permitted|permission|role |database |SSL|certificate"
+    "|not in hot standby mode|session is not read-only"
+)
 
 _STATE = """
 SELECT getdatabaseencoding(), pg_is_in_recovery(),
-       current_setting('transaction_read_only') = 'on',
-       has_database_privilege(current_database(), 'CREATE'), s.oid IS NOT NULL,
-       coalesce(pg_has_role(s.nspowner, 'USAGE'), TRUE),
+       current_setting('transaction_read_only') = 'on', s.oid IS NOT NULL,
        EXISTS (SELECT FROM pg_class c WHERE c.relnamespace = s.oid AND c.relname = 'control')
   FROM (SELECT) AS one
   LEFT JOIN pg_namespace s ON s.nspname = 'agentops'"""
@@ -388,11 +365,9 @@ def connect(url: str) -> psycopg.Connection[Any]:
     except psycopg.ProgrammingError:
         raise StartRefused(NO_URL) from None
     except (psycopg.Error, OSError) as error:
-        for kind, sentences in _START_REFUSALS.items():
-            for parts, sentence in sentences.items():
-                if re.search(parts, str(error)):
-                    raise kind(sentence) from None
-        raise Unavailable(UNREACHABLE) from None
+        if not _NOT_NOW.search(str(error)) and _REFUSED.search(str(error)):
+            raise StartRefused(REFUSED) from None
+        raise Unavailable(NOT_NOW if _NOT_NOW.search(str(error)) else UNREACHABLE) from None
     # All integers are sent as one type, so that a statement is prepared once.
     connection.adapters.register_dumper(int, Int8BinaryDumper)
     connection.adapters.register_dumper(int, Int8Dumper)  # the default, as it is registered last
@@ -407,16 +382,12 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
         raise StartRefused(
             f"The database is PostgreSQL {version}; the oldest supported is {OLDEST}."
         )
-    with refusing():
-        ((encoding, is_standby, is_read_only, may_make, exists, is_own, has_control),) = (
-            connection.execute(_STATE).fetchall()
-        )
+    with translated(logging.DEBUG):
+        ((encoding, is_standby, is_read_only, exists, has_control),) = connection.execute(_STATE)
         encoded = f"The database has the encoding {encoding}; make one with CREATE DATABASE ... "
         for is_refused, sentence in (
             (encoding != "UTF8", f"{encoded}ENCODING 'UTF8' TEMPLATE template0."),
             (is_standby or is_read_only, READ_ONLY),
-            (not may_make, MAY_NOT_CREATE),
-            (exists and not is_own, OTHER_OWNER),
             (exists and not has_control, OTHER_SCHEMA),
         ):
             if is_refused:
@@ -436,7 +407,7 @@ def require_usable(connection: psycopg.Connection[Any]) -> None:
 @contextmanager
 def opened(url: str) -> Iterator[psycopg.Connection[Any]]:
     """Yield a connection, even to a database that cannot be used."""
-    with closing(connect(url)) as connection, refusing():
+    with closing(connect(url)) as connection, translated(logging.DEBUG):
         yield connection
 
 
@@ -451,24 +422,6 @@ def control(url: str, *, makes: bool = False) -> Iterator[psycopg.Connection[Any
         if makes:
             prepare(connection)
         yield connection
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """Translate database errors into refusals, with own sentences for schemas and roles."""
-    with translated():
-        try:
-            yield
-        except errors.InsufficientPrivilege:
-            raise StartRefused(
-                "The role may not use the schema agentops: make it the owner."
-            ) from None
-        except (errors.UndefinedTable, errors.InvalidSchemaName):
-            raise StartRefused(
-                "The schema agentops is gone from the database: restore it from a backup."
-            ) from None
-        except errors.ReadOnlySqlTransaction:
-            raise Unavailable(READ_ONLY) from None
 
 
 LONGEST_NAME = 63  # most bytes of an identifier
@@ -512,8 +465,6 @@ def brought_up_to_date(
 
     Raises StartRefused if a newer release has migrated it further than this release can read.
     """
-    if version_of(connection, tenant) == newest():
-        return schema_of(tenant)
     for _ in range(MAX_ATTEMPTS - 1):
         try:
             return _migrate(connection, tenant, upgrading)
@@ -522,19 +473,28 @@ def brought_up_to_date(
     return _migrate(connection, tenant, upgrading)
 
 
+def is_current(tenant: TenantId, version: int) -> bool:
+    """Whether a schema needs no migration; StartRefused if it is too new for this release."""
+    if version > newest() + 1:
+        raise StartRefused(
+            f"The schema of the tenant {tenant} has version {version}, but this program reads only "
+            f"{newest()} and the next: use a newer one."
+        )
+    return version >= newest()
+
+
 def _migrate(
     connection: psycopg.Connection[Any], tenant: TenantId, upgrading: Callable[[], object]
 ) -> str:
     schema = schema_of(tenant)
+    if is_current(tenant, version_of(connection, tenant)):
+        return schema
     with connection.transaction():
         connection.execute(_LOCKED)
         version = version_of(connection, tenant)
-        if version > newest() + 1:
-            raise StartRefused(
-                f"The schema of tenant {tenant} is of version {version}, and this release reads"
-                f" {newest()} and the next one; install a newer release."
-            )
-        if 0 < version < newest():
+        if is_current(tenant, version):  # another process has migrated it
+            return schema
+        if version > 0:
             upgrading()
         if version == 0:
             connection.execute(cast(Any, f'CREATE SCHEMA "{schema}"'))
@@ -544,8 +504,7 @@ def _migrate(
                 connection.execute(statements)
         connection.execute(
             """INSERT INTO agentops.tenants (tenant, schema, version) VALUES (%s, %s, %s)
-                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version
-                WHERE tenants.version < excluded.version""",
+                   ON CONFLICT (tenant) DO UPDATE SET version = excluded.version""",
             (tenant, schema, newest()),
         )
     return schema
@@ -561,7 +520,7 @@ def all_up_to_date(
     rows = connection.execute("SELECT tenant, version FROM agentops.tenants ORDER BY tenant")
     versions = {TenantId(tenant): version for tenant, version in rows.fetchall()}
     for tenant, version in versions.items():
-        if version not in (newest(), newest() + 1):
+        if not is_current(tenant, version):
             brought_up_to_date(connection, tenant, upgrading)
     return [*versions]
 

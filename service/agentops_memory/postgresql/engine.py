@@ -17,7 +17,6 @@ from psycopg import errors
 from ..engine.engine import (
     Condition,
     Outcome,
-    Progress,
     RowCounts,
     Scrubbed,
     Sealer,
@@ -347,10 +346,9 @@ class PostgresEngine:
         return ()
 
     async def bring_to_rules(self, caller: Caller) -> None:
-        if not await self.read(caller, lambda tx: tx.index.is_ours):
-            await self.write(caller, lambda tx: tx.index.take_over())
-        for area in await self.read(caller, lambda tx: tx.index.unfinished()):
-            await self.rebuild(caller, area)
+        if not await self.read(caller, lambda tx: tx.index.is_current):
+            for area in await self.write(caller, lambda tx: tx.index.take_over()):
+                await self.rebuild(caller, area)
 
     async def tidy(self, caller: Caller) -> Tidied:
         await self.bring_to_rules(caller)
@@ -366,7 +364,7 @@ class PostgresEngine:
             is_damaged=False,
         )  # fmt: skip
 
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:  # noqa: ARG002
+    async def scrub(self, caller: Caller) -> Scrubbed:
         """Settle receipts of erasures whose bytes are gone from the tables and their copies.
 
         They are gone once tables were rewritten and copies have expired. Receipts of agents settle

@@ -304,16 +304,6 @@ class Index(Borrowing, Groups):
         self._extend_timeout()
         return dict(self._execute(f"{DRIFTS} ORDER BY area").fetchall())
 
-    def unfinished(self) -> list[int]:
-        """Return the areas with an unfinished rebuild by our rules."""
-        return self._scalars(
-            """SELECT area
-                 FROM areas
-                WHERE rebuild IS NOT NULL AND rules = :rules
-             ORDER BY area""",
-            rules=self._rules,
-        )
-
     def is_exact(self, area: int) -> bool:
         self.flush()
         self._extend_timeout()
@@ -341,18 +331,18 @@ class Index(Borrowing, Groups):
         return next(stored, None) is None and tuple(totals) == (memories, words)
 
     @property
-    def is_ours(self) -> bool:
-        """Whether the index belongs to our rules, or is empty."""
+    def is_current(self) -> bool:
+        """Whether the index is empty, or belongs to our rules without an unfinished rebuild."""
         return self._exists(
             f"""SELECT 1
                   FROM areas
-                HAVING coalesce(bool_and(rules = :rules), TRUE)
-                       AND coalesce(bool_or(area = {spaces.UNINDEXED_AREA}), TRUE)""",
+                HAVING coalesce(bool_and(rules = :rules AND rebuild IS NULL)
+                                AND bool_or(area = {spaces.UNINDEXED_AREA}), TRUE)""",
             rules=self._rules,
         )
 
-    def take_over(self) -> None:
-        """Claim the index for our rules, and mark areas built by other rules for rebuild.
+    def take_over(self) -> list[int]:
+        """Claim the index for our rules, and return the areas that must be rebuilt by them.
 
         From now on, writes of processes with other rules fail.
         """
@@ -371,6 +361,7 @@ class Index(Borrowing, Groups):
         )
         for area in claimed:
             self._invalidate(area)
+        return self._scalars("SELECT area FROM areas WHERE rebuild IS NOT NULL ORDER BY area")
 
     def begin_rebuild(self, area: int) -> int:
         """Start to rebuild an area by our rules, and return the number of this rebuild.

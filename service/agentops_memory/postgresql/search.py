@@ -57,7 +57,8 @@ def _prefixes(form: str, following: Collection[str]) -> Iterator[str]:
 
 
 READ_LIMIT = timedelta(seconds=5)  # half of our client's timeout, so that it gets the reason
-UNDO_TRIES = 9  # of undoing a search that timed out
+FOR_ROLLBACK = timedelta(milliseconds=100)  # least time limit, which the rollback has, too
+CORRUPTED = (errors.DataCorrupted, errors.IndexCorrupted)
 RESERVED = timedelta(seconds=1)  # of READ_LIMIT, for work after a search that timed out
 
 
@@ -80,35 +81,20 @@ class PostgresSearch(shared.Search):
         left = self._end - RESERVED.total_seconds() - time.monotonic()
         within = max(min(timeout.total_seconds(), left), 0.001)
         self._connection.execute("SAVEPOINT words")
-        self._limit(within)
+        self._limit(max(within, FOR_ROLLBACK.total_seconds()))
         self._postings.deadline = time.monotonic() + within
         try:
             yield
             if within < RESERVED.total_seconds():  # else the timeout stays
                 self._limit(max(self._end - time.monotonic(), 0.001))
                 self._connection.sync()
-        except errors.QueryCanceled as error:
-            self._undo()
+        except (TimedOut, errors.QueryCanceled, *CORRUPTED) as error:
+            self._connection.roll_back_to("words")
+            if isinstance(error, CORRUPTED):
+                raise Damaged("Full-text search is unavailable.") from error
             raise TimedOut("The search took too long.") from error
-        except TimedOut:
-            self._undo()
-            raise
-        except (errors.DataCorrupted, errors.IndexCorrupted) as error:
-            self._undo()
-            raise Damaged("Full-text search is unavailable.") from error
         finally:
             self._postings.deadline = self._end
-
-    def _undo(self) -> None:
-        """Undo the search and its timeout, which limits the undoing, too."""
-        for left in reversed(range(UNDO_TRIES)):
-            try:
-                self._connection.roll_back_to("words")
-            except errors.QueryCanceled:
-                if not left:
-                    raise
-            else:
-                return
 
     def _limit(self, seconds: float) -> None:
         timeout = {"timeout": str(ceil(seconds * 1000))}

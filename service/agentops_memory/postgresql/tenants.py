@@ -283,16 +283,10 @@ Database = psycopg.Connection[Any]
 
 def require_current(connection: Database, tenant: TenantId) -> None:
     """Raise StartRefused for a schema that a start would upgrade, or could not read."""
-    version = pg.version_of(connection, tenant)
-    if version < pg.newest():
+    if not pg.is_current(tenant, pg.version_of(connection, tenant)):
         raise StartRefused(
             f"The schema of the tenant {tenant} has an older version: start the service once to "
             "upgrade it."
-        )
-    if version > pg.newest() + 1:
-        raise StartRefused(
-            f"The schema of the tenant {tenant} has version {version}, but this program reads "
-            f"only {pg.newest()} and the next: use a newer one."
         )
 
 
@@ -400,12 +394,6 @@ SELECT format('%I.%I', n.nspname, c.relname)
  WHERE EXISTS (SELECT FROM pg_options_to_table(c.reloptions)
                 WHERE option_name = 'autovacuum_enabled' AND NOT CAST(option_value AS BOOLEAN))
  ORDER BY 1"""
-_INVALID = """
-SELECT c.relname
-  FROM pg_index i
-  JOIN pg_class c ON c.oid = i.indexrelid
- WHERE c.relnamespace = to_regnamespace(quote_ident(%s)) AND NOT (i.indisvalid AND i.indisready)
- ORDER BY 1"""
 _DRIFT = f"SELECT coalesce(sum(drift), 0) FROM ({DRIFTS}) its"
 
 
@@ -450,11 +438,6 @@ def check_schema(url: str, tenant: TenantId) -> Iterator[Finding]:
             yield failed("format", str(refusal), "Starting the service upgrades it.")
             return
         yield ok("format", f"The schema {pg.schema_of(tenant)} has this version.")
-        if invalid := [it for (it,) in connection.execute(_INVALID, (pg.schema_of(tenant),))]:
-            problem = f"These indexes are invalid: {some_of(invalid)}."
-            yield failed("schema", problem, f'REINDEX SCHEMA "{pg.schema_of(tenant)}"')
-        else:
-            yield ok("schema", "Every index is valid.")
         with snapshot(connection, tenant) as ours:
             yield from _check_rows(ours, tenant)
 

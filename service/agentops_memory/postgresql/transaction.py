@@ -69,15 +69,6 @@ class PostgresTransaction(Transaction):
         self._features = features
         self._memory = memory
 
-    def joining(self, first: "PostgresTransaction") -> "PostgresTransaction":
-        """Return this transaction, which now shares the index of the first one of its group."""
-        self._known, self.index = first.known, first.index
-        return self
-
-    @property
-    def known(self) -> Known:
-        return self._known
-
     def _stored(self) -> int:
         self.index.index_waiting()
         self.connection.flush()

@@ -17,6 +17,7 @@ from ..engine.engine import Outcome, noop
 from ..errors import DamagedRow, NotFound, Refusal, StartRefused, Unavailable
 from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
+from ..memory.table import Known
 from ..recall.stems import Stems
 from .connection import (
     COLLIDED,
@@ -207,18 +208,21 @@ class Transactions:
         committing: Callable[[], object], connection: psycopg.Connection[Any],
     ) -> Outcomes:  # fmt: skip
         schema, is_alone = schema_of(lock.tenant), len(changes) == 1
-        ours, began = PostgresConnection(connection), time.monotonic()
+        ours, began, known = PostgresConnection(connection), time.monotonic(), Known()
 
         # Without cached areas: after a rollback, an area reuses a version for other words.
-        make = partial(self._new_transaction, ours, others=others, is_alone=is_alone)
+        make = partial(
+            self._new_transaction, ours, others=others, is_alone=is_alone, known=known
+        )  # fmt: skip
 
         def transaction_of(change: Change) -> PostgresTransaction:
             return make(self._clock(), change.caller, self._thread.stems)
 
         def run(change: Change) -> object:
             if lock.alone:
-                first.known.forget()  # an earlier change may have renamed or erased a known row
-            tx = transaction_of(change).joining(first)
+                known.forget()  # an earlier change may have renamed or erased a known row
+            tx = transaction_of(change)
+            tx.index = first.index  # the group shares it
             return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
 
         claims, first = Claims(ours, schema, self._existing), transaction_of(changes[0])
@@ -226,7 +230,7 @@ class Transactions:
         try:
             self._create_missing(connection, lock.tenant)
             with ours.pipelined():
-                claimed = claims.begin(begin, lock, changes, first.known)
+                claimed = claims.begin(begin, lock, changes, known)
                 outcomes: Outcomes = (
                     {changes[0]: Outcome(run(changes[0]))}
                     if is_alone and claimed

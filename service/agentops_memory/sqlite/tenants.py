@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import ParamSpec, Self, TypeVar
 
-from ..engine.engine import Progress, Scrubbed, Sizes, Tidied, noop
+from ..engine.engine import Scrubbed, Sizes, Tidied
 from ..engine.files import os_errors_as, owned_like, private_file, sync
 from ..errors import Conflict, Damaged, DamagedRow, Invalid, Unavailable
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
@@ -211,18 +211,16 @@ class SqliteMaintenance(ABC):
             is_damaged=not await self._is_readable(caller, _is_next_readable),
         )  # fmt: skip
 
-    async def scrub(self, caller: Caller, progress: Progress = noop) -> Scrubbed:
+    async def scrub(self, caller: Caller) -> Scrubbed:
         erasures = await self.read(caller, lambda tx: tx[ReceiptTable].pending())
         if not erasures:
             return Scrubbed()
         for number, notes in await self.read(caller, lambda tx: tx.partitions.marked_for_purge()):
-            progress(f"partition {number}")
             begun: Purge | None = None
             while begun := await self.write(
                 caller, lambda tx, *its: tx.partitions.purge(*its), number, notes, begun
             ):
                 pass
-        progress("the file")
         if not await self.scrub_file(caller):
             return Scrubbed(pending=len(erasures))
         await self.write(caller, lambda tx: tx[ReceiptTable].settle(erasures))

@@ -12,7 +12,6 @@ from importlib import import_module
 from math import isnan
 from random import getrandbits
 from typing import Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import urlsplit
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -195,12 +194,6 @@ def providers(
     return tracing, past, measuring
 
 
-def grpc_target(endpoint: str) -> tuple[str, bool]:
-    """Return host and port, and whether to use TLS: only for `https`."""
-    url = _url(endpoint)
-    return urlsplit(url).netloc, url.startswith("https:")
-
-
 def http_url(endpoint: str, path: str = TRACES) -> str:
     """Return the URL to post to: as usual in OTLP, the endpoint is a base for `/v1/traces`.
 
@@ -219,14 +212,12 @@ def _exporters(endpoint: str, protocol: str) -> tuple[SpanExporter, export.Metri
         import_module(f"opentelemetry.exporter.otlp.proto.{PROTOCOLS[protocol]}.{it}_exporter")
         for it in ("trace", "metric")
     )
-    if protocol == "grpc":
-        target, tls = grpc_target(endpoint)
-        of_spans: dict[str, Any] = {"endpoint": target, "insecure": not tls}
-        of_metrics = of_spans
+    if protocol == "grpc":  # the scheme decides about TLS
+        traces = measurements = _url(endpoint)
     else:
-        of_spans, of_metrics = ({"endpoint": http_url(endpoint, it)} for it in (TRACES, METRICS))
+        traces, measurements = (http_url(endpoint, it) for it in (TRACES, METRICS))
     spans.encode_spans = encoded_message  # type: ignore[attr-defined]
-    return spans.OTLPSpanExporter(**of_spans), metrics.OTLPMetricExporter(**of_metrics)
+    return spans.OTLPSpanExporter(traces), metrics.OTLPMetricExporter(measurements)
 
 
 def instruments(meter: Meter) -> Sink:
