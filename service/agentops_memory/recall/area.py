@@ -106,7 +106,7 @@ class Area:
         self.words_by_code = array("I")
         self.frequencies, self.own_frequencies = array("d"), array("d")
         self._unnumbered: StemLines | None = None
-        self._next = 0, 0  # of `_unnumbered`: the stem after which none has a number, and its place
+        self._next = 0, 0  # of `_unnumbered`: the stem after which none has a number, and its offset
         self._bounds = array("I")
         self._unread = ""  # JSON of a segment that only new memories need: codes and sessions
         self.ids: list[MemoryId] = []  # by position, ascending
@@ -303,9 +303,9 @@ class Area:
         """Number about `most` further stems, by their order."""
         if self._unnumbered is None:
             return
-        at, place = self._next
-        stems, place = self._unnumbered.some(place, most)
-        self._next = at + len(stems), place
+        at, offset = self._next
+        stems, offset = self._unnumbered.some(offset, most)
+        self._next = at + len(stems), offset
         bounds = self._bounds[at : at + len(stems) + 1]
         self._number(zip(stems, pairwise(bounds), strict=False), vocabulary)
         if at + len(stems) == self._unnumbered.count:

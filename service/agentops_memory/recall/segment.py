@@ -60,12 +60,12 @@ class StemLines:
         self.count: int
         self.count, letters = _SIZES.unpack_from(stored)
         keys_end = _SIZES.size + _KEY * self.count
-        places, end = array("I"), keys_end + 2 * 4 * letters
+        numbers, end = array("I"), keys_end + 2 * 4 * letters
         self._keys = array("Q")
         self._keys.frombytes(stored[_SIZES.size : keys_end])
-        places.frombytes(stored[keys_end:end])
-        self._keys, places = little(self._keys), little(places)
-        self._text, self._letters, self._begins = stored[end:], places[:letters], places[letters:]
+        numbers.frombytes(stored[keys_end:end])
+        self._keys, numbers = little(self._keys), little(numbers)
+        self._text, self._letters, self._begins = stored[end:], numbers[:letters], numbers[letters:]
         self._begins.append(len(self._text) - 1)
 
     @property
@@ -76,7 +76,7 @@ class StemLines:
         return self._text.decode().split()
 
     def some(self, begin: int, most: int) -> tuple[list[str], int]:
-        """Return about `most` stems from one place in the text on, and the place of the next."""
+        """Return about `most` stems from an offset in the text on, and the next offset."""
         end = self._text.find(b" ", begin + _KEY * most)
         end = len(self._text) if end < 0 else end
         return self._text[begin:end].decode().split(), end
@@ -128,8 +128,8 @@ def stored_stems(stems: Iterable[str]) -> bytes:
         lines += spaced
         length += sum(map(len, spaced))
     sizes = _SIZES.pack(len(keys), len(letters))
-    places = little(letters).tobytes() + little(begins).tobytes()
-    return sizes + little(keys).tobytes() + places + b"".join(lines)
+    numbers = little(letters).tobytes() + little(begins).tobytes()
+    return sizes + little(keys).tobytes() + numbers + b"".join(lines)
 
 
 @lru_cache(1024)  # each is searched in all areas of a group

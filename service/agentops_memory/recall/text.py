@@ -364,12 +364,12 @@ def prepared(
     is_json: bool = False,
 ) -> Prepared:
     end = end_of(content) if content else None
-    head, last, rest, stripped = content, "", "", content.rstrip()
+    head, last, tail, stripped = content, "", "", content.rstrip()
     if is_json:
         head = words_of(content)
     elif end and content.isascii() and stripped.endswith(end):
         # In ASCII no word crosses white space, so the end is prepared only once, for both.
-        head, last, rest = stripped.removesuffix(end), end, content[len(stripped) :]
+        head, last, tail = stripped.removesuffix(end), end, content[len(stripped) :]
     texts = title, head, last, "\n".join(tags) if Feature.TAGS in features else ""
     joined = "\0".join(texts)
     # Nor does a word cross a NUL, so ASCII texts are prepared in one pass.
@@ -378,7 +378,7 @@ def prepared(
     else:
         title, head, last, tag_words = (indexed(it, features) for it in texts)
     return Prepared(
-        source, features, title, f"{head}{last}{rest}", tag_words,
+        source, features, title, f"{head}{last}{tail}", tag_words,
         borrows(content, features), (end, last or None),
     )  # fmt: skip
 
