@@ -431,7 +431,8 @@ class MemorySession:
         capture = self._hooks.capture(call, output)
         if capture is None:
             return
-        write = self._write("save", call.id, self.working.turn, **asdict(capture))
+        fields = asdict(capture) | {"tags": list(capture.tags)}  # as JSON has them
+        write = self._write("save", call.id, self.working.turn, **fields)
         self._backlog.keep([write])
         self._backlog.send([write])
 
