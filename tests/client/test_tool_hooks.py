@@ -254,12 +254,7 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     ]  # fmt: skip
 
 
-def test_hooks_have_rules_of_their_kind_and_hear_text(tmp_path: Path) -> None:
+def test_hooks_have_rules_of_their_kind() -> None:
     rule = InjectRule(tool="bash", query="x")
     with pytest.raises(ValueError, match=r"save_rules.0\n.*instance of SaveRule"):
         ToolHooks(save_rules=(rule,))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="The text of hooks must be of the type str"):
-        ToolHooks.from_yaml(tmp_path)  # type: ignore[arg-type]
-    for hooks in (ToolHooks(), saving()):
-        with pytest.raises(TypeError, match="The output of a tool must be of the type str"):
-            hooks.capture(call(), None)  # type: ignore[arg-type]

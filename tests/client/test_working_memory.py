@@ -106,8 +106,6 @@ def test_messages_are_added_all_or_none_and_gather_only_for_a_session() -> None:
 
     with pytest.raises(TypeError, match=r"^A message must be a ChatMessage, not dict\.$"):
         memory.add(ASKED, wrong)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r"^budget must be of the type int, not str\.$"):
-        memory.trim_to_token_budget("4000")  # type: ignore[arg-type]
     assert (memory.messages, memory.pending) == ((ASKED, ASKED), [])
 
     memory.add(ChatMessage.system("Be brief."), calls("a"), ChatMessage.assistant(" "))

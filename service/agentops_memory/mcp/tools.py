@@ -494,16 +494,14 @@ async def suggest_topic_key(agent: Connection, title: Title, type: Type = "disco
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=MOST_HITS)
     also = await agent.service.search(title[:MAX_PROMPT], project=agent.project)
-    keys = {hit.id: hit.topic_key for hit in [*also, *near] if hit.topic_key}
-    same = [await agent.readable(id_) for id_, used in keys.items() if used == key]
-    # A save without a scope replaces a memory of this project, never a global one.
-    if any((it.project, it.scope) == (agent.project, "project") for it in same):
-        return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
-    others = [it for it in dict.fromkeys(keys.values()) if it != key]
-    if not others:
+    keys = dict.fromkeys(_line(hit.topic_key) for hit in [*also, *near] if hit.topic_key)
+    if not keys:
         return f"{key}\nNo memory uses it or a similar key yet."
-    used = "\n".join(f"- {_line(each)}" for each in others[:NEAR_KEYS])
-    return f"{key}\nThese keys are in use; take one of them if it means the same:\n{used}"
+    used = "\n".join(f"- {it}" for it in sorted(keys, key=key.__ne__)[:NEAR_KEYS])
+    return (
+        f"{key}\nThese keys are in use; take one of them if it means the same, and a save with it "
+        f"replaces that memory and keeps its history:\n{used}"
+    )
 
 
 def _words(text: str) -> list[str]:

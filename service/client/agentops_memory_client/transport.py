@@ -1,7 +1,6 @@
 """Calls over HTTP: URLs, requests, responses, retries, uploads and downloads."""
 
 import asyncio
-import inspect
 import json
 import logging
 import os
@@ -108,8 +107,6 @@ class Timing:
 
 
 P = ParamSpec("P")
-
-PACKAGE = __name__.partition(".")[0]
 
 log = logging.getLogger("agentops_memory.client")
 log.addHandler(logging.NullHandler())  # else a program without logging gets each warning twice
@@ -240,10 +237,7 @@ class Exchange:
         result = call.read(body, headers)
         if warning := headers.get(models.WARNING):
             log.warning("the service warns", extra={"warning": warning})
-            level, frame = 1, inspect.currentframe()
-            while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-                level, frame = level + 1, frame.f_back  # up to the caller of the client
-            warnings.warn(warning, models.MemoryServiceWarning, stacklevel=level)
+            warnings.warn(warning, models.MemoryServiceWarning, stacklevel=2)
         return result
 
     async def opened(self, call: Call[object]) -> httpx.Response:

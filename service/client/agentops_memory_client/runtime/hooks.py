@@ -15,7 +15,7 @@ from pydantic.functional_validators import BeforeValidator, PlainValidator
 from pydantic_core import PydanticCustomError
 
 from ..contract.models import CLIENT, Noun, T, install_command
-from .working_memory import ToolCall, require, utf8
+from .working_memory import ToolCall, utf8
 
 LONGEST_QUOTED = 80  # characters of a text quoted in a message
 MOST_RESULTS = 1_000  # memories that one search returns
@@ -58,7 +58,6 @@ class Pattern:
     text: str
 
     def __post_init__(self) -> None:
-        require("A pattern", self.text, str)
         _compiled(self.text)
 
     def is_in(self, text: str) -> bool:
@@ -210,7 +209,6 @@ class ToolHooks:
         valid. At most one document of the text may have rules. HooksRefused names every fault.
         ImportError, with an install command, if PyYAML or google-re2 is not installed.
         """
-        require("The text of hooks", text, str)
         faults = list[str]()
         places = _places(text, faults)
         if len(places) > 1:
@@ -236,11 +234,7 @@ class ToolHooks:
             raise HooksRefused(*(f"{path}: {fault}" for fault in refused.faults)) from None
 
     def capture(self, call: ToolCall, output: str) -> Capture | None:
-        """Return the memory to save after a call, or None if no rule saves it.
-
-        TypeError if the output is not text, even without a rule.
-        """
-        require("The output of a tool", output, str)
+        """Return the memory to save after a call, or None if no rule saves it."""
         rule = next((it for it in self.save_rules if it.tool == call.name), None)
         return rule.capture(call, output) if rule else None
 

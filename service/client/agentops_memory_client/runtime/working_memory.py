@@ -110,12 +110,6 @@ def line(message: ChatMessage) -> Message | None:
     return Message(role=message.role, content=cut)
 
 
-def require(name: str, value: object, kind: type) -> None:
-    """Raise TypeError, which names the argument, if its type is wrong."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
-
-
 def utf8(text: str) -> bytes:
     """Encode text as UTF-8, with U+FFFD for each lone surrogate."""
     try:
@@ -307,7 +301,6 @@ class WorkingMemory:
         So the kept messages fit, or are the newest block and the system messages. A larger
         budget never keeps fewer. The `tool_metadata` of dropped calls is removed.
         """
-        require("budget", budget, int)
         kept, dropped = trimmed(self._messages, budget)
         self._messages[:] = kept
         for call in _calls(dropped) - _calls(kept):
