@@ -298,7 +298,6 @@ class Host:
         )  # fmt: skip
         self._is_closed = False  # whether nothing reads the output any more
         self._calls = set[asyncio.Task[None]]()
-        self._latest: dict[int | str, asyncio.Task[None]] = {}  # by id; hosts may reuse ids
         self._writing = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -321,23 +320,13 @@ class Host:
         except Fault as fault:
             self._start(self._write(error_response(fault)))
             return
-        if request.id is not None and request.needs_answer:
-            self._latest[request.id] = call = self._start(self._answer(request))
-            call.add_done_callback(partial(self._forget, request.id))
-        elif request.method == "notifications/cancelled":
-            id_ = request.params.get("requestId")
-            if isinstance(id_, int | str) and (cancelled := self._latest.get(id_)):
-                cancelled.cancel()  # it gets no answer
+        if request.needs_answer:
+            self._start(self._answer(request))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        return task
-
-    def _forget(self, id_: int | str, call: asyncio.Task[None]) -> None:
-        if self._latest.get(id_) is call:
-            del self._latest[id_]
 
     async def _answer(self, request: Request) -> None:
         await self._write(await response_to(request, self._result(request)))

@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from inspect import signature
-from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -170,7 +169,6 @@ STOPWORDS = frozenset(
     "this to use used uses using was we were will with".split()
 )
 
-MOST_ARGUMENTS = 50  # most arguments that are checked; no tool takes so many
 MOST_FAULTS = 10  # most faults that are reported
 
 FAILED = "The memory service failed; its log has the reason. The call may have had an effect."
@@ -213,8 +211,8 @@ class Tool:
         An argument that is null counts as absent.
         """
         try:
-            checked = islice(arguments.items(), MOST_ARGUMENTS)
-            args = dict(self.takes.model_validate({k: v for k, v in checked if v is not None}))
+            non_null = {name: it for name, it in arguments.items() if it is not None}
+            args = dict(self.takes.model_validate(non_null))
         except ValidationError as error:
             return self._faults(error), True
         try:
@@ -246,11 +244,7 @@ class Tool:
             f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
             for fault in errors[:MOST_FAULTS]
         ]
-        takes = ", ".join(
-            name if field.is_required() else f"{name} (optional)"
-            for name, field in self.takes.model_fields.items()
-        )
-        return f"{self.name} was not called: {'; '.join(faults)}. Arguments: {takes or 'none'}."
+        return f"{self.name} was not called: {'; '.join(faults)}."
 
 
 def tool(
@@ -322,12 +316,11 @@ async def search(agent: Connection, query: QueryText, limit: Hits = 10) -> str:
     hits = await agent.service.search(query, project=agent.project, limit=limit)
     if not hits.hits:
         return f"No memory matches {query!r}. Try fewer or other words; mem_context has the newest."
-    hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
     parts = [f"{m.counted(len(hits), 'memory', 'memories')}, best first:"]
     for rank, hit in enumerate(hits, 1):
         key = f" ({it})" if (it := _key(hit, " ")) else ""
         title = _head(hit.type, hit.title)
-        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_excerpt(hit.content, hint)}")
+        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_excerpt(hit.content)}")
     if hits.omitted:
         parts.append(f"{hits.omitted} more did not fit into one response.")
     return "\n\n".join(parts)
@@ -571,11 +564,11 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _excerpt(content: str, hint: str = "") -> str:
+def _excerpt(content: str) -> str:
     lines = "\n".join(f"    {line}" for line in content[:MAX_EXCERPT].splitlines())
     if len(content) <= MAX_EXCERPT:
         return lines
-    return f"{lines}...\n(the first {MAX_EXCERPT:,} of {len(content):,} characters{hint})"
+    return f"{lines}...\n(the first {MAX_EXCERPT:,} of {len(content):,} characters)"
 
 
 def _redacted(secrets: int) -> str:

@@ -129,28 +129,19 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
         self.size = os.fstat(file.fileno()).st_size
 
     def __iter__(self) -> Iterator[bytes]:
-        sent = 0
-        while chunk := self._chunk(sent):
+        sent = self._file.seek(0)
+        while chunk := self._file.read(min(CHUNK, self.size - sent)):
             yield chunk
-            sent = self._report(sent + len(chunk))
+            sent += len(chunk)
+            if self._progress:
+                self._progress(sent, self.size)
+        if sent < self.size:
+            raise OSError("The file became shorter while it was sent; nothing is stored.")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        sent = 0
-        while chunk := await asyncio.to_thread(self._chunk, sent):
+        chunks = iter(self)
+        while chunk := await asyncio.to_thread(next, chunks, None):
             yield chunk
-            sent = self._report(sent + len(chunk))
-
-    def _chunk(self, offset: int) -> bytes:
-        self._file.seek(offset)
-        chunk = self._file.read(min(CHUNK, self.size - offset))
-        if not chunk and offset < self.size:
-            raise OSError("The file became shorter while it was sent; nothing is stored.")
-        return chunk
-
-    def _report(self, sent: int) -> int:
-        if self._progress:
-            self._progress(sent, self.size)
-        return sent
 
 
 class BlockingBackend:
@@ -340,8 +331,6 @@ def translated(url: str) -> Iterator[None]:
         yield
     except NOT_SENT as error:
         reason = str(error) or "no connection in time"
-        if isinstance(error, httpx.PoolTimeout):
-            reason = "every connection is in use"
         raise Unreachable(f"{url} cannot be reached ({reason}). {START_HINT}") from error
     except httpx.TimeoutException as error:
         raise Unreachable(f"{url} did not answer in time.", may_be_done=True) from error

@@ -248,12 +248,6 @@ class WorkingMemory:
         self._messages: list[ChatMessage] = []
         self.add(*messages)
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(session_id={self.session_id!r}, turn={self.turn!r}, "
-            f"messages={len(self._messages)})"
-        )
-
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
         """The conversation, for the next request to the model."""
