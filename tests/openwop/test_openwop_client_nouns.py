@@ -248,7 +248,6 @@ def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) ->
         *((Invalid, None, partial(memory.put, ref, "text")) for ref in MALFORMED),
         (Invalid, None, lambda: memory.list(REF, limit=-1)),
         (Invalid, None, lambda: memory.search(REF, "")),
-        (Invalid, None, lambda: memory.consolidate(REF, merges=[{"ids": ["a"]}])),  # type: ignore[list-item]
         *((Invalid, None, partial(memory.forget, it)) for it in ("", "x" * 257)),
         (Invalid, None, lambda: commitments.create(REF, entry.id)),
         (Invalid, None, lambda: commitments.create(REF, entry.id, due_at=due, tag="bob")),
