@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, M
 from contextlib import asynccontextmanager, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress, refused
 from agentops_memory_client.contract.service import Call, MemoryService, regular_file
@@ -14,6 +14,7 @@ from agentops_memory_client.contract.service import Call, MemoryService, regular
 from .agentops.operations import AgentOps, RequestContext
 from .agentops.wire import Rows
 from .backend import audit_of, opened_engine
+from .engine.engine import noop
 from .errors import Refusal
 from .light import KW_ONLY, Lazy, dataclass, field
 from .memory.access import DEFAULT_TENANT, Caller, TenantId
@@ -45,10 +46,6 @@ else:  # only writes and refusals need them
 # Rows that a command's import stores in one transaction, and the pause after it, in which a service
 # on the same file can save.
 IMPORT_ROWS, IMPORT_PAUSE = 200, timedelta(milliseconds=25)
-
-# How often a document is read: to be checked, then for sessions and for observations. Storing a
-# large import takes about three times as long as reading it.
-IMPORT, PLAN, STORING = 3, 5, 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,14 +83,13 @@ class LocalService(MemoryService):
 
     async def import_from(self, path: StrPath, *, progress: Progress | None = None) -> Imported:
         with self._operation("import"):
-            async with self._document(path, IMPORT + STORING, progress) as (document, file):
-                stored = partial(file.stored, of=len(document))
-                return await self.agentops.import_all(self.caller(), document, stored)
+            async with self._document(path, progress) as (document, report):
+                return await self.agentops.import_all(self.caller(), document, report)
 
     async def plan_import(self, path: StrPath, *, progress: Progress | None = None) -> ImportPlan:
         with self._operation("import"):
-            async with self._document(path, PLAN, progress) as (document, _):
-                return await self.agentops.plan_import(self.caller(), document)
+            async with self._document(path, progress) as (document, report):
+                return await self.agentops.plan_import(self.caller(), document, report)
 
     @contextmanager
     def _operation(self, operation: str) -> Iterator[Caller]:
@@ -105,15 +101,19 @@ class LocalService(MemoryService):
 
     @asynccontextmanager
     async def _document(
-        self, path: StrPath, readings: int, progress: Progress | None
-    ) -> "AsyncIterator[tuple[transfer.Document, _WatchedFile]]":
-        """Yield the file as a checked document; raise OSError if it cannot be read."""
+        self, path: StrPath, progress: Progress | None
+    ) -> "AsyncIterator[tuple[transfer.Document, transfer.Progress]]":
+        """Yield the file as a checked document, and what reports the number of its rows done.
+
+        OSError if it cannot be read.
+        """
         with regular_file(path, "so it cannot be read again") as file:
-            watched = _WatchedFile(file, os.fstat(file.fileno()).st_size, readings, progress)
-            document = transfer.Document(cast(BinaryIO, watched), self.agentops.clock())
+            size = os.fstat(file.fileno()).st_size
+            document = transfer.Document(file, self.agentops.clock())
             await asyncio.to_thread(document.check)
-            yield document, watched
-            watched.tell(watched.size)
+            tell = progress or noop
+            yield document, lambda rows: tell(size * rows // len(document), size)
+            tell(size, size)
 
 
 def _context(call: Call[Any], caller: Caller) -> RequestContext:
@@ -139,34 +139,6 @@ def _refusing() -> Iterator[None]:
         yield
     except Refusal as refusal:
         raise refused(protocol.STATUS[refusal.code], str(refusal)) from refusal
-
-
-@dataclass(slots=True)
-class _WatchedFile:
-    """A file that reports its progress over all readings."""
-
-    file: BinaryIO
-    size: int
-    readings: int
-    progress: Progress | None
-    _done: int = 0
-
-    def seek(self, at: int) -> int:
-        return self.file.seek(at)
-
-    def read(self, size: int) -> bytes:
-        piece = self.file.read(size)
-        self._done += len(piece)
-        self.tell(min(self._done // self.readings, self.size))
-        return piece
-
-    def stored(self, rows: int, of: int) -> None:
-        """Report that `rows` of its rows are stored, after it was read."""
-        self.tell(self.size * (IMPORT * of + STORING * rows) // (self.readings * of))
-
-    def tell(self, done: int) -> None:
-        if self.progress:
-            self.progress(done, self.size)
 
 
 def redaction_of(settings: Settings) -> Redaction:

@@ -421,7 +421,7 @@ def test_a_url_may_have_a_path() -> None:
             client.history(1)
 
         assert [request.url.raw_path for request in road.requests] == [
-            b"/a%2Fb/c/sessions/recent?project=x+y&limit=5",
+            b"/a%2Fb/c/sessions/recent?project=x+y",
             b"/a%2Fb/c/observations/1/history",
         ]
 

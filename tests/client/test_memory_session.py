@@ -213,14 +213,7 @@ def told(memory: MemorySession) -> str:
     [
         *[({"limit": limit}, "limit must be 0 to 50") for limit in (51, -1)],
         *[({"project": name}, "must have 1 to 200") for name in (" ", "x" * 201)],
-        *[
-            ({name: value}, r"must be of the type|PathLike")
-            for name, value in (
-                ("project", None), ("working", []), ("hooks", None), ("limit", "5"),
-                ("limit", 2.5), ("patience", 2), ("ages", 1), ("checkpoint", 7),
-            )
-        ],
-        ({"client": MemoryClient}, "must be of the type AsyncMemoryClient, not"),
+        ({"client": MemoryClient}, "must be an AsyncMemoryClient, not"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_right_is_refused_at_once(
@@ -269,8 +262,6 @@ async def test_two_sessions_do_not_share_a_working_memory_and_one_is_opened_once
             memory.open()
         with pytest.raises(ValueError, match="valid string"):
             await one_turn(memory, 5)  # type: ignore[arg-type]
-        with pytest.raises(TypeError, match=r"^within must be of the type timedelta, not int\.$"):
-            await memory.end(within=1)  # type: ignore[arg-type]
         assert (memory.working.turn, memory.working.messages) == (0, ())
         with pytest.raises(RuntimeError, match="Another session"):
             session(client_on(way), memory.working).open()
@@ -299,8 +290,7 @@ async def one_session(memory: MemorySession) -> MemorySession:
         *[
             ("append_messages", fields, None)
             for fields in (
-                {"nonsense": 1}, {"session_id": 5, "messages": []},
-                {"session_id": "s", "messages": 5},
+                {"nonsense": 1}, {"session_id": "s", "messages": 5},
                 {"session_id": "s", "messages": [{"text": "Hi."}]},
             )
         ],

@@ -13,7 +13,7 @@ import pytest
 
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.runtime import InjectRule, Pattern, SaveRule, ToolHooks
-from agentops_memory_client.runtime.hooks import Capture, Question, WrongPattern
+from agentops_memory_client.runtime.hooks import Capture, Question
 from agentops_memory_client.runtime.working_memory import ToolCall
 
 from ..support.forks import SOURCES
@@ -160,15 +160,13 @@ def test_a_pattern_sees_the_whole_output_in_linear_time() -> None:
     "kind, fields, sentence",
     [
         (SaveRule, {"tool": "t" * 101}, "tool\n.*at most 100 characters"),
-        (SaveRule, {"tool": " "}, "tool\n.*It is blank"),
-        (InjectRule, {"tool": "bash", "query": "\n"}, "query\n.*It is blank"),
+        (SaveRule, {"tool": " "}, "tool\n.*should match pattern"),
+        (InjectRule, {"tool": "bash", "query": "\n"}, "query\n.*should match pattern"),
         (SaveRule, {"tool": 5}, "tool\n.*valid string"),
         (saving, {"match_output": 5}, "match_output\n.*It must be a Pattern"),
         (saving, {"match_args": {"command": 5}}, "match_args.command\n.*It must be a Pattern"),
         (saving, {"match_args": ["command"]}, "match_args\n.*valid dictionary"),
-        (asking, {"limit": "3"}, "limit\n.*valid integer"),
         (asking, {"limit": 2.5}, "limit\n.*valid integer"),
-        (Pattern, {"text": 5}, "A pattern must be text, not int."),
     ],
 )  # fmt: skip
 def test_a_rule_that_the_service_would_not_take_cannot_be_made(
@@ -181,13 +179,10 @@ def test_a_rule_that_the_service_would_not_take_cannot_be_made(
 def test_a_pattern_of_another_dialect_is_refused_in_silence(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    for text in (r"(?=a)b", r"(?!a)b", r"(?<=a)b", r"(?<!a)b", r"(a)\1"):
-        with pytest.raises(WrongPattern, match="no lookahead, lookbehind or backreference"):
+    for text in (r"(?=a)b", r"(?<!a)b", r"(a)\1", "(a", "[z-a]", r"\Z", "a{1001}",
+                 "((a{99}){99}){99}", "(\ud800"):  # fmt: skip
+        with pytest.raises(ValueError, match=r"^RE2 does not take the pattern .* and says "):
             Pattern(text)
-    for text in ("(a", "[z-a]", r"\Z", "a{1001}", "((a{99}){99}){99}", "a" * 10_001, "(\ud800"):
-        with pytest.raises(WrongPattern, match=r"^(RE2 does not take|A pattern has) ") as refusal:
-            Pattern(text)
-        assert "lookahead" not in str(refusal.value)
 
     assert capfd.readouterr() == ("", "")
 
@@ -259,12 +254,7 @@ def test_what_is_not_installed_is_named_where_it_is_needed() -> None:
     ]  # fmt: skip
 
 
-def test_hooks_have_rules_of_their_kind_and_hear_text(tmp_path: Path) -> None:
+def test_hooks_have_rules_of_their_kind() -> None:
     rule = InjectRule(tool="bash", query="x")
     with pytest.raises(ValueError, match=r"save_rules.0\n.*instance of SaveRule"):
         ToolHooks(save_rules=(rule,))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="The text of hooks must be of the type str"):
-        ToolHooks.from_yaml(tmp_path)  # type: ignore[arg-type]
-    for hooks in (ToolHooks(), saving()):
-        with pytest.raises(TypeError, match="The output of a tool must be of the type str"):
-            hooks.capture(call(), None)  # type: ignore[arg-type]

@@ -110,21 +110,23 @@ def test_what_is_null_or_empty_is_not_given_and_no_hooks_are_no_fault() -> None:
     )
 
 
-def test_fields_may_be_shared_by_anchors() -> None:
+def test_values_may_be_shared_by_anchors_but_merges_are_refused() -> None:
     text = """\
 memorySaveRules:
 - &first {tool: bash, type: bugfix, matchArgs: &args {command: git}}
-- {<<: *first, tool: zsh, scope: team}
-- {<<: [{type: config}, *first], tool: fish, matchArgs: *args}
+- {tool: fish, matchArgs: *args}
 - *first
 """
     args = {"command": Pattern("git")}
     first = SaveRule(tool="bash", type="bugfix", match_args=args)
 
     assert ToolHooks.from_yaml(text).save_rules == (
-        first, SaveRule(tool="zsh", type="bugfix", scope="team", match_args=args),
-        SaveRule(tool="fish", type="config", match_args=args), first,
+        first, SaveRule(tool="fish", match_args=args), first
     )  # fmt: skip
+    assert faults(f"{text}- {{<<: *first, scope: team}}") == [
+        "memorySaveRules[3].tool: It is missing.",
+        "memorySaveRules[3].<<: There is no such field.",
+    ]
 
 
 def test_every_fault_is_named_at_once_with_its_place() -> None:
@@ -142,61 +144,55 @@ spec:
     contextInjectTools:
     - {tool: ' ', query: from_tool_arg}
 """
-    rule, lacks = "memorySaveRules[1]", "It has no lookahead, lookbehind or backreference."
-    hint = "write it with quotes, if it is meant as text."
+    rule = "memorySaveRules[1]"
     assert faults(text) == [
         f"spec.toolHooks.{told}"
         for told in (
             "memorySaveRule: There is no such field. Did you mean memorySaveRules?",
             ('memorySaveRules[0].matchOutput: RE2 does not take the pattern "(?=a)b" and says'
-             f' "invalid perl operator: (?=". {lacks}'),
+             ' "invalid perl operator: (?=".'),
             f"{rule}.tool: It is missing.",
-            f"{rule}.matchArgs.command: It must be text; {hint}",
-            f"{rule}.matchArgs: The name of a field must be text; {hint}",
             (f'{rule}.matchArgs.path: RE2 does not take the pattern "\\1" and says'
-             f' "invalid escape sequence: \\1". {lacks}'),
-            f"{rule}.matchArgs.query: It must be text; {hint}",
-            f"{rule}.type: It must be text; {hint}",
+             ' "invalid escape sequence: \\1".'),
+            f"{rule}.matchArgs.query: It must be text.",
             "memorySaveRules[2]: It must be a mapping of fields.",
             "contextInjectTools[0].tool: It is blank.",
-            "contextInjectTools[0].query: Did you mean from_tool_args?",
         )
     ]  # fmt: skip
 
 
 def test_each_fault_of_a_field_is_told_by_its_name() -> None:
-    unknown = "There is no such field. The fields are tool, matchOutput, matchArgs, type, scope."
-    no_text = "It must be text; write it with quotes, if it is meant as text."
-    for value in ("no", "1", "1.5", "1:30", "2024-01-01", "!!binary aGk=", "[a]", "{a: b}"):
+    for value in ("[a]", "{a: b}"):
         for field in ("tool", "matchOutput", "type", "scope"):
             others = "" if field == "tool" else "tool: t, "
-            assert fault(f"{others}{field}: {value}") == f"{field}: {no_text}"
+            assert fault(f"{others}{field}: {value}") == f"{field}: It must be text."
     for fields, told in (
         ("tool: t, matchArgs: x", "matchArgs: It must be a mapping of fields."),
-        ("type: x", "tool: It is missing."), ("tool: ''", "tool: It is blank."),
-        ("tool: t, project: x", f"project: {unknown}"),
-        ("tool: t, matchoutput: x", "matchoutput: There is no such field. Did you mean matchOut"),
-        ("tool: t, match_args: {a: x}", "match_args: There is no such field. Did you mean matchA"),
-        ("tool: t, 'a\\nb': x", f"a\\nb: {unknown}"),
+        ("type: x", "tool: It is missing."), ("tool: ''", "tool: It is missing."),
+        ("tool: t, project: x", "project: There is no such field."),
+        ("tool: t, match_args: {a: x}", "match_args: There is no such field."),
+        ("tool: t, ~: x", "~: There is no such field."),
     ):  # fmt: skip
-        assert fault(fields).startswith(told)
-    for name in ("on", "1", "~", "1.5"):
-        (told,) = faults(rules(f"tool: t, {name}: x"))
-        assert told.startswith("memorySaveRules[0]: The name of a field must be text;")
+        assert fault(fields) == told
     for field, longest in (("tool", 100), ("type", 50), ("scope", 50)):
         others = "" if field == "tool" else "tool: t, "
         told = fault(f"{others}{field}: {'x' * (longest + 1)}")
         assert told == f"{field}: String should have at most {longest} characters."
         assert ToolHooks.from_yaml(rules(f"{others}{field}: {'x' * longest}")).save_rules
         assert fault(f"{others}{field}: ' '") == f"{field}: It is blank."
-    assert ToolHooks.from_yaml(rules("tool: !!str 1")).save_rules == (SaveRule(tool="1"),)
+
+
+def test_scalars_are_text_whatever_yaml_makes_of_them() -> None:
+    for value in ("no", "1", "1.5", "1:30", "2024-01-01", "!!str 1", "0b_", "'~'", '"null"'):
+        (rule,) = ToolHooks.from_yaml(rules(f"tool: {value}")).save_rules
+        assert rule.tool == value.removeprefix("!!str ").strip("'\"")
 
 
 def test_a_limit_is_a_whole_number_and_a_query_is_given() -> None:
     def told(fields: str) -> str:
         return fault(fields, kind="contextInjectTools")
 
-    for limit in ("0", "-1", "1001", "1.0", "'3'", "yes", "1e2", "[1]"):
+    for limit in ("0", "-1", "1001", "1.5", "yes", "1e2", "[1]"):
         assert told(f"tool: t, query: q, limit: {limit}").startswith("limit: Input should be "), (
             limit
         )
@@ -204,11 +200,7 @@ def test_a_limit_is_a_whole_number_and_a_query_is_given() -> None:
         text = rules(f"tool: t, query: q, limit: {largest}", kind="contextInjectTools")
         assert ToolHooks.from_yaml(text).inject_rules[0].limit == largest
     assert told("tool: t") == "query: It is missing."
-    for query in ("fromToolArgs", "from_tool_arg", "from-tool-args", "FROM_TOOL_ARGS"):
-        assert told(f"tool: t, query: {query}") == "query: Did you mean from_tool_args?"
-    assert told("tool: t, query: q, scope: x") == (
-        "scope: There is no such field. The fields are tool, query, limit."
-    )
+    assert told("tool: t, query: q, scope: x") == "scope: There is no such field."
 
 
 def test_hooks_in_a_place_that_is_not_theirs_are_named() -> None:
@@ -228,38 +220,28 @@ def test_hooks_in_a_place_that_is_not_theirs_are_named() -> None:
         ("spec: x", "spec: It must be a mapping of fields."),
         ("\n- a", "the document: It must be a mapping of fields."),
         ("hello", "the document: It must be a mapping of fields."),
-        ("toolHooks: {}\n---\nkind: Agent",
+        ("toolHooks: {}\n---\nspec: {toolHooks: {}}",
          "toolHooks: Hooks are of one agent; these stand in 2 places."),
         ("toolHooks: {}\nmemorySaveRules: []",
          "toolHooks: Hooks are of one agent; these stand in 2 places."),
-        (rules("tool: t, tool: u"),
-         'line 2, column 13: This is not YAML: the key "tool" stands twice.'),
+        (rules("tool: t, tool: u"), "line 2, column 3: This is not YAML: a field stands twice."),
     ):  # fmt: skip
         assert faults(text) == [told]
-    assert faults("a: {b: 1, b: 2}\ntoolHooks: {}\n'toolHooks': {}") == [
-        'line 3, column 1: This is not YAML: the key "toolHooks" stands twice.'
-    ]
 
 
 def test_what_is_not_yaml_is_told_with_its_line_and_column() -> None:
     for text, told in (
         ("a: b: c", "line 1, column 5: This is not YAML: mapping values are not allowed here."),
-        ("a:\n  {b", "line 2, column 5: This is not YAML: while parsing a flow mapping, "),
-        ("a:\n\t- b", "line 2, column 1: This is not YAML: while scanning for the next token"),
+        ("a:\n  {b", "line 2, column 5: This is not YAML: expected ',' or '}', but got"),
+        ("a:\n\t- b", "line 2, column 1: This is not YAML: found character '\\t' that cannot"),
         ("a: *b", "line 1, column 4: This is not YAML: found undefined alias 'b'."),
         ("a:\n b\0", "the text: This is not YAML: unacceptable character #x0000"),
         ("a: \ud800", "the text: This is not YAML: unacceptable character #xd800"),
         ('a: "\\U00110000"', "the text: This is not YAML: chr() arg not in range"),
         ('a: "\\UFFFFFFFF"', "the text: This is not YAML: Python int too large"),
         (f"%YAML 1.{'9' * 5_000}\n---", "the text: This is not YAML: Exceeds the limit"),
-        ("toolHooks: 0b_", "the text: This is not YAML: invalid literal for int"),
-        ("toolHooks: !!timestamp x", "the text: This is not YAML: "),
         ("a: " + "[" * 5_000, "the text: This is not YAML: maximum recursion depth exceeded"),
-        ("toolHooks: !!python/object/apply:os.system [ls]",
-         "line 1, column 12: This is not YAML: could not determine a constructor for the tag"),
-        ("toolHooks: !mine {}",
-         "line 1, column 12: This is not YAML: could not determine a constructor for the tag"),
-        ("toolHooks: {<<: 5}", "line 1, column 17: This is not YAML: only a mapping can be merged"),
+        ("toolHooks: &a {b: *a}", "line 1, column 12: This is not YAML: found unconstructable"),
     ):  # fmt: skip
         (first,) = faults(text)
         assert first.startswith(told), first
@@ -289,20 +271,10 @@ def test_a_few_lines_that_mean_very_much_are_read_like_a_few_lines() -> None:
     laughs = "a0: &a0 [x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 60)
     )
-    merges = "b0: &b0 {tool: t}\n" + "".join(
-        f"b{n}: &b{n} {{<<: [{', '.join([f'*b{n - 1}'] * 10)}]}}\n" for n in range(1, 30)
-    )
-
     assert ToolHooks.from_yaml(laughs) == ToolHooks()
     assert faults(f"{laughs}memorySaveRules: *a59") == [
         f"memorySaveRules[{place}]: It must be a mapping of fields." for place in range(10)
     ]
-    assert ToolHooks.from_yaml(merges + "memorySaveRules: [*b29]").save_rules == (
-        SaveRule(tool="t"),
-    )
-    assert ToolHooks.from_yaml("memorySaveRules: [&a {<<: *a, tool: t}]").save_rules == (
-        SaveRule(tool="t"),
-    )
 
 
 def test_a_file_is_read_and_named_in_each_fault(tmp_path: Path) -> None:

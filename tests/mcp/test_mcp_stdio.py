@@ -14,7 +14,7 @@ from ..support.agents import BARE, agent, hosted
 from ..support.callers import made_key
 from ..support.process import environment
 from ..support.service import Service, serving
-from .test_mcp_http import ENVELOPE, INITIALIZE
+from .test_mcp_http import ENVELOPE, INITIALIZE, OF
 
 
 @pytest.mark.slow
@@ -95,19 +95,17 @@ def test_what_is_no_message_is_answered_and_nothing_but_the_protocol_is_written(
 
 
 @pytest.mark.slow
-def test_the_first_request_decides_how_a_host_speaks(path: Path) -> None:
+def test_a_host_may_speak_with_envelopes_or_after_a_handshake(path: Path) -> None:
     tools = {"method": "tools/list", "params": {"_meta": ENVELOPE}}
-    place = ["--project", "p", "--db", str(path)]
-    for first, second, code in (
-        ({**INITIALIZE, "id": 1}, {**tools, "id": 2}, -32600),
-        ({**tools, "id": 1}, {**INITIALIZE, "id": 2}, -32022),
-        ({"id": 1, "method": "ping"}, {"id": 2, "method": "tools/list"}, -32602),
-    ):
-        spoken = _mcp(*place, sent=[_message(**first), _message(**second)])
-        answers = {it["id"]: it for it in map(json.loads, spoken.stdout.splitlines())}
+    wrong = {"method": "tools/list", "params": {"_meta": {f"{OF}protocolVersion": "2031-01-01"}}}
+    sent = [{**tools, "id": 1}, {**INITIALIZE, "id": 2}, {**tools, "id": 3}, {**wrong, "id": 4},
+            {"id": 5, "method": "tools/list"}]  # fmt: skip
+    spoken = _mcp("--project", "p", "--db", str(path), sent=[_message(**it) for it in sent])
+    answers = {it["id"]: it for it in map(json.loads, spoken.stdout.splitlines())}
 
-        assert "result" in answers[1]
-        assert answers[2]["error"]["code"] == code
+    assert ["result" in answers[id_] for id_ in range(1, 6)] == [True, True, True, False, True]
+    assert "resultType" in answers[3]["result"]
+    assert "resultType" not in answers[5]["result"]
 
 
 @pytest.mark.slow

@@ -11,7 +11,6 @@ from agentops_memory_client import AsyncMemoryClient, Conflict, MemoryClient
 from agentops_memory_client.openwop import (
     AsyncCommitments,
     AsyncEntries,
-    AsyncMemoryAdapter,
     AsyncOpenWopMemory,
     AsyncProposals,
     AsyncRun,
@@ -40,7 +39,7 @@ def contents(memory: MemoryAdapter, ref: str = REF) -> list[str]:
 
 @requirement("OW-104")
 def test_either_is_an_adapter_that_cannot_write(service: Service) -> None:
-    async def read(node: AsyncMemoryAdapter) -> int:
+    async def read(node: AsyncEntries) -> int:
         return len(await node.list(REF, limit=1, tag="a", token_budget=9)) + bool(
             await node.get(REF, "a")
         )

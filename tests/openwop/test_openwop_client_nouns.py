@@ -246,12 +246,8 @@ def test_each_refusal_is_of_its_class_and_has_its_code(memory: OpenWopMemory) ->
         (Invalid, None, lambda: memory.put(REF, " ", expires_at=datetime(2031, 1, 1))),  # noqa: DTZ001
         (Invalid, None, lambda: memory.put(REF, "text", idempotency_key="ä")),
         *((Invalid, None, partial(memory.put, ref, "text")) for ref in MALFORMED),
-        *(
-            (Invalid, None, partial(memory.list, REF, **query))
-            for query in ({"tag": "\ud800"}, {"before": "\ud800"}, {"limit": -1})
-        ),
+        (Invalid, None, lambda: memory.list(REF, limit=-1)),
         (Invalid, None, lambda: memory.search(REF, "")),
-        (Invalid, None, lambda: memory.consolidate(REF, merges=[{"ids": ["a"]}])),  # type: ignore[list-item]
         *((Invalid, None, partial(memory.forget, it)) for it in ("", "x" * 257)),
         (Invalid, None, lambda: commitments.create(REF, entry.id)),
         (Invalid, None, lambda: commitments.create(REF, entry.id, due_at=due, tag="bob")),

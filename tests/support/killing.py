@@ -27,24 +27,18 @@ def turn_at(path: Path) -> int:
     return found.turn
 
 
-def at_each_line(path: Path, *, is_stale: bool) -> None:
+def at_each_line(path: Path) -> None:
     """Print each turn that is found when the process dies at the first line, the second, ..."""
-    draft, documents = (
-        path.with_name(f".{path.name}.abc_1234.part"),
-        [state(n).snapshot() for n in (1, 2)],
-    )
+    documents = [state(n).snapshot() for n in (1, 2)]
     line, code = 0, -signal.SIGKILL
     while code:
         line += 1
         working_memory.write(path, documents[0])
-        if is_stale:
-            draft.write_text("of another that was killed")
         code = ended(lambda: _store(path, documents[1], line))  # noqa: B023 - called at once
         assert code in (0, -signal.SIGKILL)
         print(turn_at(path))  # noqa: T201
         state(3).checkpoint(path)
         assert turn_at(path) == 3
-        assert [*path.parent.iterdir()] == [path]
 
 
 def ended(work: Callable[[], None]) -> int:

@@ -390,8 +390,10 @@ class AgentOps:
         })  # fmt: skip
         return counts
 
-    async def plan_import(self, caller: Caller, document: "t.Document") -> c.ImportPlan:
-        plan = await self.transfer().plan_import(caller, document)
+    async def plan_import(
+        self, caller: Caller, document: "t.Document", progress: "t.Progress" = noop
+    ) -> c.ImportPlan:
+        plan = await self.transfer().plan_import(caller, document, progress)
         annotate({  # nothing of the document's content
             "memory.import.dry_run": True,
             "memory.import.sessions": plan.sessions[imports.RowOutcome.NEW],

@@ -284,7 +284,7 @@ def import_plan(plan: Tally) -> c.ImportPlan:
 
 
 Progress = Callable[[int], None]
-"""Called with the number of rows of an import that are stored."""
+"""Called with the number of rows of an import that are stored or planned."""
 
 PAGE = 500  # rows of one read, so that a slow client holds no snapshot
 PIECE = 300  # rows of one transaction while another process reads the next ones
@@ -363,7 +363,9 @@ class Transfer:
             refused_supersessions=tally.refused or None, redacted=redactor.count,
         )  # fmt: skip
 
-    async def plan_import(self, caller: Caller, document: Document) -> Tally:
+    async def plan_import(
+        self, caller: Caller, document: Document, progress: Progress = noop
+    ) -> Tally:
         """Return what an import would do now. Chunks are planned separately, quotas not checked."""
         caller.require(Role.ADMIN)
         tally, chunks = Tally(), document.chunks(Redactor(self.rules(caller)))
@@ -375,6 +377,7 @@ class Transfer:
                 )
             except imports.Planned as planned:
                 tally.add(*planned.args)
+                progress(tally.rows)
             for it in rows:
                 if isinstance(it, Session):
                     hashes.setdefault(it.id, imports.session_hash(it))

@@ -9,7 +9,6 @@ import base64
 import secrets
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
 from hashlib import sha256
@@ -82,10 +81,10 @@ class McpOverHttp:
             else:
                 call = await asyncio.to_thread(m.request_in, body)  # keeps the event loop free
             if not call.needs_answer:
-                return _acknowledge(call, version if has_envelope else None)
+                return Response(status_code=202)
             if has_envelope:
-                _require_headers(request, call)
                 program = m.program_in_envelope(call.params)
+                _require_headers(request, call)
         except m.Fault as fault:
             return _response(m.error_response(fault, call and call.id), STATUS)
         connection = self._connection(request, call, program)
@@ -126,40 +125,19 @@ class McpOverHttp:
         return Response(status_code=204)
 
 
-def _acknowledge(message: m.Request, version: str | None) -> Response:
-    """Acknowledge a notification or response; without a handshake, `version` is its version."""
-    if version is not None:
-        if not message.is_notification:
-            raise m.Fault(m.INVALID_REQUEST, m.INVALID_MESSAGE)
-        m.require_envelope_version(version)
-    return Response(status_code=202)
-
-
 def _require_headers(request: Request, call: m.Request) -> None:
     """Refuse a request whose headers, by which proxies may route, contradict its body."""
-    for name in (VERSION, METHOD, NAME):
-        if len(request.headers.getlist(name)) > 1:
-            raise m.Fault(MISMATCH, f"{name} header appears more than once")
-    params = call.params
-    meta = params.get("_meta")
-    if not isinstance(meta, dict) or not {m.VERSION, m.CAPABILITIES} <= meta.keys():
-        m.program_in_envelope(params)  # raises a Fault that names the missing keys
-        return
-    key = PARAM_OF_NAME.get(call.method, "")
-    expected = {
-        VERSION: (meta[m.VERSION], "request envelope's protocol version"),
-        METHOD: (call.method, "request body's method"),
-        **({NAME: (params[key], f"request body's {key!r} parameter")} if key in params else {}),
-    }
-    for name, (value, source) in expected.items():
-        header = request.headers.get(name)
-        if (_decoded(header) if name == NAME else header) != value:
-            raise m.Fault(MISMATCH, f"{name.lower()} header does not match the {source}")
+    expected = {VERSION: call.params["_meta"][m.VERSION], METHOD: call.method}
+    if (key := PARAM_OF_NAME.get(call.method, "")) in call.params:
+        expected[NAME] = call.params[key]
+    for name, value in expected.items():
+        if [_decoded(it) for it in request.headers.getlist(name)] != [value]:
+            raise m.Fault(MISMATCH, f"{name.lower()} header does not match the request's body")
 
 
-def _decoded(header: str | None) -> str | None:
+def _decoded(header: str) -> str | None:
     start, end = IN_BASE64
-    if header is None or not (header.startswith(start) and header.endswith(end)):
+    if not (header.startswith(start) and header.endswith(end)):
         return header
     try:
         return base64.b64decode(header[len(start) : -len(end)], validate=True).decode()
@@ -173,13 +151,11 @@ def _response(answer: Mapping[str, Any], status: Mapping[int, int]) -> Response:
 
 
 def _project(request: Request) -> Project:
-    in_path = clean(request.path_params.get("project", "")).rstrip("/")
-    named = {project_name(in_path)}
-    for value in request.headers.getlist(PROJECT):
-        with suppress(UnicodeDecodeError):  # a value that is not UTF-8 stays Latin-1
-            value = value.encode("latin-1").decode("utf-8")  # noqa: PLW2901 - decoded
-        named.add(project_name(clean(value)))
-    named.discard(Project(""))
+    headers = (
+        it.encode("latin-1").decode(errors="replace") for it in request.headers.getlist(PROJECT)
+    )
+    texts = (request.path_params.get("project", ""), *headers)
+    named = {project_name(clean(it).rstrip("/")) for it in texts} - {Project("")}
     if len(named) != 1:
         raise Invalid(
             f"Which project? Use /mcp/PROJECT as the address, or set the header {PROJECT}."

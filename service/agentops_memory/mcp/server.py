@@ -56,19 +56,9 @@ INSTRUCTIONS = (
 )
 
 IN_SHORT = {
-    "mem_context": "call mem_context before you begin",
-    "mem_search": "mem_search when something may have come up before",
+    "mem_context": "call mem_context with the task before you begin",
+    "mem_search": "mem_search with the words that matter when something may have come up before",
     "mem_save": "mem_save after each decision, discovery or fix",
-}
-
-LOOK = (
-    "Look first. Before you start a task, find out what is known about it: {ways}. "
-    "Results carry ids (#12){more}."
-)
-
-WAYS = {
-    "mem_context": "mem_context with the task as the query",
-    "mem_search": "mem_search with the words that matter",
 }
 
 SAVE = f"""Save as you go, right after each of these, without being asked:
@@ -183,12 +173,8 @@ def require_envelope_version(version: object) -> None:
     if not isinstance(version, str):
         raise Fault(INVALID_PARAMS, "the protocol-version envelope value must be a string")
     if version not in ENVELOPE:
-        raise unsupported(version, "Unsupported protocol version")
-
-
-def unsupported(version: object, message: str) -> Fault:
-    requested = {"requested": version} if isinstance(version, str) else {}
-    return Fault(UNSUPPORTED_VERSION, message, {"supported": list(ENVELOPE), **requested})
+        data = {"supported": list(ENVELOPE), "requested": version}
+        raise Fault(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
 
 
 def instructions(profile: Profile, project: str) -> str:
@@ -199,10 +185,8 @@ def instructions(profile: Profile, project: str) -> str:
 
 
 def guide(profile: Profile, project: str) -> str:
-    parts = [INSTRUCTIONS.format(project=project, tools="")]
-    if ways := [text for tool, text in WAYS.items() if profile.offers(tool)]:
-        more = ", which mem_get takes" if profile.offers("mem_get") else ""
-        parts.append(LOOK.format(ways=", ".join(ways), more=more))
+    """Return the instructions, and when to save and how."""
+    parts = [instructions(profile, project)]
     if profile.offers("mem_save"):
         parts.append(SAVE)
     if profile.offers("mem_session_end"):
@@ -304,7 +288,7 @@ LONGEST_CALL = 30.0  # seconds: a client's retries, and a write that waits in th
 
 
 class Host:
-    """Serves MCP to one host; the host's first request selects handshake or envelopes."""
+    """Serves MCP to one host: a request with an envelope, or one after a handshake."""
 
     def __init__(self, service: MemoryService, project: str, profile: Profile) -> None:
         self._server = MemoryServer(profile, project)
@@ -312,11 +296,8 @@ class Host:
             service=service, project=project, profile=profile, names=SessionNames(),
             own_session=f"mcp-{secrets.token_hex(12)}", clock=partial(datetime.now, UTC),
         )  # fmt: skip
-        self._has_envelopes: bool | None = None  # None before its first request
-        self._has_shaken_hands = False
         self._is_closed = False  # whether nothing reads the output any more
         self._calls = set[asyncio.Task[None]]()
-        self._latest: dict[int | str, asyncio.Task[None]] = {}  # by id; hosts may reuse ids
         self._writing = asyncio.Lock()
 
     async def serve(self) -> None:
@@ -339,23 +320,13 @@ class Host:
         except Fault as fault:
             self._start(self._write(error_response(fault)))
             return
-        if request.id is not None and request.needs_answer:
-            self._latest[request.id] = call = self._start(self._answer(request))
-            call.add_done_callback(partial(self._forget, request.id))
-        elif request.method == "notifications/cancelled":
-            id_ = request.params.get("requestId")
-            if isinstance(id_, int | str) and (cancelled := self._latest.get(id_)):
-                cancelled.cancel()  # it gets no answer
+        if request.needs_answer:
+            self._start(self._answer(request))
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._calls.add(task)
         task.add_done_callback(self._calls.discard)
-        return task
-
-    def _forget(self, id_: int | str, call: asyncio.Task[None]) -> None:
-        if self._latest.get(id_) is call:
-            del self._latest[id_]
 
     async def _answer(self, request: Request) -> None:
         await self._write(await response_to(request, self._result(request)))
@@ -368,29 +339,10 @@ class Host:
             self._is_closed = True
 
     async def _result(self, request: Request) -> Json:
-        is_handshake = request.method == "initialize"
-        if self._has_envelopes is None:
-            self._has_envelopes = request.has_envelope and not is_handshake
-        if self._has_envelopes:
-            if is_handshake:
-                raise unsupported(
-                    request.params.get("protocolVersion"),
-                    "connection is serving the 2026-07-28 protocol; the initialize handshake is "
-                    "not accepted",
-                )
+        if request.has_envelope and request.method != "initialize":
             program_in_envelope(request.params)
             return await self._server.answer_in_envelope(request, self._connection)
-        if request.has_envelope and not is_handshake:
-            raise Fault(
-                INVALID_REQUEST,
-                "this connection serves the handshake protocol era; requests carrying the "
-                "2026-07-28 envelope are not accepted on it",
-            )
-        if request.method in LATER and not self._has_shaken_hands:
-            raise invalid_params()
-        result = await self._server.answer(request, self._connection)
-        self._has_shaken_hands |= is_handshake
-        return result
+        return await self._server.answer(request, self._connection)
 
 
 def _write(answer: bytes) -> None:

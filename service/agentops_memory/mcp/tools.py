@@ -11,7 +11,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timedelta
 from inspect import signature
-from itertools import islice
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -170,7 +169,6 @@ STOPWORDS = frozenset(
     "this to use used uses using was we were will with".split()
 )
 
-MOST_ARGUMENTS = 50  # most arguments that are checked; no tool takes so many
 MOST_FAULTS = 10  # most faults that are reported
 
 FAILED = "The memory service failed; its log has the reason. The call may have had an effect."
@@ -213,8 +211,8 @@ class Tool:
         An argument that is null counts as absent.
         """
         try:
-            checked = islice(arguments.items(), MOST_ARGUMENTS)
-            args = dict(self.takes.model_validate({k: v for k, v in checked if v is not None}))
+            non_null = {name: it for name, it in arguments.items() if it is not None}
+            args = dict(self.takes.model_validate(non_null))
         except ValidationError as error:
             return self._faults(error), True
         try:
@@ -246,11 +244,7 @@ class Tool:
             f"{'.'.join(map(str, fault['loc']))[:100] or 'the arguments'}: {fault['msg']}"
             for fault in errors[:MOST_FAULTS]
         ]
-        takes = ", ".join(
-            name if field.is_required() else f"{name} (optional)"
-            for name, field in self.takes.model_fields.items()
-        )
-        return f"{self.name} was not called: {'; '.join(faults)}. Arguments: {takes or 'none'}."
+        return f"{self.name} was not called: {'; '.join(faults)}."
 
 
 def tool(
@@ -322,12 +316,11 @@ async def search(agent: Connection, query: QueryText, limit: Hits = 10) -> str:
     hits = await agent.service.search(query, project=agent.project, limit=limit)
     if not hits.hits:
         return f"No memory matches {query!r}. Try fewer or other words; mem_context has the newest."
-    hint = "; mem_get returns all of it" if agent.profile.offers("mem_get") else ""
     parts = [f"{m.counted(len(hits), 'memory', 'memories')}, best first:"]
     for rank, hit in enumerate(hits, 1):
         key = f" ({it})" if (it := _key(hit, " ")) else ""
         title = _head(hit.type, hit.title)
-        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_excerpt(hit.content, hint)}")
+        parts.append(f"{rank}. #{hit.id} {title}{key}\n{_excerpt(hit.content)}")
     if hits.omitted:
         parts.append(f"{hits.omitted} more did not fit into one response.")
     return "\n\n".join(parts)
@@ -494,16 +487,14 @@ async def suggest_topic_key(agent: Connection, title: Title, type: Type = "disco
     family = f"{key.partition('/')[0]}/"
     near = await agent.service.search(family, project=agent.project, limit=MOST_HITS)
     also = await agent.service.search(title[:MAX_PROMPT], project=agent.project)
-    keys = {hit.id: hit.topic_key for hit in [*also, *near] if hit.topic_key}
-    same = [await agent.readable(id_) for id_, used in keys.items() if used == key]
-    # A save without a scope replaces a memory of this project, never a global one.
-    if any((it.project, it.scope) == (agent.project, "project") for it in same):
-        return f"{key}\nIt is in use: a save with it replaces that memory and keeps its history."
-    others = [it for it in dict.fromkeys(keys.values()) if it != key]
-    if not others:
+    keys = dict.fromkeys(_line(hit.topic_key) for hit in [*also, *near] if hit.topic_key)
+    if not keys:
         return f"{key}\nNo memory uses it or a similar key yet."
-    used = "\n".join(f"- {_line(each)}" for each in others[:NEAR_KEYS])
-    return f"{key}\nThese keys are in use; take one of them if it means the same:\n{used}"
+    used = "\n".join(f"- {it}" for it in sorted(keys, key=key.__ne__)[:NEAR_KEYS])
+    return (
+        f"{key}\nThese keys are in use; take one of them if it means the same, and a save with it "
+        f"replaces that memory and keeps its history:\n{used}"
+    )
 
 
 def _words(text: str) -> list[str]:
@@ -573,11 +564,11 @@ def _line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _excerpt(content: str, hint: str = "") -> str:
+def _excerpt(content: str) -> str:
     lines = "\n".join(f"    {line}" for line in content[:MAX_EXCERPT].splitlines())
     if len(content) <= MAX_EXCERPT:
         return lines
-    return f"{lines}...\n(the first {MAX_EXCERPT:,} of {len(content):,} characters{hint})"
+    return f"{lines}...\n(the first {MAX_EXCERPT:,} of {len(content):,} characters)"
 
 
 def _redacted(secrets: int) -> str:

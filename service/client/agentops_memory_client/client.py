@@ -38,16 +38,14 @@ def _target(path: StrPath) -> Path:
     return target
 
 
-TEMPORARY = ".{}.{}.part"  # the name of a temporary file: its target's name, and a random part
-MAX_PREFIX = 60  # characters of the target's name in it, as the length of names is limited
+MAX_PREFIX = 60  # characters of the target's name in a temporary name, whose length is limited
 
 
 @contextmanager
 def temporary(target: Path) -> Iterator[BinaryIO]:
     """Create a temporary file next to the target; remove it at the end unless it was renamed."""
-    prefix, suffix = TEMPORARY.format(target.name[:MAX_PREFIX], "/").split("/")
     with tempfile.NamedTemporaryFile(
-        dir=target.parent, prefix=prefix, suffix=suffix, delete=False
+        dir=target.parent, prefix=f".{target.name[:MAX_PREFIX]}.", suffix=".part", delete=False
     ) as file:
         try:
             yield cast(BinaryIO, file)

@@ -1,7 +1,6 @@
 """Calls over HTTP: URLs, requests, responses, retries, uploads and downloads."""
 
 import asyncio
-import inspect
 import json
 import logging
 import os
@@ -109,8 +108,6 @@ class Timing:
 
 P = ParamSpec("P")
 
-PACKAGE = __name__.partition(".")[0]
-
 log = logging.getLogger("agentops_memory.client")
 log.addHandler(logging.NullHandler())  # else a program without logging gets each warning twice
 
@@ -132,28 +129,19 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
         self.size = os.fstat(file.fileno()).st_size
 
     def __iter__(self) -> Iterator[bytes]:
-        sent = 0
-        while chunk := self._chunk(sent):
+        sent = self._file.seek(0)
+        while chunk := self._file.read(min(CHUNK, self.size - sent)):
             yield chunk
-            sent = self._report(sent + len(chunk))
+            sent += len(chunk)
+            if self._progress:
+                self._progress(sent, self.size)
+        if sent < self.size:
+            raise OSError("The file became shorter while it was sent; nothing is stored.")
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        sent = 0
-        while chunk := await asyncio.to_thread(self._chunk, sent):
+        chunks = iter(self)
+        while chunk := await asyncio.to_thread(next, chunks, None):
             yield chunk
-            sent = self._report(sent + len(chunk))
-
-    def _chunk(self, offset: int) -> bytes:
-        self._file.seek(offset)
-        chunk = self._file.read(min(CHUNK, self.size - offset))
-        if not chunk and offset < self.size:
-            raise OSError("The file became shorter while it was sent; nothing is stored.")
-        return chunk
-
-    def _report(self, sent: int) -> int:
-        if self._progress:
-            self._progress(sent, self.size)
-        return sent
 
 
 class BlockingBackend:
@@ -240,10 +228,7 @@ class Exchange:
         result = call.read(body, headers)
         if warning := headers.get(models.WARNING):
             log.warning("the service warns", extra={"warning": warning})
-            level, frame = 1, inspect.currentframe()
-            while frame and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
-                level, frame = level + 1, frame.f_back  # up to the caller of the client
-            warnings.warn(warning, models.MemoryServiceWarning, stacklevel=level)
+            warnings.warn(warning, models.MemoryServiceWarning, stacklevel=2)
         return result
 
     async def opened(self, call: Call[object]) -> httpx.Response:
@@ -346,8 +331,6 @@ def translated(url: str) -> Iterator[None]:
         yield
     except NOT_SENT as error:
         reason = str(error) or "no connection in time"
-        if isinstance(error, httpx.PoolTimeout):
-            reason = "every connection is in use"
         raise Unreachable(f"{url} cannot be reached ({reason}). {START_HINT}") from error
     except httpx.TimeoutException as error:
         raise Unreachable(f"{url} did not answer in time.", may_be_done=True) from error

@@ -144,16 +144,12 @@ class Sender:
 
     _variant = ""  # in a public class: the attribute of Method to use, blocking or awaited
     _exchange: Any  # sends requests over HTTP; absent in a class that calls the service in process
+    _run_id: str | None = None  # sent with every request of OpenWOP in a run
 
     async def _send(self, call: Call[T], /) -> T:
         """Send the call, with retries, and return its result."""
         result: T = await self._exchange.send(call)
         return result
-
-    def _fields(self, arguments: inspect.BoundArguments) -> dict[str, Any]:
-        """Return the fields to send for the arguments of a method."""
-        arguments.apply_defaults()
-        return arguments.arguments
 
 
 class Blocking(Sender):
@@ -194,12 +190,12 @@ def sends(  # noqa: PLR0913 - the parts of a request, each by its name
     read: Reader[Any] | None = None, timeout: timedelta | None = None, absent: Any = UNSET,
     rename: Callable[[str], str | None] = UNCHANGED,
 ) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
-    """Declare a method by its signature: it sends its arguments, and returns the annotated type.
+    """Declare a method by its signature: it sends the arguments that a caller passes.
 
-    Arguments go into the path, into the query (of GET and DELETE, or if `query` names them), else
-    into a JSON body, under the name that `rename` returns, if any. None is not sent, unless the
-    default is UNSET. The method's body may return `send_as(...)`, the fields to send instead of or
-    in addition to its arguments.
+    They go into the path, into the query (of GET and DELETE, or if `query` names them), else into
+    a JSON body, under the name that `rename` returns, if any. None is not sent, unless the default
+    is UNSET. The method's body may return `send_as(...)`, the fields to send instead of or in
+    addition to its arguments. The method returns the annotated type.
     """
 
     def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
@@ -212,11 +208,10 @@ def sends(  # noqa: PLR0913 - the parts of a request, each by its name
         @functools.wraps(declaration)
         async def send(self: Sender, /, *args: P.args, **kwargs: P.kwargs) -> T:
             more: Any = declaration(self, *args, **kwargs) or {}
-            fields = self._fields(signature.bind(self, *args, **kwargs)) | more
+            passed = signature.bind(self, *args, **kwargs).arguments
+            fields: dict[str, Any] = {"run_id": self._run_id, **passed, **more}
             del fields["self"]
-            steps = [fields.pop(it[1:-1]) if it[0] == "{" else it for it in path.split("/")]
-            if "{observation}" in path:  # the only number in a path
-                steps[1] = str(steps[1])
+            steps = [str(fields.pop(it[1:-1])) if it[0] == "{" else it for it in path.split("/")]
             key = fields.pop("idempotency_key", None)
             named = {
                 rename(name) or name: plain(it)

@@ -20,7 +20,7 @@ from .models import *  # noqa: F403 - the public results
 from .models import Json, Part, posted, reader, sends
 
 __all__ = [
-    "AsyncCommitments", "AsyncEntries", "AsyncMemoryAdapter", "AsyncOpenWopMemory",
+    "AsyncCommitments", "AsyncEntries", "AsyncOpenWopMemory",
     "AsyncProposals", "AsyncRun", "Commitments", "Entries", "MemoryAdapter", "OpenWopMemory",
     "Proposals", "Run",
 ]  # fmt: skip
@@ -55,12 +55,6 @@ def _pass_outcome(answer: Json) -> Json:
     return answer | payload | read_as(Json, payload.get("distillation", {}))
 
 
-def _merge(merge: object) -> Json:
-    if not isinstance(merge, Merge):
-        raise Invalid('Each merge must be a Merge, such as Merge(ids=["a", "b"], content="Both.").')
-    return {"ids": plain(merge.ids), "content": merge.content, "tags": plain(merge.tags)}
-
-
 class MemoryAdapter(Protocol):
     """Read access for nodes; a ref that is unknown, malformed or another tenant's is empty."""
 
@@ -72,17 +66,6 @@ class MemoryAdapter(Protocol):
 
     def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None:
         """Return the entry, or None if it does not exist."""
-
-
-class AsyncMemoryAdapter(Protocol):
-    """Like `MemoryAdapter`, for asyncio."""
-
-    async def list(
-        self, memory_ref: str, *, limit: int | None = None, tag: str | None = None,
-        token_budget: int | None = None,
-    ) -> Sequence[MemoryEntry]: ...  # fmt: skip
-
-    async def get(self, memory_ref: str, memory_id: str) -> MemoryEntry | None: ...
 
 
 class _Entries(Part):
@@ -106,8 +89,8 @@ class Entries(Blocking, _Entries, MemoryAdapter):
     """Entries of memory refs, as of the run's snapshot; implements `MemoryAdapter`."""
 
 
-class AsyncEntries(Awaited, _Entries, AsyncMemoryAdapter):
-    """Entries of memory refs, as of the run's snapshot; implements `AsyncMemoryAdapter`."""
+class AsyncEntries(Awaited, _Entries):
+    """Like `Entries`, for asyncio."""
 
 
 class _Run(Part):
@@ -435,7 +418,9 @@ class _Memory(_Entries, Generic[SomeRun]):
 
         Before that, each merge replaces its entries; Conflict if one of them is gone.
         """
-        return send_as(merges=[_merge(it) for it in merges])
+        return send_as(merges=[
+            {"ids": plain(it.ids), "content": it.content, "tags": plain(it.tags)} for it in merges
+        ])  # fmt: skip
 
     @sends("POST", "passes/{run_id}/undo", timeout=LONG_TIMEOUT)
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
@@ -475,7 +460,7 @@ class OpenWopMemory(Entries, _Memory[Run]):
 
 
 class AsyncOpenWopMemory(AsyncEntries, _Memory[AsyncRun]):
-    """Like `OpenWopMemory`, for asyncio; implements `AsyncMemoryAdapter`."""
+    """Like `OpenWopMemory`, for asyncio."""
 
     _run = AsyncRun
 

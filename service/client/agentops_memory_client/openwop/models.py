@@ -13,7 +13,7 @@ from pydantic import AwareDatetime, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from ..contract import models as contract, service
-from ..contract.models import Headers, Invalid, NotFound, Reader, json_object, read_as
+from ..contract.models import Headers, NotFound, Reader, json_object, read_as
 from ..contract.service import UNSET, Call, Method, P, Sender, T
 from ..transport import SURROGATE, Exchange
 
@@ -291,27 +291,17 @@ MAX_NAME = 256  # code points of a ref or of an entry's id
 
 
 class Part(Sender):
-    """Base of the parts of the OpenWOP client, whose methods send only arguments that are passed.
-
-    Invalid if a text in a query contains a lone surrogate, which would be replaced.
-    """
+    """Base of the parts of the OpenWOP client."""
 
     _exchange: Exchange
-    _run_id: str | None  # sent with every request; None outside a run
 
     def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
         self._exchange, self._run_id = exchange, run_id
-
-    def _fields(self, arguments: inspect.BoundArguments) -> Json:
-        return {"run_id": self._run_id} | arguments.arguments
 
     async def _send(self, call: Call[T], /) -> T:
         absent, names = call.absent, (call.path[-1], *call.query.get("memoryRef", ()))
         if absent is not UNSET and not all(map(_is_name, names)):
             return absent
-        faults = [name for name, it in call.query.items() if SURROGATE.search("".join(it))]
-        if faults:
-            raise Invalid(f"{', '.join(faults)}: a lone surrogate is not text.")
         try:
             return await super()._send(call)
         except NotFound as error:

@@ -301,16 +301,11 @@ class MemorySession:
         hooks: ToolHooks = NO_HOOKS, limit: int = 5, patience: timedelta = TIMEOUT,
         ages: bool = False, checkpoint: StrPath | None = None,
     ) -> None:  # fmt: skip
-        working_memory.require("client", client, AsyncMemoryClient)
-        working_memory.require("project", project, str)
-        working_memory.require("hooks", hooks, ToolHooks)
+        if not isinstance(client, AsyncMemoryClient):
+            raise TypeError(f"client must be an AsyncMemoryClient, not {type(client).__name__}.")
         if not project.strip() or len(project) > MAX_PROJECT:
             raise ValueError(f"The name of a project must have 1 to {MAX_PROJECT} characters.")
         self.working = WorkingMemory() if working is None else working
-        working_memory.require("working", self.working, WorkingMemory)
-        working_memory.require("limit", limit, int)
-        working_memory.require("patience", patience, timedelta)
-        working_memory.require("ages", ages, bool)
         if not 0 <= limit <= MOST_MEMORIES:
             raise ValueError(f"limit must be 0 to {MOST_MEMORIES} memories.")
         self.project, self._client, self._hooks = project, client, hooks
@@ -349,7 +344,6 @@ class MemorySession:
         Writes not accepted by then are in the report, and in the working memory for
         the next run. An ended session can be opened again, and continues.
         """
-        working_memory.require("within", within, timedelta)
         if self._backlog.is_open:
             try:
                 await self._end(within)
@@ -431,7 +425,8 @@ class MemorySession:
         capture = self._hooks.capture(call, output)
         if capture is None:
             return
-        write = self._write("save", call.id, self.working.turn, **asdict(capture))
+        fields = asdict(capture) | {"tags": list(capture.tags)}  # as JSON has them
+        write = self._write("save", call.id, self.working.turn, **fields)
         self._backlog.keep([write])
         self._backlog.send([write])
 

@@ -5,25 +5,28 @@ A checkpoint file is replaced atomically, so that the state survives a crash.
 
 import errno
 import json
-import math
 import os
-import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields as fields_of
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
-from ..client import MAX_PREFIX, TEMPORARY, replace, temporary
+from ..client import replace, temporary
 from ..contract.models import adapter_of
 from ..contract.service import StrPath
 
 TOKENS_PER_MESSAGE = 4  # in addition to those of its texts
 MAX_LINE = 5_000  # bytes of UTF-8 of one message in a transcript
+
+if TYPE_CHECKING:
+    Json = Any  # can be indexed without a cast
+else:
+    Json = JsonValue
 
 # Errors do not quote messages.
 OF_NOUNS = ConfigDict(hide_input_in_errors=True, validate_by_name=True, defer_build=True)
@@ -39,7 +42,7 @@ class ToolCall:
 
     id: Text
     name: Text
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Json] = field(default_factory=dict)
 
 
 @checked(frozen=True, slots=True, kw_only=True, config=OF_NOUNS)
@@ -107,12 +110,6 @@ def line(message: ChatMessage) -> Message | None:
     return Message(role=message.role, content=cut)
 
 
-def require(name: str, value: object, kind: type) -> None:
-    """Raise TypeError, which names the argument, if its type is wrong."""
-    if not isinstance(value, kind):
-        raise TypeError(f"{name} must be of the type {kind.__name__}, not {type(value).__name__}.")
-
-
 def utf8(text: str) -> bytes:
     """Encode text as UTF-8, with U+FFFD for each lone surrogate."""
     try:
@@ -172,17 +169,9 @@ def write(path: StrPath, document: bytes) -> None:
     """
     real = Path(os.path.realpath(path))
     _refuse_other_than_file(real)
-    while True:
-        with temporary(real) as file:
-            file.write(document)
-            try:
-                replace(real, file)
-            except FileNotFoundError:
-                continue  # another writer removed it as the leftover of a killed process
-        break
-    stale = re.compile(TEMPORARY.format(re.escape(real.name[:MAX_PREFIX]), r"\w{8}"))
-    for name in filter(stale.fullmatch, os.listdir(real.parent)):  # noqa: PTH208 - 5 times faster
-        real.with_name(name).unlink(missing_ok=True)
+    with temporary(real) as file:
+        file.write(document)
+        replace(real, file)
     folder = os.open(real.parent, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -198,21 +187,14 @@ def read(path: StrPath) -> bytes:
 
 def _refuse_other_than_file(path: Path) -> None:
     """Refuse a device, which would be replaced, and a pipe, which could block."""
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, "A checkpoint is a file, not a folder", str(path))
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "A checkpoint is an ordinary file", str(path))
 
 
-T = TypeVar("T")
-
-FORMAT = "agentops-memory working memory"
-VERSION = 1
-MAX_DEPTH = 100  # nested lists and objects, as in the service
+FORMAT: Final = "agentops-memory working memory"
+VERSION: Final = 1
 MAX_SESSION_ID = 500  # code points, as in the service
-MAX_PATH = 120  # characters of a JSON path in a message
-
-NEWER = f"It is of version {{}}, and this program reads none above {VERSION}; a newer one wrote it."
+MAX_PATH = 120  # characters of the path of a value in a message
 
 Operation = Literal["start_session", "append_messages", "save", "end_session"]
 """The name of the client method that sends the write."""
@@ -225,9 +207,8 @@ class Unsent:
     ValueError for an unknown operation, or fields of the wrong type.
     """
 
-    # Checkpoints call it `deed`.
-    operation: Annotated[Operation, Field(validation_alias="deed")]
-    fields: Mapping[str, Any]  # arguments of the client method, as JSON
+    operation: Operation
+    fields: Mapping[str, Json]  # arguments of the client method
     key: Text
     trace: Mapping[str, Text] = field(default_factory=dict)  # W3C trace context headers of its turn
 
@@ -266,12 +247,6 @@ class WorkingMemory:
         self.is_recorded = False
         self._messages: list[ChatMessage] = []
         self.add(*messages)
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}(session_id={self.session_id!r}, turn={self.turn!r}, "
-            f"messages={len(self._messages)})"
-        )
 
     @property
     def messages(self) -> tuple[ChatMessage, ...]:
@@ -320,7 +295,6 @@ class WorkingMemory:
         So the kept messages fit, or are the newest block and the system messages. A larger
         budget never keeps fewer. The `tool_metadata` of dropped calls is removed.
         """
-        require("budget", budget, int)
         kept, dropped = trimmed(self._messages, budget)
         self._messages[:] = kept
         for call in _calls(dropped) - _calls(kept):
@@ -332,20 +306,17 @@ class WorkingMemory:
 
         CheckpointError names the path of a value that could not be restored.
         """
-        state: dict[str, Any] = {
-            "session_id": self.session_id, "turn": self.turn, "sequence": self.sequence,
-            "tool_metadata": self.tool_metadata, "extra": self.extra, "messages": self._messages,
-            "unsent": self.unsent, "said": self.pending,
-        }  # fmt: skip
+        state = _State(
+            format=FORMAT, version=VERSION, session_id=self.session_id, turn=self.turn,
+            sequence=self.sequence, tool_metadata=self.tool_metadata, extra=self.extra,
+            messages=self._messages, unsent=self.unsent, pending=self.pending,
+        )  # fmt: skip
         try:
-            _checked(state)
-            state |= {it: list(map(_members, state[it])) for it in ("messages", "unsent", "said")}
-            document = _plain({"format": FORMAT, "version": VERSION, **state})
-            text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+            document = adapter_of(_State).dump_python(state, exclude_defaults=True, warnings=False)
+            _read(document)
+            text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except (ValueError, RecursionError) as fault:
-            is_deep = isinstance(fault, RecursionError)
-            reason = "It is nested too deeply." if is_deep else fault
-            raise CheckpointError(f"The working memory cannot be stored: {reason}") from fault
+            raise CheckpointError(f"The working memory cannot be stored: {fault}") from fault
         return text.encode(errors="surrogatepass")  # keeps lone surrogates
 
     def checkpoint(self, path: StrPath) -> None:
@@ -364,14 +335,14 @@ class WorkingMemory:
         is not a checkpoint, or one of a newer version.
         """
         try:
-            state = _read(read(path))
-        except ValueError as fault:
+            state = _read(json.loads(read(path).decode(errors="surrogatepass")))
+        except (ValueError, RecursionError) as fault:
             raise CheckpointError(f"The checkpoint {path} cannot be read: {fault}") from fault
         memory = cls(
             state.messages, session_id=state.session_id, turn=state.turn,
             tool_metadata=state.tool_metadata, extra=state.extra,
         )  # fmt: skip
-        memory.sequence, memory.unsent, memory.pending = state.sequence, state.unsent, state.said
+        memory.sequence, memory.unsent, memory.pending = state.sequence, state.unsent, state.pending
         return memory
 
     @classmethod
@@ -398,93 +369,29 @@ def _session_id(id_: object) -> str:
 Count = Annotated[int, Field(strict=True, ge=0)]
 
 
-# A checkpoint is the state as JSON. Tuples become lists; other values keep their types.
 @dataclass(kw_only=True)
 class _State:
+    """A checkpoint; in JSON, fields that have their default are absent."""
+
+    format: Literal["agentops-memory working memory"]
+    version: Literal[1]
     session_id: Annotated[str, PlainValidator(_session_id)]
     turn: Count
     sequence: Count
-    tool_metadata: dict[str, Any]
-    extra: dict[str, Any]
+    tool_metadata: dict[str, Json]
+    extra: dict[str, Json]
     messages: list[ChatMessage]
     unsent: list[Unsent]
-    said: list[Message]
+    pending: list[Message]
 
 
-def _checked(state: Mapping[str, Any]) -> _State:
-    """Validate a state; ValueError names the path of the first invalid value."""
+def _read(document: object) -> _State:
+    """Validate a checkpoint; ValueError names the path of the first invalid value."""
     try:
-        valid: _State = adapter_of(_State).validate_python(state)
+        state: _State = adapter_of(_State).validate_python(document)
     except ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
-        reason = str(fault.get("ctx", {}).get("error", fault["msg"])).rstrip(".")
-        raise ValueError(f"{_path(fault['loc'])}: {reason}.") from None
-    return valid
-
-
-def _members(noun: Any) -> dict[str, Any]:
-    """Return the fields of a message, a call or a write that are not None."""
-    named = {it.name: getattr(noun, it.name) for it in fields_of(noun)}
-    if "tool_calls" in named:
-        named["tool_calls"] = list(map(_members, named["tool_calls"])) or None
-    if "operation" in named:
-        named = {"deed": named.pop("operation"), **named}
-    return {name: it for name, it in named.items() if it is not None}
-
-
-def _read(document: bytes) -> _State:
-    """Read a checkpoint; ValueError says what is wrong with the document."""
-    try:
-        state = json.loads(document.decode(errors="surrogatepass"))
-    except ValueError as fault:
-        raise ValueError(f"It is not JSON: {fault}.") from fault
-    except RecursionError as fault:
-        raise ValueError("It is nested too deeply.") from fault
-    if not isinstance(state, dict) or state.get("format") != FORMAT:
-        raise ValueError("It is not a checkpoint of a working memory.")
-    version = state.get("version")
-    if not isinstance(version, int) or version < VERSION:
-        raise ValueError("version is missing or wrong.")
-    if version > VERSION:
-        raise ValueError(NEWER.format(version))
-    _plain(state)  # refuse now a value that could not be stored again
-    return _checked(state)
-
-
-def _plain(value: Any, *path: str | int) -> Any:
-    """Return the value with tuples as lists; ValueError names the path of a value JSON lacks.
-
-    That is a Python object, a key that is not text, a number that is not finite or has too many
-    digits, or a value nested more than 100 levels deep.
-    """
-    match value:
-        case None | bool() | str():
-            return value
-        case float() if not math.isfinite(value):
-            fault = f"is {value}, which JSON does not have."
-        case int() | float():
-            try:
-                str(value)
-            except ValueError:  # json.loads could not read it
-                fault = "has too many digits."
-            else:
-                return value
-        case Mapping() | list() | tuple() if len(path) >= MAX_DEPTH:
-            fault = f"is nested more than {MAX_DEPTH} levels deep."
-        case Mapping():
-            other = next((type(it).__name__ for it in value if not isinstance(it, str)), None)
-            if other is None:
-                return {key: _plain(it, *path, key) for key, it in value.items()}
-            fault = f"has a key of the type {other}; keys of JSON are text."
-        case list() | tuple():
-            return [_plain(it, *path, index) for index, it in enumerate(value)]
-        case _:
-            fault = f"has the type {type(value).__name__}, which JSON does not have."
-    raise ValueError(f"{_path(path)} {fault}")
-
-
-def _path(steps: Iterable[str | int]) -> str:
-    """Return a JSON path for a message, such as `extra.groups[2]`."""
-    texts = (f".{it}" if str(it).isidentifier() else f"[{it!r}]" for it in steps)
-    path = "".join(texts).removeprefix(".")
-    return path if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}..."
+        path = ".".join(map(str, fault["loc"]))[:MAX_PATH] or "the checkpoint"
+        reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
+        raise ValueError(f"{path}: {reason}.") from None
+    return state
