@@ -106,7 +106,7 @@ class Area:
         self.words_by_code = array("I")
         self.frequencies, self.own_frequencies = array("d"), array("d")
         self._unnumbered: StemLines | None = None
-        self._next = 0, 0  # of `_unnumbered`: the stem after which none has a number, and its offset
+        self._next = 0, 0  # of `_unnumbered`: the next stem to number, and its offset
         self._bounds = array("I")
         self._unread = ""  # JSON of a segment that only new memories need: codes and sessions
         self.ids: list[MemoryId] = []  # by position, ascending
