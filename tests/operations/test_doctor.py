@@ -5,8 +5,7 @@ import hashlib
 import os
 import re
 import shutil
-import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -25,16 +24,11 @@ from agentops_memory.operations.doctor import (
     findings_of,
 )
 from agentops_memory.operations.files.service_lock import service_lock
-from agentops_memory.recall.features import ALL
 from agentops_memory.settings import settings_or_defaults
-from agentops_memory.sqlite import examination
 from agentops_memory.sqlite.connection import connect
-from agentops_memory.sqlite.migrate import planned
-from agentops_memory.sqlite.repair import Subject
 from agentops_memory.sqlite.tenants import storage_stats
 
 from ..support.damages import CASES, Case, beside, running
-from ..support.engines import rows as stored
 from ..support.samples import for_each, sampled
 from ..support.terminal import Terminal
 
@@ -138,32 +132,6 @@ def test_a_damage_is_found_and_mended_where_that_is_promised(name: str, path: Pa
         left = wrong(findings_of(patient(path, thorough=True)))
         assert {it.code for it in left} <= {"copies"}  # of the file as it was
         assert rows(path) == kept
-
-
-@pytest.mark.slow
-def test_links_stay_within_a_project_and_its_scope(tmp_path: Path) -> None:
-    path = tmp_path / "memory.db"
-    terminal = Terminal({"MEMORY_DB_PATH": str(path)})
-    for number, (project, *scope) in enumerate(
-        [("demo",), ("other",), ("demo", "--scope", "global"), ("demo",)]
-    ):
-        terminal.say("save", f"Title {number}", "words", "--project", project, *scope)
-    running(
-        "INSERT INTO supersessions VALUES (4, 1, 7), (1, 2, 7), (3, 1, 7)",
-        "INSERT INTO lookalikes VALUES (4, 1, 0.5, 7), (3, 2, 0.5, 7), (2, 1, 0.5, 7)",
-    )(path)
-
-    found = [it for it in findings_of(patient(path)) if it.code == "references"]
-
-    assert len(found) == 1
-    assert "2 supersessions that are not allowed" in found[0].sentence
-    assert "1 near duplicates of missing memories" in found[0].sentence
-    assert {it.status for it in apply_fixes(found)} == {Status.OK}
-    assert stored(path, "SELECT newer_id, older_id FROM supersessions ORDER BY 1") == [(4, 1)]
-    assert stored(path, "SELECT later_id, earlier_id FROM lookalikes ORDER BY 1") == [
-        (3, 2),
-        (4, 1),
-    ]
 
 
 def section(heading: str) -> list[list[str]]:
@@ -397,7 +365,6 @@ def test_a_database_behind_a_link_is_looked_at_with_its_log(path: Path, tmp_path
         database.execute("DELETE FROM sessions")
 
         assert [it.code for it in wrong(findings_of(patient(link)))] == ["references"]
-        assert planned(link, ALL).size > path.stat().st_size
         assert storage_stats(link, DEFAULT_RETENTIONS, datetime.now(UTC)).log
 
 
@@ -419,18 +386,13 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
     assert late.endswith("longer ago than twice MEMORY_BACKUP_EVERY.")
 
 
-TOMORROW = f"{(datetime.now(UTC) + timedelta(days=1)).timestamp() * 1_000_000:.0f}"
 ERASED = """INSERT INTO erasures (id, kind, project, observations, revisions, sessions, erased_at,
                                   bytes_gone_at)
             VALUES ('e', 'project', 'p', 1, 1, 1, 1750000000000000, {})"""
-CHANGED = f"""INSERT INTO revisions (memory_id, number, deed, at)
-              SELECT min(id), 1, 'created', {TOMORROW} FROM memories"""
 NOTICED: list[tuple[str, dict[str, str], list[tuple[str, Status]]]] = [
     ("", {"MEMORY_TENANT_QUOTA": "210000"}, [("quota", Status.WARNING)]),
     ("", {"MEMORY_LISTEN": ":1"}, [("auth", Status.FAILED)]),
     ("", {"MEMORY_AUTH": "keys"}, [("auth", Status.FAILED)]),
-    (CHANGED, {}, [("clock", Status.WARNING)]),
-    (f"UPDATE memories SET updated_at = {TOMORROW}", {}, [("clock", Status.WARNING)]),
     (ERASED.format("1750000000000001"), {}, []),
 ]
 
@@ -451,14 +413,11 @@ def test_what_else_is_noticed(
     assert (("auth", Status.NOTE) in named) is (("auth", Status.FAILED) not in expected)
 
 
-def test_who_serves_is_named_and_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
+def test_who_serves_is_named(path: Path) -> None:
     with service_lock(path):
         found = findings_of(patient(path))
     assert [it.sentence for it in found if it.code == "served" and "process" in it.sentence]
     assert wrong(found) == []
-
-    found = findings_of(replace(patient(path), now=datetime(1970, 1, 2, tzinfo=UTC)))
-    assert [(it.code, it.status) for it in wrong(found)] == [("clock", Status.FAILED)]
 
 
 def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,20 +440,3 @@ def test_words_are_not_made_of_rows_that_are_damaged(path: Path) -> None:
 
     assert {it.is_fixable for it in found} == {False}
     assert all(it.status is Status.FAILED for it in found)
-
-
-def test_a_file_that_changes_while_it_is_looked_at_is_looked_at_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    looks = []
-
-    def looked(_: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-        looks.append(subject)
-        if len(looks) == 1:
-            os.utime(path, (1, 1))
-        yield from ()
-
-    monkeypatch.setattr(examination, "CHECKS", {"format": looked})
-    findings_of(patient(path))
-
-    assert len(looks) == 2

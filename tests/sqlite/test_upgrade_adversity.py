@@ -4,12 +4,10 @@ import signal
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from agentops_memory.errors import StartRefused
-from agentops_memory.sqlite import migrate
 from agentops_memory.sqlite.migrate import migrated
 
 from ..support.engines import rows
@@ -95,29 +93,10 @@ def test_a_file_of_that_name_is_never_overwritten_but_half_a_copy(path: Path) ->
 # What stops it
 
 
-@pytest.mark.parametrize("journal_mode", ["DELETE", "WAL"])
-def test_too_little_space_is_refused_and_the_need_is_named(
-    path: Path, journal_mode: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    filled(path, journal_mode=journal_mode)
-    before = path.read_bytes()
-    free = SimpleNamespace(free=1_000_000)
-    monkeypatch.setattr("shutil.disk_usage", lambda _: free)
-
-    with pytest.raises(StartRefused, match=r"needs [0-9,]{9,} bytes free .* there are 1,000,000"):
-        migrated(path, NOW)
-
-    assert path.read_bytes() == before
-    assert [file.name for file in path.parent.iterdir()] == ["memory.db"]
-
-
 @pytest.mark.slow
-def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     source = filled(tmp_path / "source.db", journal_mode="DELETE", rows=2000)
     before, size = old_texts(source), source.stat().st_size
-    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=10**12))
     with disk(tmp_path / "disk", size=int(size * 1.5)) as folder:
         path = folder / "memory.db"
         path.write_bytes(source.read_bytes())
@@ -127,23 +106,6 @@ def test_a_disk_that_fills_up_on_the_way_leaves_the_file_as_it_was(
 
         assert old_texts(path) == before
         assert rows(path, "SELECT rowid FROM observations_fts('word77')") == [(77,)]
-
-
-@pytest.mark.slow
-def test_the_space_that_is_asked_for_is_enough(tmp_path: Path) -> None:
-    source = filled(tmp_path / "source.db", journal_mode="WAL", rows=2000)
-    DAMAGES["garbage in a page"](source)
-    size = source.stat().st_size
-    with closing(sqlite3.connect(source)) as database:
-        needed = migrate.needed(size, migrate.SPACE_OF_ORIGINAL, migrate.projects_of(database))
-    assert migrate.needed(size, 1, 2000) - migrate.needed(size, 1, 8) > 64 * 1024 * 1024
-    with disk(tmp_path / "disk", size=size + needed + 64 * 1024) as folder:
-        path = folder / "memory.db"
-        path.write_bytes(source.read_bytes())
-
-        migrated(path, NOW)
-
-        assert_sound(path, live=2000)
 
 
 # Helpers

@@ -426,8 +426,7 @@ def _check_tenant(
     subject = Subject(
         tenant=tenant, path=path, features=settings.recall, now=context.now,
         sealer=SealFile(settings.seal_file, lambda: context.now).sealer,
-        quota=settings.tenant_quota, session_idle=settings.session_idle,
-        is_thorough=context.is_thorough,
+        quota=settings.tenant_quota, is_thorough=context.is_thorough,
     )  # fmt: skip
     yield from check_database(subject, progress)
 

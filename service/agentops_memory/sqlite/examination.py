@@ -3,17 +3,17 @@
 import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache, partial
+from contextlib import closing
+from datetime import timedelta
+from functools import lru_cache
 from pathlib import Path
 
 from ..engine.engine import noop
 from ..errors import Unreadable, reason
 from ..memory.damage import GARBAGE, Finding, failed, note, ok, some_of, warn
-from ..memory.memory import UNSAVED, undeleted
-from ..memory.rows import instant, micros
-from ..memory.space import in_a_session, in_no_session
+from ..memory.memory import UNSAVED
+from ..memory.rows import micros
+from ..memory.space import in_no_session
 from ..openintent.entries import SealTable
 from . import connection as db, migrate, repair
 from .dialect import SQLITE, primary_code
@@ -27,17 +27,10 @@ REBUILDS = f"{FIX} rebuilds it from the memories."
 RESTORING = "restore a backup: `agentops-memory restore`."
 RESTORE = f"Stop the service, and {RESTORING}"
 DAMAGED = f"Stop the service, keep a copy of the file as it is, and {RESTORING}"
-LONG = 128 * 1024 * 1024  # bytes of a log; it restarts long before, unless a reader holds it
-UNUSED = 64 * 1024 * 1024  # unused bytes that are reported, if they are half of the file
 NEAR = 0.9  # part of a quota from which a warning is given
-TOLERATED = timedelta(minutes=5)  # difference of two clocks
 OVERDUE = timedelta(hours=1)  # after which the service should have done its scheduled work
-BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # a clock that shows an earlier time is wrong
 MIB = 1024 * 1024
-START = "Start the service, which {} them; if it is running, search its log for `{}`".format
-VACUUM = "Later saves reuse them; with the service stopped, `VACUUM` returns them to the disk."
 UPGRADES = "Starting the service upgrades it: see `agentops-memory migrate --dry-run`."
-SET_CLOCK = "Set the clock (`timedatectl`). Order and expiry depend on it; nothing is lost."
 PAGE = 100  # entries that are decrypted at once
 Part = tuple[str, str]
 """The type of a part of a schema, such as `index`, and its name."""
@@ -48,7 +41,6 @@ MOVES = (
     f"{FIX} moves them and the rows that depend on them to a quarantine file, and keeps a copy of "
     "the database; `agentops-memory restore` restores a backup."
 )
-TRIES = 2  # readings of a file that changes while it is read as unused
 SHUT = (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY)
 ACCESS = (
     "Run this as the service's user, who can write to the folder: SQLite needs that even to read."
@@ -70,14 +62,6 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         yield ok("integrity", f"SQLite's check passes ({how}).")
     elif not has_our_format:
         yield failed("integrity", f"The file is damaged: {named}.", DAMAGED)
-    elif repair.are_harmless(faults):
-        yield warn(
-            "integrity",
-            "Nothing is damaged, but the file has unused pages, which a rebuilt index leaves.",
-            f"{FIX} rewrites the file without them; so does the next start if the service rebuilt "
-            "the index.",
-            fix=subject.fix(repair.rewrite),
-        )
     # Tables whose rows cannot all be read, regardless of their indexes.
     elif broken := [it for it in db.tables(database) if db.sums_of(database, it) is None]:
         # The full-text index can be rebuilt, rows cannot.
@@ -102,6 +86,12 @@ def check_integrity(database: sqlite3.Connection, subject: Subject) -> Iterator[
         yield from check_references(database, subject)
 
 
+# Rows about a missing memory are never read; all others could permit or restrict something.
+_ORPHANS = """
+    SELECT DISTINCT broken."table", broken.parent,
+                    broken.parent = 'memories' AND refs.on_delete = 'CASCADE'
+      FROM pragma_foreign_key_check broken
+      JOIN pragma_foreign_key_list(broken."table") refs ON refs.id = broken.fkid"""
 _DANGLING = (
     (
         "memories belong to no session, store, agent or ref",
@@ -119,115 +109,47 @@ _DANGLING = (
 
 
 def check_references(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    rows = database.execute('SELECT DISTINCT "table", parent FROM pragma_foreign_key_check')
-    dangling = [
-        f"rows of {table} refer to missing rows of {parent}"
-        for table, parent in rows
-        if table not in repair.TABLES
-    ]
-    dangling += repair.counted(database, _DANGLING)
-    if dangling:
-        remedy = "The service works with the rest. `agentops-memory restore` restores a backup."
-        yield failed("references", f"References are broken: {'; '.join(dangling)}.", remedy)
-    if astray := repair.strays_of(database):
-        problem = f"Some rows do not fit the memories: {'; '.join(astray)}."
-        remedy = f"{FIX} removes them and keeps a copy of the file."
-        yield failed("references", problem, remedy, fix=subject.fix(repair.correct_strays))
-    if not (dangling or astray):
+    broken = dict[bool, list[str]]()
+    for child, parent, can_go in database.execute(_ORPHANS):
+        sentence = f"rows of {child} refer to missing rows of {parent}"
+        broken.setdefault(bool(can_go), []).append(sentence)
+    for noun, rows in _DANGLING:
+        ((count,),) = database.execute(f"SELECT count(*) FROM {rows}")
+        if count:
+            broken.setdefault(False, []).append(f"{count:,} {noun}")
+    for can_go, sentences in broken.items():
+        problem = f"References are broken: {'; '.join(sentences)}."
+        remedy, fix = f"The service works with the rest. To go back, {RESTORING}", None
+        if can_go:
+            remedy = f"{FIX} removes these rows and keeps a copy of the file."
+            fix = subject.fix(repair.remove_orphans)
+        yield failed("references", problem, remedy, fix=fix)
+    if not broken:
         yield ok("references", "Every referenced row exists.")
 
 
-def check_rows(database: sqlite3.Connection, subject: Subject) -> Iterator[Finding]:
-    yield from check_size(database, subject.quota)
-    yield check_log(subject)
-    yield check_clock(database, subject)
-    overdue, idle = micros(subject.now - OVERDUE), subject.session_idle
+def check_size(database: db.Database, subject: Subject) -> Iterator[Finding]:
+    total, unused = db.sizes_of(database)
+    yield ok("size", f"It has {total / MIB:.1f} MiB, {unused / MIB:.1f} of them unused.")
+    if quota := subject.quota:
+        used = total - unused
+        usage = f"It uses {used / quota:.0%} of the tenant's {quota / MIB:,.0f} MiB."
+        remedy = "Erase what is not needed, or raise MEMORY_TENANT_QUOTA."
+        beyond = f"{usage} Beyond it saves are refused with 507."
+        yield ok("quota", usage) if used < quota * NEAR else warn("quota", beyond, remedy)
+
+
+def check_erasures(database: db.Database, subject: Subject) -> Iterator[Finding]:
     ((pending,),) = database.execute(
         "SELECT count(*) FROM erasures WHERE bytes_gone_at IS NULL AND erased_at < :until",
-        {"until": overdue},
+        {"until": micros(subject.now - OVERDUE)},
     )
-    if pending:
-        problem = f"Erasures whose bytes are still in the file after an hour: {pending:,}."
-        start = START("completes", "erased bytes could not be overwritten")
-        yield warn("erasures", problem, f"{start}, and end the reader of an old snapshot.")
-    else:
-        yield ok("erasures", "None is overdue.")
-    ((unended,),) = database.execute(
-        """SELECT count(*)
-             FROM transcripts t
-             JOIN sessions s ON s.number = t.session
-            WHERE s.ended_at IS NULL AND t.heard_at < :until""",
-        {"until": max(overdue - idle // timedelta(microseconds=1), 0)},
+    problem = f"Erasures whose bytes are still in the file after an hour: {pending:,}."
+    remedy = (
+        "Start the service, which completes them; if it is running, search its log for `erased "
+        "bytes could not be overwritten`, and end the reader of an old snapshot."
     )
-    if not idle:
-        yield ok("sessions", "Idle sessions stay open, as configured.")
-    elif unended:
-        problem = "Sessions idle for longer than MEMORY_SESSION_IDLE that have not ended"
-        start = START("ends", "idle sessions could not be ended")
-        yield warn("sessions", f"{problem}: {unended:,}.", f"{start}.")
-    else:
-        yield ok("sessions", "None has been idle for too long.")
-
-
-def check_size(database: sqlite3.Connection, quota: int | None) -> Iterator[Finding]:
-    total, unused = db.sizes_of(database)
-    size = f"It has {total / MIB:.1f} MiB, {unused / MIB:.1f} of them unused."
-    if unused > UNUSED and unused > total / 2:
-        yield note("size", size, VACUUM)
-    else:
-        yield ok("size", size)
-    if quota is None:
-        return
-    used = total - unused
-    usage = f"It uses {used / quota:.0%} of the tenant's {quota / MIB:,.0f} MiB."
-    if used < quota * NEAR:
-        yield ok("quota", usage)
-    else:
-        remedy = "Erase what is not needed, or raise MEMORY_TENANT_QUOTA."
-        yield warn("quota", f"{usage} Beyond it saves are refused with 507.", remedy)
-
-
-def check_log(subject: Subject) -> Finding:
-    size = db.log_size(subject.path)
-    if size is None:
-        return ok("log", "There is none: the database was closed cleanly.")
-    length = f"It has {size / MIB:.1f} MiB"
-    if size <= LONG:
-        return ok("log", f"{length}.")
-    remedy = f"Stop the reader (a copy, a shell on the file); {FIX} then truncates it."
-    cause = "a reader has held an old snapshot for a long time, or the service was killed."
-    return warn("log", f"{length}: {cause}", remedy, fix=partial(repair.empty_log, subject))
-
-
-def check_clock(database: sqlite3.Connection, subject: Subject) -> Finding:
-    now = subject.now
-    changed = datetime.fromtimestamp(subject.path.stat().st_mtime, UTC)
-    newest = None
-    ((latest,),) = database.execute(
-        f"""SELECT max(coalesce((SELECT max(started_at) FROM sessions), 0),
-                      coalesce((SELECT created_at
-                                  FROM memories INDEXED BY memories_in_time
-                                 WHERE {undeleted("memories")} AND {in_a_session("memories")}
-                              ORDER BY created_at DESC
-                                 LIMIT 1), 0),
-                      coalesce((SELECT updated_at FROM memories ORDER BY id DESC LIMIT 1), 0),
-                      coalesce((SELECT at FROM revisions ORDER BY id DESC LIMIT 1), 0))"""
-    )
-    with suppress(Unreadable):  # the check `values` names the row
-        newest = instant(latest) if latest else None
-    if now < BUILT:
-        sentence = f"The clock shows {now:%Y-%m-%d %H:%M}, a time before this program was made."
-        return failed("clock", sentence, SET_CLOCK)
-    if newest is not None and newest > now + TOLERATED:
-        sentence = (
-            f"The newest row is of {newest:%Y-%m-%d %H:%M}, but the clock shows "
-            f"{now:%Y-%m-%d %H:%M} (UTC): it was set back, or rows of a later time were imported."
-        )
-    elif changed > now + TOLERATED:
-        sentence = f"The file was changed at {changed:%Y-%m-%d %H:%M} (UTC), later than now."
-    else:
-        return ok("clock", "No row is from the future.")
-    return warn("clock", sentence, SET_CLOCK)
+    yield warn("erasures", problem, remedy) if pending else ok("erasures", "None is overdue.")
 
 
 def check_seals(database: db.Database, subject: Subject) -> Iterator[Finding]:
@@ -253,21 +175,18 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
 
     `progress` is called with the number of checks done, of `CHECKS_OF_FILE`.
     """
-    for _ in range(TRIES):
-        before, findings = _stamp(subject.path), list[Finding]()
-        try:
-            with db.open_read_only(subject.path, subject.features) as database:
-                checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
-                for done, (code, check) in enumerate(checks.items()):
-                    progress(done)
-                    try:
-                        findings.extend(check(database, subject))
-                    except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
-                        findings.append(_unreadable(code, error))
-        except (sqlite3.Error, OSError) as error:
-            findings = [_unreadable("integrity", error)]
-        if _stamp(subject.path) == before:
-            break
+    findings = list[Finding]()
+    try:
+        with db.open_read_only(subject.path, subject.features) as database:
+            checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
+            for done, (code, check) in enumerate(checks.items()):
+                progress(done)
+                try:
+                    findings.extend(check(database, subject))
+                except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
+                    findings.append(_unreadable(code, error))
+    except (sqlite3.Error, OSError) as error:
+        return [_unreadable("integrity", error)]
     return findings
 
 
@@ -301,14 +220,13 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed("format", "It is a database of another program.", remedy)
 
 
-def difference(database: db.Database) -> tuple[Parts, set[Part], Parts]:
-    """Return the schema's missing parts, its changed parts, and its additional parts."""
+def difference(database: db.Database) -> tuple[Parts, set[Part]]:
+    """Return the parts that the schema lacks, and those that differ from the migrations'."""
     numbers = tuple(Partitions(database).all())
     parts, expected = _parts(database), _expected(numbers, migrate.scripts())
     shared = expected.keys() & parts.keys()
     changed = {it for it in shared if _plain(expected[it]) != _plain(parts[it])}
-    missing = {part: sql for part, sql in expected.items() if part not in parts}
-    return missing, changed, {part: sql for part, sql in parts.items() if part not in expected}
+    return {part: sql for part, sql in expected.items() if part not in parts}, changed
 
 
 @lru_cache(maxsize=16)  # used twice per file, and many tenants' files are alike
@@ -341,10 +259,7 @@ def partition_of(name: str) -> int | None:
 
 
 def check_schema(database: db.Database, subject: Subject) -> Iterator[Finding]:
-    missing, changed, further = difference(database)
-    if further:
-        remedy = "Its creator may remove it; the service does not use it."
-        yield note("schema", f"Not made by the migrations: {names_of_parts(further)}.", remedy)
+    missing, changed = difference(database)
     # Ordinary indexes, with their statements.
     if indexes := {name: sql for (kind, name), sql in missing.items() if kind == "index"}:
         problem = f"Missing: {names_of_parts(('index', name) for name in indexes)}."
@@ -354,7 +269,7 @@ def check_schema(database: db.Database, subject: Subject) -> Iterator[Finding]:
     if others := [part for part in parts if part[1] not in indexes]:
         problem = f"Missing, or different from the migrations: {names_of_parts(others)}."
         yield failed("schema", problem, RESTORE)
-    elif not (missing or changed or further):
+    elif not (missing or changed):
         yield ok("schema", "It matches the migrations.")
 
 
@@ -373,7 +288,7 @@ def check_index(database: db.Database, subject: Subject) -> Iterator[Finding]:
         yield warn("index", problem, remedy)
         return
     partitions = Partitions(database)
-    missing, changed, _ = difference(database)
+    missing, changed = difference(database)
     parts = [partition_of(name) for _, name in (*missing, *changed)]
     numbers, broken = partitions.all(), {number for number in parts if number is not None}
     findings = [
@@ -425,7 +340,8 @@ CHECKS: Mapping[str, Check] = {
     "values": check_values,
     "seals": check_seals,
     "index": check_index,
-    "size": check_rows,
+    "size": check_size,
+    "erasures": check_erasures,
 }
 CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_integrity}
 """The checks of a file of another format, or of another program."""
@@ -435,9 +351,3 @@ CHECKS_OF_FILE = len(CHECKS)
 def _unreadable(code: str, error: Exception) -> Finding:
     remedy = ACCESS if primary_code(error) in SHUT else RESTORE
     return failed(code, f"It cannot be read: {reason(error)}.", remedy)
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    files = (path, path.with_name(f"{path.name}-wal"))
-    stats = [file.stat() for file in files if file.exists()]
-    return tuple(number for it in stats for number in (it.st_mtime_ns, it.st_size, it.st_ino))

@@ -7,9 +7,7 @@ A database of the original service is upgraded in place; a copy of it is kept in
 import json
 import logging
 import os
-import shutil
 import sqlite3
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta
@@ -19,12 +17,12 @@ from pathlib import Path
 
 from .. import __version__
 from ..engine.engine import noop
-from ..engine.files import drafts, private_file
-from ..errors import StartRefused, Unavailable
+from ..engine.files import private_file
+from ..errors import StartRefused
 from ..light import dataclass
 from ..memory.damage import MOST_TOLD, RowDamage, TableCheck, checks_of
 from ..memory.rows import instant, micros, parsed, tag_array, uid_of
-from ..memory.space import MOST_PROJECTS, NUMBERS, UNKNOWN_PROJECT, IndexGroup, project_name
+from ..memory.space import UNKNOWN_PROJECT, project_name
 from ..recall.features import ALL, Features
 from ..recall.text import clean, content_hash
 from ..recall.visibility import MOST_IDS
@@ -35,7 +33,6 @@ from .open_files import kept_copy, require_one_name, vacuum_remains
 
 MIGRATIONS = Path(__file__).with_name("migrations")
 TIMEOUT = timedelta(seconds=60)  # to wait for another process, which may be migrating
-SPACE_NEEDED = 4  # times the file's size: the log of the rewritten data, and the growth
 
 OnUpgrade = Callable[[], object]
 """Called before a non-empty file is upgraded or rewritten, which may take long."""
@@ -50,9 +47,6 @@ _COLUMNS = """SELECT t.name, c.name, c.type, NOT (c."notnull" OR c.pk)
                      AND t.name NOT GLOB 'sqlite_*' AND t.name NOT GLOB 'memories_fts_*'
             ORDER BY t.name, c.cid"""
 log = logging.getLogger(__name__)
-SPACE_OF_ORIGINAL = 5  # times the file's size: the copy, the log, and the growth
-PRIOR_SPACE = 420 * 1024  # bytes of each partition's prior, in the file and in the log
-SPACE_AT_LEAST = 2 * 1024 * 1024  # bytes: empty tables, and the log's index
 ANY_NUMBER = -1  # any number of arguments
 
 
@@ -102,23 +96,10 @@ def migrated(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    path: Path
     before: int  # the format's number; 0 for the original's database, or an empty file
     after: int
     is_original: bool
     is_due: bool  # whether the file is migrated, or only its index rebuilt
-    size: int  # bytes
-    free: int  # bytes on the file's disk
-    needed: int  # bytes that must be free for it, rounded up generously
-
-    @property
-    def has_room(self) -> bool:
-        return self.free >= self.needed
-
-    @property
-    def has_room_for_trial(self) -> bool:
-        """Whether there is also room for a copy, on which the migration can be tried."""
-        return self.free >= self.needed + self.size + SPACE_AT_LEAST
 
 
 def planned(path: Path, features: Features) -> Plan:
@@ -126,38 +107,9 @@ def planned(path: Path, features: Features) -> Plan:
     _require_file(path)
     path = Path(os.path.realpath(path))  # where SQLite keeps the log
     with refusing(path), db.open_read_only(path, features) as database:
-        is_due = not _is_current(database, path)
-        before = version_of(database)
+        is_due, before = not _is_current(database, path), version_of(database)
         original = not before and is_original(database)
-        size = path.stat().st_size + (db.log_size(path) or 0)
-        times = SPACE_OF_ORIGINAL if original else SPACE_NEEDED
-        return Plan(
-            path=path, before=before, after=newest_format(), is_original=original, is_due=is_due,
-            size=size, free=shutil.disk_usage(path.parent).free,
-            needed=needed(size, times, projects_of(database)) if is_due else 0,
-        )  # fmt: skip
-
-
-def tried(plan: Plan, now: datetime, features: Features) -> timedelta:
-    """Migrate a temporary copy in the file's folder, and return how long it took.
-
-    Raises what the start would raise, and Unavailable if the migrated copy is damaged.
-    """
-    with refusing(plan.path), drafts(plan.path.parent) as folder:
-        copy = folder / plan.path.name
-        with (
-            db.open_read_only(plan.path, features) as source,
-            closing(sqlite3.connect(copy)) as made,
-        ):
-            source.backup(made)
-        begun = time.monotonic()
-        migrated(copy, now, features)
-        took = timedelta(seconds=time.monotonic() - begun)
-        with closing(db.connect(copy, features=features)) as database:
-            ((fault,),) = database.execute("PRAGMA integrity_check(1)")
-        if fault != "ok":
-            raise Unavailable(f"A copy of {plan.path} was damaged after it: {fault}.")
-        return took
+        return Plan(before=before, after=newest_format(), is_original=original, is_due=is_due)
 
 
 def statements(number: int) -> Sequence[str]:
@@ -305,14 +257,6 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     are read, as the file may be damaged, and their pages stay unused until `vacuum_remains`.
     """
     log.warning("upgrading a database of the original service", extra={"path": str(path)})
-    size = path.stat().st_size + (db.log_size(path) or 0)
-    free = shutil.disk_usage(path.parent).free
-    least = needed(size, SPACE_OF_ORIGINAL, projects_of(database))
-    if free < least:
-        raise StartRefused(
-            f"Upgrading {path} needs {least:,} bytes free in {path.parent}; "
-            f"there are {free:,}. Nothing was changed."
-        )
     copy = kept_copy(path)
     _add_functions(database, now)
     run(database, db.drop_statements(["observations_fts"]))
@@ -331,18 +275,6 @@ def upgrade(database: sqlite3.Connection, path: Path, schema: Iterable[str], now
     run(database, [*_TIDY, *db.drop_statements(name for (name,) in rows.fetchall())])
     fields = {"copy": str(copy), "memories_that_lost_a_shared_topic_key": displaced}
     log.warning("upgraded a database of the original service", extra=fields)
-
-
-def needed(size: int, times: int, projects: int) -> int:
-    """Return the bytes that must be free to rewrite a file `times` times, with its index."""
-    partitions = min(projects // MOST_PROJECTS + 2, len(NUMBERS[IndexGroup.PROJECTS]))
-    return size * times + partitions * PRIOR_SPACE + SPACE_AT_LEAST
-
-
-def projects_of(database: sqlite3.Connection) -> int:
-    """Return the number of projects with sessions, in a file of ours or of the original."""
-    ((count,),) = database.execute("SELECT count(DISTINCT project) FROM sessions NOT INDEXED")
-    return int(count)
 
 
 def _add_functions(database: sqlite3.Connection, now: datetime) -> None:

@@ -8,12 +8,11 @@ import os
 import sqlite3
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from ..engine.engine import Sealer
 from ..engine.files import private_file
@@ -24,13 +23,13 @@ from ..memory.damage import DERIVED, Fix, TableCheck, named, some_of
 from ..memory.memory import undeleted
 from ..memory.rows import micros, rendered
 from ..memory.sight import Access
-from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, NUMBERS, UNINDEXED_AREA, SpaceKind
+from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
 from .connection import CHANGING, Database, change, connect, drop_statements, faults_of, tables
 from .dialect import NotText, run
 from .index import Index
 from .migrate import checks, damaged, undecoded
-from .open_files import BEFORE_FIX, QUARANTINE, checkpointed, kept_copy, vacuum_remains
+from .open_files import BEFORE_FIX, QUARANTINE, kept_copy, vacuum_remains
 
 POSITION = {"area", "partition"}  # columns of a space that can be computed again
 
@@ -60,7 +59,6 @@ class Subject:
     sealer: Sealer
     now: datetime
     quota: int | None  # bytes
-    session_idle: timedelta
     is_thorough: bool
 
     def fix(self, repair: "Repair", *args: object) -> Fix:
@@ -209,80 +207,7 @@ _COUNTS = (
 )
 
 
-class Strays(NamedTuple):
-    """A kind of rows that no request creates, and their repair."""
-
-    table: str
-    noun: str
-    where: str  # the condition on a row of the table
-    repair: str = "DELETE FROM {0} WHERE {1}"
-
-
-def strays_of(database: sqlite3.Connection) -> list[str]:
-    return counted(database, ((it.noun, f"{it.table} WHERE {it.where}") for it in _STRAYS))
-
-
-def counted(database: sqlite3.Connection, faults: Iterable[tuple[str, str]]) -> list[str]:
-    """Return the faults, each a noun and its rows, that the database has, with their numbers."""
-    queries = ((noun, f"SELECT count(*) FROM {rows}") for noun, rows in faults)
-    counts = ((noun, database.execute(query).fetchone()[0]) for noun, query in queries)
-    return [f"{count:,} {noun}" for noun, count in counts if count]
-
-
-def _not_of(newer: str, older: str, may_be_linked: str) -> str:
-    """Return the condition that a row links a memory to itself, a missing or a forbidden one."""
-    return f"""NOT EXISTS (SELECT 1
-                             FROM memories m
-                             JOIN spaces s ON s.id = m.space_id
-                             JOIN memories n ON n.id = {older}
-                             JOIN spaces t ON t.id = n.space_id
-                            WHERE m.id = {newer} AND n.id <> m.id AND ({may_be_linked}))"""
-
-
-def _of_its_memory(column: str) -> str:
-    return f"(SELECT {column} FROM memories m WHERE m.id = memory_id)"
-
-
-_WITHOUT_MEMORY = "memory_id NOT IN (SELECT id FROM memories)"
-_S_IS_GLOBAL, _T_IS_GLOBAL = (f"{it}.scope = '{GLOBAL_SCOPE}'" for it in "st")
-
-_STRAYS = (
-    Strays(
-        "partitions", "partition numbers that no space can have",
-        " AND ".join(f"number NOT BETWEEN {it[0]} AND {it[-1]}" for it in NUMBERS.values()),
-    ),
-    Strays("memory_stems", "words of missing memories", _WITHOUT_MEMORY),
-    Strays("area_stems", "words of missing projects", "area NOT IN (SELECT area FROM spaces)"),
-    Strays("lifecycles", "lifecycles of missing memories", _WITHOUT_MEMORY),
-    Strays(
-        "lifecycles", "lifecycles in a space that is not their memory's",
-        f"space_id <> {_of_its_memory('space_id')}",
-        f"UPDATE {{0}} SET space_id = {_of_its_memory('space_id')} WHERE {{1}}",
-    ),
-    Strays(
-        "lifecycles", "held topic keys of memories that have one",
-        f"held_key IS NOT NULL AND {_of_its_memory('key')} IS NOT NULL",
-        "UPDATE {0} SET held_key = NULL WHERE {1}",
-    ),
-    Strays(
-        "supersessions", "supersessions that are not allowed, or of missing memories",
-        _not_of(
-            "newer_id", "older_id", f"s.project = t.project AND ({_S_IS_GLOBAL}) = ({_T_IS_GLOBAL})"
-        ),
-    ),
-    Strays(
-        "lookalikes", "near duplicates of missing memories, or across projects",
-        _not_of(
-            "later_id", "earlier_id", f"s.project = t.project OR {_S_IS_GLOBAL} OR {_T_IS_GLOBAL}"
-        ),
-    ),
-)  # fmt: skip
-
-TABLES = {it.table for it in _STRAYS}
-
-
 STILL_DAMAGED = "The file would still be damaged, so it was left unchanged."
-UNUSED_PAGE = "is never used"  # the end of SQLite's report of one
 TIMEOUT = timedelta(seconds=10)  # to wait for another process's transaction
 
 
@@ -298,11 +223,8 @@ def repaired(subject: Subject, repair: Repair, *args: object) -> str:
         database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
             done = repair(database, path, *args)
-            faults = faults_of(database)
-            if not are_harmless(faults):
+            if faults_of(database):
                 raise Unavailable(STILL_DAMAGED)
-            if faults:  # unused pages, which are not damage
-                database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
         vacuum_remains(database, path)
     return done
 
@@ -329,6 +251,7 @@ def reindex(database: sqlite3.Connection, _: Path) -> str:
     indexes = dict(rows.fetchall())
     run(database, [*drop_statements(indexes), *indexes.values()])
     database.execute("REINDEX")  # the indexes of constraints
+    database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
     return "All ordinary indexes were rebuilt."
 
 
@@ -347,29 +270,20 @@ def quarantine(database: Database, path: Path, now: datetime) -> str:
     )
 
 
-def correct_strays(database: sqlite3.Connection, path: Path) -> str:
-    """Remove or correct rows that do not fit the memories; keep a copy of the old file."""
-    copy, corrected = kept_copy(path, BEFORE_FIX), strays_of(database)
-    for strays in _STRAYS:
-        database.execute(strays.repair.format(strays.table, strays.where))
-    return f"Corrected: {'; '.join(corrected)}. A copy of the file as it was before is {copy}."
-
-
-def rewrite(*_: object) -> str:
-    """Change nothing: after a repair, the file is rewritten without its unused pages."""
-    return "The file was rewritten."
-
-
-def empty_log(subject: Subject) -> str:
-    with _explained(), closing(_connected(subject.path, subject.features)) as database:
-        if not checkpointed(database, "TRUNCATE", TIMEOUT):
-            raise Unavailable("Another program reads an old snapshot, or writes, so the log stays.")
-    return "The log was copied into the file."
-
-
-def are_harmless(faults: Iterable[str]) -> bool:
-    """Whether all faults are unused pages, which are not damage."""
-    return all(fault.endswith(UNUSED_PAGE) for fault in faults)
+def remove_orphans(database: sqlite3.Connection, path: Path) -> str:
+    """Remove rows about missing memories; keep a copy of the old file."""
+    copy, before = kept_copy(path, BEFORE_FIX), database.total_changes
+    for table in tables(database):
+        references = database.execute(
+            """SELECT "from"
+                 FROM pragma_foreign_key_list(?)
+                WHERE "table" = 'memories' AND on_delete = 'CASCADE'""",
+            (table,),
+        )
+        for (column,) in references.fetchall():
+            database.execute(f"DELETE FROM {table} WHERE {column} NOT IN (SELECT id FROM memories)")
+    removed = database.total_changes - before
+    return f"Removed {removed:,} rows. A copy of the file as it was before is {copy}."
 
 
 def is_exact(path: Path, features: Features, number: int) -> bool:

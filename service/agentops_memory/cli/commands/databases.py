@@ -26,7 +26,7 @@ from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
 from ...settings import Settings, settings, settings_or_defaults
-from ...sqlite.migrate import Plan, migrated, planned, tried
+from ...sqlite.migrate import Plan, migrated, planned
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out, place as backends, target as o
 from ..program import command
@@ -35,9 +35,7 @@ if TYPE_CHECKING:
     from ...operations.copying import Copied
 
 
-@command(
-    *o.setting_options(), o.flag("--dry-run", help="Show what would be done, and try it on a copy.")
-)
+@command(*o.setting_options(), o.flag("--dry-run", help="Show what would be done."))
 def migrate(dry_run: bool, **flags: str | None) -> None:
     """Upgrade the databases of all tenants, without serving.
 
@@ -51,9 +49,8 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     with nullcontext() if dry_run else service_lock(chosen.db_path):
         for number, tenant in enumerate(tenants):
             with out.progress_bar("Migrating", step=(number, len(tenants))):
-                lines, is_good = _upgraded(chosen, tenant, is_dry=dry_run)
-            for line in lines:
-                click.echo(f"{tenant}: {line}")
+                line, is_good = _upgraded(chosen, tenant, is_dry=dry_run)
+            click.echo(f"{tenant}: {line}")
             are_good.append(is_good)
     sys.exit(0 if all(are_good) else 1)
 
@@ -95,27 +92,16 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
     sys.exit(0 if is_good else 1)
 
 
-def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[list[str], bool]:
-    path, lines = tenant_file(settings.db_path, tenant), list[str]()
+def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[str, bool]:
+    path = tenant_file(settings.db_path, tenant)
     try:
         plan = planned(path, settings.recall)
-        lines.append(_summary(plan))
-        if not is_dry:
-            if plan.is_due and not plan.has_room:
-                raise Unavailable(_room(plan))
-            migrated(path, backends.now(), settings.recall)
-            return [f"{lines[0]}{' Done.' if plan.is_due else ''}"], True
-        if plan.is_due and not plan.has_room_for_trial:
-            lines.append("not tried: there is not enough space for a copy.")
-        elif plan.is_due:
-            with o.silent(logging.getLogger("agentops_memory")):
-                took = tried(plan, backends.now(), settings.recall)
-            lines.append(f"tested on a copy in {took.total_seconds():.1f} s and is sound.")
+        if is_dry:
+            return _summary(plan), True
+        migrated(path, backends.now(), settings.recall)
+        return f"{_summary(plan)}{' Done.' if plan.is_due else ''}", True
     except Refusal as refusal:
-        if not is_dry:
-            return [f"refused, and left unchanged. {refusal}"], False
-        return [*lines, f"refused. {refusal}"], False
-    return lines, plan.has_room
+        return f"refused{'' if is_dry else ', and left unchanged'}. {refusal}", False
 
 
 def _summary(plan: Plan) -> str:
@@ -127,12 +113,7 @@ def _summary(plan: Plan) -> str:
         change = f"is upgraded from the original's format to {plan.after}, after a copy is made"
     else:
         change = f"is upgraded from format {plan.before} to {plan.after}"
-    return f"{change}, and its index is rebuilt. {_room(plan)}"
-
-
-def _room(plan: Plan) -> str:
-    verdict = "" if plan.has_room else " That is not enough."
-    return f"It needs up to {out.size(plan.needed)}, and {out.size(plan.free)} are free.{verdict}"
+    return f"{change}, and its index is rebuilt."
 
 
 POSTGRESQL = "postgresql"
