@@ -14,9 +14,8 @@ from subprocess import DEVNULL
 import psycopg
 from tests.support import postgres
 
-from agentops_memory.operations.copying import Files, copied
-from agentops_memory.operations.files.keys import KeyFile
-from agentops_memory.recall.features import ALL
+from agentops_memory.operations.copying import copied
+from agentops_memory.settings import settings
 
 from .processor import children, parent
 
@@ -76,14 +75,8 @@ def filled(server_url: str, path: Path, name: str) -> Iterator[Database]:
     url = postgres.of(server_url, name)
     postgres.ordered(server_url, f"CREATE DATABASE {name} ENCODING 'UTF8' TEMPLATE template0")
     try:
-        audit = path.with_suffix(".audit")
-        files = Files(
-            path=path,
-            keys=KeyFile(path.with_suffix(".keys"), audit),
-            audit=audit,
-            features=ALL,
-        )
-        for _ in copied(files, url, (), to_files=False, at=datetime.now(UTC), by={}):
+        chosen = settings({"MEMORY_DB_PATH": str(path), "MEMORY_DATABASE_URL": url})
+        for _ in copied(chosen, (), to_files=False, at=datetime.now(UTC), by={}):
             pass
         postgres.ordered(url, "CHECKPOINT")
         yield Database(url=url, name=name, server=_process(url))

@@ -1,6 +1,5 @@
 """`backup`: one archive of all tenants, made while the service runs, and read over once."""
 
-import io
 import json
 import os
 import shutil
@@ -63,30 +62,22 @@ def test_every_tenant_is_in_it_or_those_that_are_named_with_keys_if_they_are_ask
     counts = {part["tenant"]: part["counts"]["observations"] for part in printed["tenants"]}
     assert counts == {"default": 0, "acme": 1, "other": 1}
     assert printed["bytes"] == every.stat().st_size
-    assert {*names(some)} - {"keys.json"} == {*names(every)} - {"default.db", "tenants/other.db"}
+    assert names(some) == ["audit.jsonl", "keys.json", "tenants/acme.db", "manifest.json"]
     with zipfile.ZipFile(some) as file:
         told = {name: file.read(name).decode() for name in file.namelist() if "db" not in name}
     assert [key["id"] for key in json.loads(told["keys.json"])["keys"]] == [acme.split("_")[1]]
     assert not any("other" in text for text in told.values())
 
 
-def test_a_file_that_is_there_stays_unless_it_is_forced_and_the_output_needs_none(
-    service: Service, tmp_path: Path
-) -> None:
+def test_a_file_that_is_there_stays_unless_it_is_forced(service: Service, tmp_path: Path) -> None:
     target, terminal = tmp_path / "a.zip", at(service.path)
     target.write_text("mine")
-    before = set(tmp_path.iterdir())
 
     refused = terminal.run("backup", "--to", target)
-    printed = terminal.run("backup", "--to", "-")
 
     assert (refused.exit_code, target.read_text()) == (1, "mine")
     assert "already exists" in refused.stderr
     assert "--force" in refused.stderr
-    with zipfile.ZipFile(io.BytesIO(printed.stdout_bytes)) as file:
-        assert "default.db" in file.namelist()
-    assert "Saved 1 tenant with" in printed.stderr
-    assert set(tmp_path.iterdir()) == before
     assert terminal.run("backup", "--to", target, "--force").exit_code == 0
     assert "manifest.json" in names(target)
 

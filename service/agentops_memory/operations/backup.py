@@ -24,7 +24,6 @@ from ..errors import Conflict, Invalid, NotFound, Refusal
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, TenantId, tenant_id
 from ..memory.damage import GARBAGE
-from ..memory.redactor import LONGEST_FILE, RedactionFileRefused
 from ..memory.rows import rendered
 from ..record import Record
 from ..settings import Settings
@@ -359,17 +358,8 @@ def _other_files(
         own_keys = {id_: key for id_, key in ring.keys.items() if scope.has(key.tenant)}
         if own_keys:
             yield KEYS, io.BytesIO(keys.written(replace(ring, keys=own_keys), now))
-    if settings.redaction_file.exists():
-        with settings.redaction_file.open("rb") as file:
-            rules = file.read(LONGEST_FILE)
-        if scope.tenants:
-            try:
-                own = {name: it for name, it in json.loads(rules).items() if scope.has(name)}
-            except (ValueError, AttributeError, RecursionError) as fault:
-                sentence = f"The redaction file {settings.redaction_file} cannot be used."
-                raise RedactionFileRefused(sentence) from fault
-            rules = json.dumps(own).encode()
-        yield REDACTION, io.BytesIO(rules)
+    if not scope.tenants and settings.redaction_file.exists():
+        yield REDACTION, io.BytesIO(settings.redaction_file.read_bytes())
     if not scope.without_seal and settings.seal_file.exists():
         yield SEAL, io.BytesIO(settings.seal_file.read_bytes())
 

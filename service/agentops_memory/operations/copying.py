@@ -7,14 +7,13 @@ has with the same rows is skipped, and with other rows the copy is refused befor
 
 import os
 import sqlite3
-from collections import Counter
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from graphlib import TopologicalSorter
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -23,7 +22,7 @@ from psycopg import IsolationLevel, errors
 from ..engine.engine import noop
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
 from ..errors import Refusal, Unavailable
-from ..light import dataclass, field
+from ..light import dataclass
 from ..memory.access import By, KeyRegistry, KeyRing, TenantId
 from ..memory.rows import micros
 from ..postgresql import connection as pg
@@ -34,6 +33,7 @@ from ..postgresql.transaction import number_of
 from ..recall.features import Features
 from ..recall.stems import Stems
 from ..recall.text import clean
+from ..settings import Settings
 from ..sqlite.connection import CHANGING, Database as SqliteDatabase, connect, read_only, use_wal
 from ..sqlite.dialect import refusing, translated
 from ..sqlite.index import Index as SqliteIndex
@@ -47,22 +47,9 @@ from .files.service_lock import service_lock
 MODULUS = 1 << 128  # of sums of row digests, which do not depend on the order of rows
 
 Row = tuple[Any, ...]
-Project = str | None
-"""A project's name; None for rows of no project."""
+Tally = dict[str, tuple[int, str]]
+"""By table: the number of rows, and a digest of them that does not depend on their order."""
 TIMEOUT = timedelta(seconds=5)  # longest wait for another process that holds a lock
-_OF_A_MEMORY = """(SELECT s.project
-                     FROM memories m
-                     JOIN spaces s ON s.id = m.space_id
-                    WHERE m.id = t.{})""".format
-_PROJECTS = {
-    "project": "t.project",
-    "space_id": "(SELECT s.project FROM spaces s WHERE s.id = t.space_id)",
-    "memory_id": _OF_A_MEMORY("memory_id"),
-    "newer_id": _OF_A_MEMORY("newer_id"),
-    "later_id": _OF_A_MEMORY("later_id"),
-    "session": "(SELECT s.project FROM sessions s WHERE s.number = t.session)",
-}
-"""By column: the SQL for the project of a row. The first column that a table has is used."""
 
 
 class CopyRefused(Refusal):
@@ -81,46 +68,24 @@ class Table:
 
     @property
     def select(self) -> str:
-        """Return the statement that reads the rows, each with its project at the end."""
-        projects = (sql for column, sql in _PROJECTS.items() if column in self.columns)
-        return f"SELECT {self.names}, {next(projects, 'NULL')} FROM {self.name} t ORDER BY 1"
+        return f"SELECT {self.names} FROM {self.name} ORDER BY 1"
 
     @property
     def names(self) -> str:
         return ", ".join(f'"{it}"' for it in self.columns)
 
 
-@dataclass(slots=True)
-class Tally:
-    """The number of rows of each table, and a digest of each project's rows of all tables."""
-
-    counts: dict[str, int] = field(default_factory=dict)
-    sums: Counter[Project] = field(default_factory=Counter)
-
-    def counting(self, table: Table, rows: Iterable[Row], advance: Advance) -> Iterator[Row]:
-        """Yield the rows of a table without their projects, and count them."""
-        count, name = 0, table.name.encode()
-        for *values, project in rows:
-            count += 1
-            if not count % 1000:
-                advance(1000)
-            digest = blake2b(name + repr(values).encode(), digest_size=16).digest()
-            self.sums[project] = (self.sums[project] + int.from_bytes(digest)) % MODULUS
-            yield tuple(values)
-        self.counts[table.name] = count
-
-    @property
-    def digests(self) -> dict[Project, str]:
-        return {project: f"{it:032x}" for project, it in self.sums.items()}
-
-    def require(self, other: "Tally") -> None:
-        """Raise CopyRefused if the other tally differs."""
-        tables = sorted(it for it in self.counts if self.counts[it] != other.counts.get(it))
-        projects = self.sums.keys() | other.sums.keys()
-        differing = sum(self.sums[it] != other.sums[it] for it in projects)
-        if tables or differing:
-            where = f"in the tables {', '.join(tables)}" if tables else f"in {differing} projects"
-            raise CopyRefused(f"The copy differs {where}; it was discarded.")
+def counting(table: Table, rows: Iterable[Row], tally: Tally, advance: Advance) -> Iterator[Row]:
+    """Yield the rows of a table; at the end the tally has them."""
+    count = total = 0
+    for row in rows:
+        count += 1
+        if not count % 1000:
+            advance(1000)
+        digest = blake2b(repr(row).encode(), digest_size=16).digest()
+        total = (total + int.from_bytes(digest)) % MODULUS
+        yield row
+    tally[table.name] = count, f"{total:032x}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +135,14 @@ class FileRows:
         SqliteIndex(self.database).make_all()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """The files of a service: an SQLite database for each tenant, the keys and the audit."""
 
-    path: Path  # of the default tenant's database
-    keys: KeyFile
-    audit: Path
-    features: Features
+    def __init__(self, settings: Settings) -> None:
+        self.path = settings.db_path  # of the default tenant's database
+        self.audit = settings.audit_file
+        self.keys = KeyFile(settings.keys_file, settings.audit_file)
+        self.features = settings.recall
 
     @property
     def where(self) -> str:
@@ -307,7 +272,7 @@ class DatabaseRows:
     def read(self, table: Table) -> Iterator[Row]:
         statement = f"COPY ({table.select}) TO STDOUT (FORMAT BINARY)"
         with self._connection.cursor().copy(statement.encode()) as copy:
-            copy.set_types([*table.types, "text"])
+            copy.set_types(table.types)
             yield from copy.rows()
 
     def count(self, table: Table) -> int:
@@ -471,7 +436,7 @@ class Copied:
 
 
 def copied(
-    files: Files, url: str, named: Sequence[TenantId], *, to_files: bool, at: datetime, by: By,
+    settings: Settings, named: Sequence[TenantId], *, to_files: bool, at: datetime, by: By,
     progress: Progress = noop,
 ) -> Iterator[Copied]:  # fmt: skip
     """Copy the tenants of a service with their keys: the named tenants, or all if none is named.
@@ -482,11 +447,13 @@ def copied(
     service runs on either side. `progress` is called with the rows of a tenant that are done, and
     all rows; each row counts once when copied, and once when compared.
     """
+    assert settings.database_url  # else there is nothing to copy from, or to
+    files = Files(settings)
     if to_files:
         make_folder(files.path.parent)
     with (
         service_lock(files.path),
-        Database.opened(url, files.features, is_source=to_files) as database,
+        Database.opened(settings.database_url, files.features, is_source=to_files) as database,
     ):
         source, target = (database, files) if to_files else (files, database)
         yield from _all_copied(source, target, named, progress, at, by)
@@ -528,11 +495,13 @@ def _copied(source: Rows, target: Rows, features: Features, progress: Progress) 
     """Copy all rows, index them, and compare the copy; CopyRefused if it differs."""
     tables = source.tables or target.tables
     advance = meter(2 * sum(map(source.count, tables)), progress)
-    tally = Tally()
-    for table in tables:
-        target.put(table, tally.counting(table, source.read(table), advance))
+    tally = _tally(source, tables, advance, target)
     target.finish(source.last_ids(), features)
-    tally.require(_tally(target, tables, advance))
+    copy = _tally(target, tables, advance)
+    if differing := sorted(name for name in tally if tally[name] != copy[name]):
+        raise CopyRefused(
+            f"The copy differs in the tables {', '.join(differing)}; it was discarded."
+        )
     return tally
 
 
@@ -548,11 +517,17 @@ def _compared(source: Side, target: Side, tenant: TenantId) -> Tally:
     return tally
 
 
-def _tally(rows: Rows, tables: Iterable[Table], advance: Advance = noop) -> Tally:
-    tally = Tally()
+def _tally(
+    rows: Rows, tables: Iterable[Table], advance: Advance = noop, target: Rows | None = None
+) -> Tally:
+    """Count all rows, and copy them if there is a target."""
+    tally: Tally = {}
     for table in tables:
-        for _ in tally.counting(table, rows.read(table), advance):
-            pass
+        counted = counting(table, rows.read(table), tally, advance)
+        if target is None:
+            deque(counted, maxlen=0)
+        else:
+            target.put(table, counted)
     return tally
 
 

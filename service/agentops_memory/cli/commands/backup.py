@@ -1,8 +1,6 @@
 """`backup` and `restore`: all data of a service in one archive."""
 
 import shlex
-import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,15 +9,13 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ...engine.files import drafts
 from ...errors import Refusal
 from ...memory.access import tenant_id
 from ...memory.damage import some_of
 from ...memory.rows import rendered
-from ...operations.backup import Archived, Manifest, Scope, make_archive
+from ...operations.backup import Manifest, Scope, make_archive
 from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
-from ...settings import Settings
 from ...sqlite.snapshots import Contents
 from .. import output as out, target as o
 from ..place import now, refuse_own, require_local_files, settings_of_files, user
@@ -31,7 +27,7 @@ _FILES = o.setting_options("db_path", "keys_file", "redaction_file", "seal_file"
 
 @command(
     *_FILES,
-    o.to_option(metavar="PATH", help="A file or a folder; - writes to standard output."),
+    o.to_option(metavar="PATH", help="A file or a folder."),
     o.TENANTS,
     o.flag("--keys", "with_keys", help="Include the tenants' API keys."),
     o.flag("--without-seal", help="Leave out the keys that decrypt confidential values."),
@@ -50,31 +46,14 @@ def backup(to: str, tenants: Sequence[str], force: bool, **params: Any) -> None:
     require_local_files(chosen)
     tenant_ids = tuple(map(tenant_id, dict.fromkeys(tenants)))
     scope = Scope(tenants=tenant_ids, with_keys=keys, without_seal=seal)
-    if to == "-":
-        archive = _stream(chosen, scope)
-        out.say(f"Saved {_summary(archive.manifest)}.")
-    else:
-        with out.progress_bar("Backing up") as bar:
-            archive = make_archive(
-                chosen, Path(to), scope, now=now(), is_forced=force, progress=bar
-            )
-        location = {"archive": str(archive.path), "bytes": archive.size}
-        summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
-        out.print_result(location | archive.manifest.document(), out.one_line(summary))
+    with out.progress_bar("Backing up") as bar:
+        archive = make_archive(chosen, Path(to), scope, now=now(), is_forced=force, progress=bar)
+    location = {"archive": str(archive.path), "bytes": archive.size}
+    summary = f"Saved {_summary(archive.manifest)}: {archive.path}, {out.size(archive.size)}."
+    out.print_result(location | archive.manifest.document(), out.one_line(summary))
     if archive.manifest.damaged:
         remedy = "`agentops-memory doctor --fix` repairs the database; keep an older archive"
         out.say(f"{_damage(archive.manifest)} {remedy} until then.")
-
-
-def _stream(settings: Settings, scope: Scope) -> Archived:
-    if sys.stdout is None or out.is_terminal(sys.stdout):
-        raise click.UsageError("An archive cannot be written to a terminal; name a file.")
-    with out.progress_bar("Backing up") as bar, drafts(settings.db_path.parent) as folder:
-        archive = make_archive(settings, folder / "archive.zip", scope, now=now(), progress=bar)
-        with archive.path.open("rb") as source:
-            shutil.copyfileobj(source, sys.stdout.buffer)
-            sys.stdout.buffer.flush()
-    return archive
 
 
 def _damage(manifest: Manifest) -> str:
@@ -94,7 +73,7 @@ def _summary(manifest: Manifest) -> str:
 ARCHIVE_OPTIONS = (
     "with_keys", "force", "without_receipts", "dry_run", "keys_file", "redaction_file", "seal_file",
 )  # fmt: skip
-MEMORY_OPTIONS = ("revision", "url", "key_file", "tenant")
+MEMORY_OPTIONS = ("revision", "url", "key_file", "tenant", "json")
 HEADINGS = ("TENANT", "OBSERVATIONS", "SESSIONS", "STORES", "CHANGED", "CURRENT")
 UNKNOWN = "The audit file does not reach back to the archive, so it is unknown which of "
 NAMES = {"audit.jsonl": "audit file", "redaction.json": "redaction file", "seal.json": "seal file"}
@@ -127,7 +106,7 @@ REPEAT = {
         help="For an archive: restore even if damaged receipts no longer show all later erasures.",
     ),
     o.flag("--dry-run", help="For an archive: show what would be done, and change nothing."),
-    o.URL_OPTION, o.KEY_FILE, o.TENANT, o.json_option(),
+    o.URL_OPTION, o.KEY_FILE, o.TENANT, o.json_option(help="For a memory: print it as JSON."),
 )  # fmt: skip
 def restore(target: str, **params: Any) -> None:
     """Undelete the memory ID, or restore the databases in ARCHIVE.
@@ -159,22 +138,20 @@ def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
     require_local_files(chosen)
     verified = partial(prepared, chosen, Path(archive), with_keys=with_keys, is_dry=dry_run)
     with out.progress_bar("Verifying") as bar, verified(progress=bar) as plan:
-        if not out.has_flag("json"):
-            made = f"{rendered(plan.manifest.made_at)}, made by {out.NAME} {plan.manifest.program}"
-            click.echo(f"An archive of {out.one_line(made)}; all its files are intact.")
-            out.print_table(HEADINGS, [_row(it) for it in plan.replacements])
-            # Sentences are not cut at the terminal's width, because their end matters.
-            for sentence in _notes(plan):
-                click.echo(out.one_line(sentence))
-        kept, closing = list[Path](), ["Nothing was changed."]
+        made = f"{rendered(plan.manifest.made_at)}, made by {out.NAME} {plan.manifest.program}"
+        click.echo(f"An archive of {out.one_line(made)}; all its files are intact.")
+        out.print_table(HEADINGS, [_row(it) for it in plan.replacements])
+        # Sentences are not cut at the terminal's width, because their end matters.
+        closing = ["Nothing was changed."]
+        for sentence in _notes(plan):
+            click.echo(out.one_line(sentence))
         if not dry_run:
             carry_out = partial(plan.carry_out, is_forced=force, without_receipts=lenient)
             kept = carry_out(at=now(), by=user())
             count = out.counted(sum(not it.is_done for it in plan.replacements), "tenant")
             closing = [f"Restored {count}."]
             closing += [f"The replaced file is kept: {file}." for file in kept]
-        sentences = "\n".join(map(out.one_line, closing))
-        out.print_result({**_document(plan, kept), "dry_run": dry_run}, sentences)
+        click.echo("\n".join(map(out.one_line, closing)))
     if dry_run:
         return
     file = KeyFile(chosen.keys_file, chosen.audit_file)
@@ -255,27 +232,3 @@ def _erased(it: Replacement) -> Iterator[str]:
             f"{rendered(erasure.erased_at)}, and restored by the archive: {erasure.kind} {erased}. "
             f"To erase again: {again}."
         )
-
-
-def _document(plan: Restore, kept: Sequence[Path]) -> dict[str, Any]:
-    keys = plan.keys and out.parts(plan.keys, "opening staying_away=ended known")
-    tenants = [
-        {
-            "tenant": it.part.tenant, "database": str(it.path),
-            "counts": it.part.counts.model_dump(),
-            **out.parts(it, "is_there is_the_same=is_done"),
-            "counts_now": it.now and it.now.counts.model_dump(),
-            "knows_all_erased_since": it.is_all_erased,
-            "erased_since": [
-                out.parts(erasure, "id kind project observation_ids=memories erased_at")
-                for erasure in it.erased
-            ],
-        }
-        for it in plan.replacements
-    ]  # fmt: skip
-    return {
-        "archive": str(plan.archive), "made_at": rendered(plan.manifest.made_at),
-        "tenants": tenants, **out.parts(plan, "left_out staying put_back"),
-        "keys": keys and {name: [key.id for key in it] for name, it in keys.items()},
-        "audit_reaches_back": plan.is_known, "kept": [str(file) for file in kept],
-    }  # fmt: skip

@@ -5,12 +5,12 @@ import logging
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,16 +23,12 @@ from ...memory.rows import rendered
 from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
-from ...operations.files.keys import KeyFile
 from ...operations.files.service_lock import service_lock
 from ...settings import Settings, settings, settings_or_defaults
 from ...sqlite.migrate import Plan, migrated, planned
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out, place as backends, target as o
 from ..program import command
-
-if TYPE_CHECKING:
-    from ...operations.copying import Copied
 
 
 @command(*o.setting_options(), o.flag("--dry-run", help="Show what would be done."))
@@ -144,58 +140,37 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
             )
         files["db_path"] = to
     chosen, tenant_ids = settings(flags=files), [tenant_id(it) for it in tenants]
-    copied: list[dict[str, Any]] = []
-    quiet = o.silent(logging.getLogger("psycopg"))  # it would log errors that are also raised
+    if chosen.database_url is None:
+        raise out.CommandRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
+    # Imported here: the driver is an extra, and reading the setting reports its absence.
+    from ...operations.copying import copied  # noqa: PLC0415
+
+    backends.require_local_files(chosen)
+    results: list[dict[str, Any]] = []
 
     def report(done: int, total: int) -> None:
         advance(done, total)  # of the bar of the current tenant
 
-    with quiet:
-        copies = _copied(chosen, to, tenant_ids, report)
+    with o.silent(logging.getLogger("psycopg")):  # it would log errors that are also raised
+        copies = copied(
+            chosen, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(), by=backends.user(),
+            progress=report,
+        )  # fmt: skip
         while True:
             with out.progress_bar("Copying", step=(0, 1)) as advance:
-                tenant = next(copies, None)
-            if tenant is None:
+                it = next(copies, None)
+            if it is None:
                 break
-            projects = tenant.tally.digests.items()
-            digests = [{"project": name, "digest": digest} for name, digest in projects]
-            rows = out.parts(tenant, "tenant was_there rows=tally.counts")
-            copied.append({**rows, "projects": digests})
+            rows = {name: count for name, (count, _) in it.tally.items()}
+            results.append({"tenant": it.tenant, "was_there": it.was_there, "rows": rows})
             if not out.has_flag("json"):
-                _print_copied(tenant)
+                verb = "was already copied" if it.was_there else "is copied"
+                count = out.counted(sum(rows.values()), "row")
+                click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
+                tables = [(name, *its) for name, its in it.tally.items() if its[0]]
+                out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
     if out.has_flag("json"):
-        click.echo(json.dumps({"tenants": copied}))
-
-
-def _copied(
-    settings: Settings, to: str, tenant_ids: Sequence[Any], progress: Callable[[int, int], None]
-) -> Iterator["Copied"]:
-    if settings.database_url is None:
-        raise out.CommandRefused("MEMORY_DATABASE_URL is not set; it must name the database.")
-    # Imported here: the driver is an extra, and reading the setting reports its absence.
-    from ...operations.copying import Files, copied  # noqa: PLC0415
-
-    backends.require_local_files(settings)
-    files = Files(
-        path=settings.db_path, keys=KeyFile(settings.keys_file, settings.audit_file),
-        audit=settings.audit_file, features=settings.recall,
-    )  # fmt: skip
-    return copied(
-        files, settings.database_url, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(),
-        by=backends.user(), progress=progress,
-    )  # fmt: skip
-
-
-def _print_copied(it: "Copied") -> None:
-    counts, digests = it.tally.counts, it.tally.digests
-    rows, tables = sum(counts.values()), sum(map(bool, counts.values()))
-    verb = "was already copied" if it.was_there else "is copied"
-    contents = f"{out.counted(rows, 'row')} in {out.counted(tables, 'table')}"
-    click.echo(f"{it.tenant}: {verb}, {contents}, equal on both sides.")
-    if rows:
-        out.print_table(("TABLE", "ROWS"), [it for it in counts.items() if it[1]])
-        named = (("(none)" if it is None else it, digest) for it, digest in digests.items())
-        out.print_table(("PROJECT", "DIGEST"), [*named])
+        click.echo(json.dumps({"tenants": results}))
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
