@@ -389,10 +389,15 @@ def test_backups_that_are_not_made_or_would_be_lost_are_noticed(path: Path) -> N
 ERASED = """INSERT INTO erasures (id, kind, project, observations, revisions, sessions, erased_at,
                                   bytes_gone_at)
             VALUES ('e', 'project', 'p', 1, 1, 1, 1750000000000000, {})"""
+TOMORROW = f"{(datetime.now(UTC) + timedelta(days=1)).timestamp() * 1_000_000:.0f}"
+CHANGED = f"""INSERT INTO revisions (memory_id, number, deed, at)
+              SELECT min(id), 1, 'created', {TOMORROW} FROM memories"""
 NOTICED: list[tuple[str, dict[str, str], list[tuple[str, Status]]]] = [
     ("", {"MEMORY_TENANT_QUOTA": "210000"}, [("quota", Status.WARNING)]),
     ("", {"MEMORY_LISTEN": ":1"}, [("auth", Status.FAILED)]),
     ("", {"MEMORY_AUTH": "keys"}, [("auth", Status.FAILED)]),
+    (CHANGED, {}, [("clock", Status.WARNING)]),
+    (f"UPDATE memories SET updated_at = {TOMORROW}", {}, [("clock", Status.WARNING)]),
     (ERASED.format("1750000000000001"), {}, []),
 ]
 
@@ -413,11 +418,14 @@ def test_what_else_is_noticed(
     assert (("auth", Status.NOTE) in named) is (("auth", Status.FAILED) not in expected)
 
 
-def test_who_serves_is_named(path: Path) -> None:
+def test_who_serves_is_named_and_a_clock_that_was_never_set_is_noticed(path: Path) -> None:
     with service_lock(path):
         found = findings_of(patient(path))
     assert [it.sentence for it in found if it.code == "served" and "process" in it.sentence]
     assert wrong(found) == []
+
+    found = findings_of(replace(patient(path), now=datetime(1970, 1, 2, tzinfo=UTC)))
+    assert ("clock", Status.FAILED) in [(it.code, it.status) for it in wrong(found)]
 
 
 def test_a_disk_without_room_is_noticed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

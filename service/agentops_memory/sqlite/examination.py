@@ -4,7 +4,7 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
@@ -28,6 +28,9 @@ RESTORING = "restore a backup: `agentops-memory restore`."
 RESTORE = f"Stop the service, and {RESTORING}"
 DAMAGED = f"Stop the service, keep a copy of the file as it is, and {RESTORING}"
 NEAR = 0.9  # part of a quota from which a warning is given
+LONG = 128 * 1024 * 1024  # bytes of a log, which restarts long before, unless a reader holds it
+BUILT = datetime(2025, 1, 1, tzinfo=UTC)  # a clock that shows an earlier time is wrong
+TOLERATED = timedelta(minutes=5)  # that a row may be newer than the clock
 OVERDUE = timedelta(hours=1)  # after which the service should have done its scheduled work
 MIB = 1024 * 1024
 UPGRADES = "Starting the service upgrades it: see `agentops-memory migrate --dry-run`."
@@ -152,6 +155,35 @@ def check_erasures(database: db.Database, subject: Subject) -> Iterator[Finding]
     yield warn("erasures", problem, remedy) if pending else ok("erasures", "None is overdue.")
 
 
+def check_log(_: db.Database, subject: Subject) -> Iterator[Finding]:
+    size = db.log_size(subject.path)
+    if size is None or size <= LONG:
+        length = "There is none" if size is None else f"It has {size / MIB:.1f} MiB"
+        yield ok("log", f"{length}.")
+    else:
+        cause = "a reader has held an old snapshot for long, or the service was killed"
+        remedy = "End the reader (a copy, a shell on the file), and restart the service."
+        yield warn("log", f"It has {size / MIB:.1f} MiB: {cause}.", remedy)
+
+
+def check_clock(database: db.Database, subject: Subject) -> Iterator[Finding]:
+    remedy = "Set the clock (`timedatectl`). Order and expiry depend on it; nothing is lost."
+    ((newer,),) = database.execute(
+        """SELECT EXISTS (SELECT 1 FROM sessions WHERE started_at > :until)
+                  OR EXISTS (SELECT 1 FROM memories WHERE max(created_at, updated_at) > :until)
+                  OR EXISTS (SELECT 1 FROM revisions WHERE at > :until)""",
+        {"until": micros(subject.now + TOLERATED)},
+    )
+    if subject.now < BUILT:
+        shown = f"{subject.now:%Y-%m-%d %H:%M}"
+        yield failed("clock", f"It shows {shown}, a time before this program was made.", remedy)
+    elif newer:
+        problem = "Some rows are of a later time than now: it was set back, or they were imported."
+        yield warn("clock", problem, remedy)
+    else:
+        yield ok("clock", "No row is from the future.")
+
+
 def check_seals(database: db.Database, subject: Subject) -> Iterator[Finding]:
     seals = SealTable(database, SQLITE, subject.sealer, subject.tenant)
     count, lost, after = 0, 0, UNSAVED
@@ -175,6 +207,8 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
 
     `progress` is called with the number of checks done, of `CHECKS_OF_FILE`.
     """
+    # A file that nobody has open is read as one that does not change: again, if it did.
+    is_closed = db.log_size(subject.path) is None
     findings = list[Finding]()
     try:
         with db.open_read_only(subject.path, subject.features) as database:
@@ -186,7 +220,9 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
                 except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
                     findings.append(_unreadable(code, error))
     except (sqlite3.Error, OSError) as error:
-        return [_unreadable("integrity", error)]
+        findings = [_unreadable("integrity", error)]
+    if is_closed and db.log_size(subject.path) is not None:
+        return check_database(subject, progress)
     return findings
 
 
@@ -341,6 +377,8 @@ CHECKS: Mapping[str, Check] = {
     "seals": check_seals,
     "index": check_index,
     "size": check_size,
+    "log": check_log,
+    "clock": check_clock,
     "erasures": check_erasures,
 }
 CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_integrity}
