@@ -7,15 +7,19 @@ import sqlite3
 import unicodedata
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from agentops_memory.cli.output import (
     HINTS,
     MAY_BE_DONE,
+    UNKNOWN_SHAPE,
     FileRefused,
     fail,
     file_errors,
+    query_notes,
+    reasons,
     show_explanation,
 )
 from agentops_memory_client.contract import models
@@ -127,13 +131,36 @@ def test_a_history_shows_what_lines_cannot(terminal: Terminal, service: Service)
     ]  # fmt: skip
 
 
-def test_an_explanation_of_any_shape_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    show_explanation({"terms": 5, "dropped": [1, {"a": [0.25]}], "degraded": False, "x": {"y": {}}})
+def test_reasons_are_told_of_whatever_was_found(capsys: pytest.CaptureFixture[str]) -> None:
+    strange: tuple[dict[str, Any], ...] = (  # of another shape, which is no traceback
+        {"method": []}, {"tier": {}}, {"matched": [1]}, {"matched": [{}]}, {"fields": [1]},
+        {"fields": {"title": "x"}}, {"fields": {"title": 1}, "score": "x"}, {"superseded": 1},
+    )  # fmt: skip
+    for explained, told in (
+        ({"place": 1, "method": "topic_key", "matched": []},
+         ["Place 1, its topic key contains the words."]),
+        ({"place": 2, "method": "recency", "matched": [], "content_cut": True},
+         ["Place 2, as one of the newest: no word matched.", "The content is cut here."]),
+        ({"place": 3, "method": "recency", "store_id": "memstore_1"},
+         ["Place 3, as one of the newest: no word matched.",
+          "From the memory store memstore_1."]),
+        ({"place": 1, "method": "pinned", "superseded": [3, 5]},
+         ["Place 1, because it is pinned.", "It supersedes #3, #5."]),
+        ({}, ["Place ?, by its words."]),
+    ):  # fmt: skip
+        assert list(reasons(explained)) == told
+    assert list(query_notes({"degraded": True, "timed_out": True})) == [
+        "The search timed out; these are the newest memories instead.",
+        "The explanation timed out and is incomplete.",
+    ]
+    for odd in strange:
+        show_explanation(reasons, odd)
+    for odd in ({"terms": 5}, {"dropped": [1]}, {"corrected": [1]}, {"corrected": {"a": 1}}):
+        show_explanation(query_notes, odd)
+    assert capsys.readouterr().out.splitlines() == [UNKNOWN_SHAPE] * (len(strange) + 4)
 
-    assert capsys.readouterr().out.splitlines() == ["terms: 5", "dropped: 1; a 0.25", "x:"]
 
-
-def test_an_explanation_has_the_members_of_the_api(terminal: Terminal) -> None:
+def test_an_explanation_is_sentences(terminal: Terminal) -> None:
     saved(terminal, "Queue", "Orders go through a queue.")
     saved(terminal, "Door", "It is open.")
 
@@ -141,18 +168,21 @@ def test_an_explanation_has_the_members_of_the_api(terminal: Terminal) -> None:
     reminded = terminal.say("context", "queue", "--explain", "--limit", "2")
 
     assert re.match(
-        r"#\d+ \[discovery\] Queue\n    Orders go through a queue\.\n    id: \d+\n    place: 1\n"
-        r"(    .*\n)+    matched: sentence 1, term queue, instead_of queeu, score -[\d.e-]+, .*\n"
-        r"    fields: title 0\.\d+, content 0\.\d+\n",
+        r"#\d+ \[discovery\] Queue\n    Orders go through a queue\.\n"
+        r"    Place 1, by its words\b.*\.\n    Matched: queue \(for queeu\)\.\n"
+        r"    Where: title \d+%, content \d+%\. Score -[\d.e-]+; lower is better\.\n",
         found,
     ), found
-    assert "    fields: context 1\n" in found
-    assert "\ndropped: where; is; the\ncorrected: queeu queue\n" in found
-    assert re.search(
-        r"</memory:context>\n\[discovery\] Queue\n    id: \d+\n    place: 1\n(    .*\n)+"
-        r"    following: id \d+, .*share 0\.\d+\n",
-        reminded,
-    ), reminded
+    assert "    Where: what was saved just before it 100%. Score " in found
+    assert found.endswith(
+        "Searched for: queeu, queue.\n"
+        "Words not searched, as too common or too many: where, is, the.\n"
+        "No memory contains queeu; searched for queue instead.\n"
+    )
+    assert "</memory:context>\n[discovery] Queue\n    Place 1, by its words.\n" in reminded
+    assert re.search(r"    The memories saved right after it add \d+%: #\d+\.\n", reminded), (
+        reminded
+    )
 
 
 @pytest.mark.slow

@@ -284,6 +284,16 @@ def _columns_left(taken: int) -> int | None:
 TIMES = ("_at", "_until")  # suffixes of fields that are times
 INDENT = 4
 MOST_LINES = 400  # of a content to compare line by line; more lines would take too long
+METHODS = {
+    "pinned": "because it is pinned",
+    "topic_key": "its topic key contains the words",
+    "recency": "as one of the newest: no word matched",
+}
+BY_WORDS = "by its words"
+UNKNOWN_SHAPE = "This version cannot show this kind of explanation."
+FIELDS = {"context": "what was saved just before it"}
+TIERS = {"every": " (it contains all of them)"}
+
 Record = Mapping[str, Any]
 
 
@@ -347,8 +357,8 @@ def print_hits(hits: m.Found) -> None:
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
-            show_explanation(hit.explain, INDENT)
-        show_explanation(hits.explanation)
+            show_explanation(reasons, hit.explain, INDENT)
+        show_explanation(query_notes, hits.explanation)
     _say_omitted(hits.omitted)
 
 
@@ -365,8 +375,8 @@ def print_context(context: m.Context) -> None:
                 click.echo("\n".join([f"<memory:{name}>", *block, f"</memory:{name}>"]))
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
-            show_explanation(memory.explain, INDENT)
-        show_explanation(context.explanation)
+            show_explanation(reasons, memory.explain, INDENT)
+        show_explanation(query_notes, context.explanation)
     _say_omitted(context.omitted)
 
 
@@ -375,20 +385,57 @@ def say_each(sentences: Iterable[str]) -> None:
         say(one_line(sentence))
 
 
-def show_explanation(explanation: m.Explanation | None, indent: int = 0) -> None:
-    """Print the members that say something, whatever they are in this version of the service."""
-    for name, value in (explanation or {}).items():
-        if value:
-            show(one_line(f"{name}: {_brief(value)}"), indent, dim=True)
+def show_explanation(
+    describe: Callable[[m.Explanation], Iterator[str]], it: m.Explanation | None, indent: int = 0
+) -> None:
+    """Print an explanation; no model validates its shape, which another version may change."""
+    try:
+        sentences = list(describe(it)) if it else []
+    except (AttributeError, LookupError, TypeError, ValueError):
+        sentences = [UNKNOWN_SHAPE]
+    for sentence in sentences:
+        show(one_line(sentence), indent, dim=True)
 
 
-def _brief(value: object) -> str:
-    """Format a JSON value for people."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_brief(it)}" for name, it in value.items() if it)
-    if isinstance(value, list):
-        return "; ".join(map(_brief, value))
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+def reasons(explanation: m.Explanation) -> Iterator[str]:
+    method = METHODS.get(explanation.get("method", ""), BY_WORDS)
+    tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
+    yield f"Place {explanation.get('place', '?')}, {method}{tier}."
+    if matched := explanation.get("matched"):
+        terms = (
+            f"{it['term']} (for {it['instead_of']})" if it.get("instead_of") else str(it["term"])
+            for it in matched
+        )  # fmt: skip
+        yield f"Matched: {', '.join(dict.fromkeys(terms))}."
+    if fields := explanation.get("fields"):
+        shares = sorted(fields.items(), key=lambda it: -it[1])
+        names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
+        score = f"Score {explanation.get('score', 0):.3g}; lower is better."
+        yield f"Where: {', '.join(names)}. {score}"
+    if following := explanation.get("following"):
+        share = sum(it["share"] for it in following)
+        ids = ids_of([it["id"] for it in following])
+        yield f"The memories saved right after it add {share:.0%}: {ids}."
+    if explanation.get("store_id"):
+        yield f"From the memory store {explanation['store_id']}."
+    if older := explanation.get("superseded"):
+        yield f"It supersedes {ids_of(older)}."
+    if explanation.get("content_cut"):
+        yield "The content is cut here."
+
+
+def query_notes(explanation: m.Explanation) -> Iterator[str]:
+    terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
+    if terms:
+        yield f"Searched for: {', '.join(terms)}."
+    if dropped := explanation.get("dropped"):
+        yield f"Words not searched, as too common or too many: {', '.join(dropped)}."
+    for word, meant in explanation.get("corrected", {}).items():
+        yield f"No memory contains {word}; searched for {' or '.join(meant)} instead."
+    if explanation.get("degraded"):
+        yield "The search timed out; these are the newest memories instead."
+    if explanation.get("timed_out"):
+        yield "The explanation timed out and is incomplete."
 
 
 def ids_of(memories: Sequence[int]) -> str:
