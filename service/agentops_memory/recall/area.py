@@ -1,25 +1,183 @@
 """The index of one project in memory: the memories that have each stem, and their attributes."""
 
 import json
+import zlib
 from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain, islice, pairwise, repeat
+from functools import lru_cache
+from itertools import accumulate, chain, groupby, islice, pairwise, repeat
+from operator import itemgetter
+from struct import Struct
 from sys import byteorder
 from typing import NamedTuple, Union, cast
 
 from ..memory.memory import MemoryId
 from ..memory.search import Scored
-from .segment import (
-    Segment,
-    Statistics,
-    StemCounts,
-    StemLines,
-    little,
-    stored_counts,
-    stored_stems,
-)
-from .stems import Entry, Vocabulary, counted, groups_of
+from .stems import Entry, Vocabulary, counted, groups_of, likely_in, may_be_one_edit
+
+_KEY = 8  # bytes of a stem's key: its first ones
+_SIZES = Struct("II")  # stems, and first letters
+
+
+class Statistics(NamedTuple):
+    """What ranking in other areas needs of an area: how many memories have each stem."""
+
+    last: MemoryId  # the newest memory
+    memories: int
+    words: int
+    stems: bytes  # as `StemLines` has them
+    counts: bytes  # of the memories with each stem, then of those with it in their own words
+
+    @property
+    def checksum(self) -> int:
+        numbers = repr((self.last, self.memories, self.words)).encode()
+        return zlib.crc32(self.counts, zlib.crc32(self.stems, zlib.crc32(numbers)))
+
+
+class Segment(NamedTuple):
+    """The memories of an area with their postings, in the order of the statistics' stems."""
+
+    head: str  # JSON: weights and types and sizes of the arrays; then counts by code, and sessions
+    arrays: bytes
+
+    @property
+    def checksum(self) -> int:
+        return zlib.crc32(self.arrays, zlib.crc32(self.head.encode()))
+
+
+class StemLines:
+    """The sorted stems of an area, which are searched as they are stored.
+
+    The text has a space around each stem. Before it are the key of each stem and, for each first
+    letter, the letter and where its stems begin.
+    """
+
+    def __init__(self, stored: bytes) -> None:
+        """Read them; raises ValueError if they are malformed."""
+        self.count, letters = _SIZES.unpack_from(stored) if len(stored) >= _SIZES.size else (1, 0)
+        keys_end = _SIZES.size + _KEY * self.count
+        end = keys_end + 2 * 4 * letters
+        if end >= len(stored):  # cut off, or from a machine of another byte order
+            raise ValueError("The stems of an area are malformed.")
+        self._keys, numbers = array("Q", stored[_SIZES.size : keys_end]), stored[keys_end:end]
+        self._letters, self._begins = (array("I", it) for it in halved(numbers))
+        self._text = stored[end:]
+        self._begins.append(len(self._text) - 1)
+
+    @property
+    def size(self) -> int:
+        return len(self._text) + _KEY * len(self._keys)
+
+    def all(self) -> list[str]:
+        return self._text.decode().split()
+
+    def some(self, begin: int, most: int) -> tuple[list[str], int]:
+        """Return about `most` stems from an offset in the text on, and the next offset."""
+        end = self._text.find(b" ", begin + _KEY * most)
+        end = len(self._text) if end < 0 else end
+        return self._text[begin:end].decode().split(), end
+
+    def indexes_of(self, stems: Iterable[str]) -> list[int | None]:
+        keys, top, indexes = self._keys, self.count, list[int | None]()
+        for key, spaced, letter in map(_searched, stems):
+            at = bisect_left(keys, key)
+            if at == top or keys[at] != key:
+                indexes.append(None)
+            elif len(spaced) <= _KEY + 1:  # it would be the only stem with this key
+                indexes.append(at)
+            else:
+                indexes.append(self._index_among(at, spaced, letter))
+        return indexes
+
+    def _index_among(self, first: int, spaced: bytes, letter: int) -> int | None:
+        """Return the index of a stem among those of its key, of which `first` is the first."""
+        begin, end = self._line(letter)
+        found_at = self._text.find(spaced, begin, end)
+        if found_at < 0:
+            return None
+        begin = self._text.find(spaced[: _KEY + 1], begin, found_at + _KEY + 1)
+        return first + self._text.count(b" ", begin, found_at)
+
+    def near(self, form: str) -> set[str]:
+        """Return the stems whose form may be one edit from this one."""
+        begin, end = self._line(ord(form[0]))
+        likely = likely_in(self._text[begin:end].decode(), form)
+        return {it for it in likely if may_be_one_edit(form, it)}
+
+    def _line(self, letter: int) -> tuple[int, int]:
+        """Return the bounds of the stems with a first letter, with the spaces around them."""
+        line = bisect_left(self._letters, letter)
+        if line == len(self._letters) or self._letters[line] != letter:
+            return 0, 0
+        return self._begins[line], self._begins[line + 1] + 1
+
+
+def stored_stems(stems: Iterable[str]) -> bytes:
+    """Return sorted stems as `StemLines` has them."""
+    letters, begins = array("I"), array("I")
+    keys, lines, length = array("Q"), [b" "], 0
+    for letter, its in groupby(stems, itemgetter(0)):
+        spaced = [f"{it} ".encode() for it in its]
+        letters.append(ord(letter))
+        begins.append(length)
+        keys.extend(map(_key, spaced))
+        lines += spaced
+        length += sum(map(len, spaced))
+    sizes = _SIZES.pack(len(keys), len(letters))
+    numbers = letters.tobytes() + begins.tobytes()
+    return sizes + keys.tobytes() + numbers + b"".join(lines)
+
+
+@lru_cache(1024)  # each is searched in all areas of a group
+def _searched(stem: str) -> tuple[int, bytes, int]:
+    """Return the key of a stem, the stem as it is stored, and its first letter."""
+    spaced = f" {stem} ".encode()
+    return _key(spaced[1:]), spaced, ord(stem[0])
+
+
+def _key(stem: bytes) -> int:
+    """Return the first bytes of a stem, which a space follows, as a number in the same order."""
+    return int.from_bytes(stem[:-1][:_KEY].ljust(_KEY, b"\0"), "big")
+
+
+class StemCounts:
+    """The statistics of an area that no prompt has asked for yet."""
+
+    def __init__(self, number: int, stored: Statistics, state: int = 0) -> None:
+        """Read them; raises ValueError if they are malformed."""
+        self.number = number
+        self.state = state  # of the stored area
+        self.last, self.memories, self.words = stored.last, stored.memories, stored.words
+        self.stems = StemLines(stored.stems)
+        is_short = len(stored.counts) < 8 * self.stems.count
+        # In all words, and in own words.
+        self._counts = [array("H" if is_short else "I", it) for it in halved(stored.counts)]
+        if {*map(len, self._counts)} != {self.stems.count}:
+            raise ValueError("The counts are not those of the stems.")
+
+    @property
+    def size(self) -> int:
+        return self.stems.size + sum(len(it) * it.itemsize for it in self._counts)
+
+    def are_of(self, ids: Sequence[MemoryId]) -> bool:
+        """Whether these memories, loaded later, are the same; changes would have removed this."""
+        return bool(ids) and (self.last, self.memories) == (ids[-1], len(ids))
+
+    def counts(self, stems: Mapping[int, str], *, own: bool) -> Iterable[int]:
+        """Count the memories with each stem, given with its text, in all words or in own words."""
+        counts = self._counts[own]
+        return [0 if it is None else counts[it] for it in self.stems.indexes_of(stems.values())]
+
+
+def halved(numbers: bytes) -> tuple[bytes, bytes]:
+    return numbers[: len(numbers) // 2], numbers[len(numbers) // 2 :]
+
+
+def stored_counts(counts: Iterable[int], own: Iterable[int]) -> bytes:
+    every = [*counts, *own]
+    return array("H" if max(every, default=0) < 65_536 else "I", every).tobytes()
+
 
 MAX_ADDED_SHARE = 0.25  # added postings per flat one, above which all are stored flat again
 MIN_ADDED = 2_000  # fewer added postings are not worth storing flat
@@ -33,9 +191,6 @@ POSTINGS_PER_BATCH = 65_536  # limits how many are Python integers at once
 
 # Approximate bytes of a memory, a stem, an added posting and a rendered memory, with overhead.
 MEMORY_BYTES, STEM_BYTES, ADDED_BYTES, RENDERED_BYTES = 280, 16, 60, 140
-
-Session = tuple[int, str]
-"""The space and the id of a session; ids are unique only within a space."""
 
 Numbers = Union["array[int]", memoryview]
 """Numbers of an area's postings: a view of its segment until all stems have numbers."""
@@ -123,7 +278,7 @@ class Area:
         self._hidden: tuple[int, int, frozenset[int]] = (1, 0, frozenset())  # since, until
         self._newest_first: list[int] | None = None
         self.slots = array("Q")  # by position; the next memory of a session has the next slot
-        self._sessions: dict[Session, int] = {}  # the next slot of each, by their numbers
+        self._sessions: dict[tuple[int, str], int] = {}  # the next slot of each, by space and id
         self._set_postings(())
         self._set_spans(())
 
@@ -390,7 +545,7 @@ class Area:
         ]  # fmt: skip
         read_first = [self._weights, [[it.typecode, len(it)] for it in columns]]
         head = "\n".join(map(json.dumps, (read_first, [by_code, list(self._sessions)])))
-        return statistics, Segment(head, b"".join(little(it).tobytes() for it in columns))
+        return statistics, Segment(head, b"".join(it.tobytes() for it in columns))
 
     def read(self, counts: StemCounts, segment: Segment) -> None:
         """Fill the empty area with a segment; raises ValueError if it is malformed."""
@@ -402,7 +557,7 @@ class Area:
             columns.append(stored[at:end].cast(typecode))
             at = end
         # Copying the postings takes longer than the first prompt's reading of some of them.
-        *others, self.positions, self.codes = columns if _LITTLE else map(_as_array, columns)
+        *others, self.positions, self.codes = columns
         (ids, self.created_at, self.spaces, self.slots, self.lengths, self._bounds,
          self.words_by_code, *frequencies) = map(_as_array, others)  # fmt: skip
         self.frequencies, self.own_frequencies = cast(list["array[float]"], frequencies)
@@ -429,11 +584,7 @@ class Area:
 
 def _as_array(numbers: Numbers) -> "array[int]":
     """Return numbers, of which a view is as they are stored."""
-    if isinstance(numbers, array):
-        return numbers
-    copied = array(numbers.format)
-    copied.frombytes(numbers.cast("B"))
-    return little(copied)
+    return numbers if isinstance(numbers, array) else array(numbers.format, numbers.tobytes())
 
 
 def _narrow(numbers: "array[int]") -> "array[int]":

@@ -14,9 +14,8 @@ from ..light import dataclass, field
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..secrets.redaction import Rules
-from .area import STEM_BYTES, Area, Row
+from .area import STEM_BYTES, Area, Row, StemCounts
 from .group import Group
-from .segment import StemCounts
 from .stems import Entry, Vocabulary
 from .text import Columns
 

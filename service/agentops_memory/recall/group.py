@@ -21,9 +21,8 @@ from typing import Any
 from ..memory.memory import MemoryId
 from ..memory.search import FOLLOWING, MOST, Scored, Sums, Totals, of_pieces
 from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
-from .area import Area, Row, Span, position_and_code
+from .area import Area, Row, Span, StemCounts, position_and_code
 from .query import Piece, Term
-from .segment import StemCounts
 from .stems import UNKNOWN, Entry, Vocabulary
 
 # In a large area, candidates for the best scores are selected first. One large integer holds an

@@ -12,9 +12,8 @@ from ..errors import Damaged, Unreadable
 from ..memory.memory import MemoryId, expiry_of, indexed, undeleted
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
-from ..recall.area import Area, Row, drafted
+from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
 from ..recall.cache import ROW_BYTES, DatabaseIndex, IndexCache, LoadPlan
-from ..recall.segment import Segment, Statistics, StemCounts
 from ..recall.stems import Entry, length_of
 from .connection import Database, SqliteTable, in_snapshot, token_of
 from .partitions import Partitions, entries_of
