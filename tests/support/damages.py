@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from agentops_memory.sqlite.connection import connect
 
 DAY = 24 * 3600  # seconds
@@ -102,13 +100,6 @@ def beside(name: str, text: str = "", *, age: float = 2 * 3600) -> Damage:
         os.utime(file, 2 * (time.time() - age,))
 
     return damage
-
-
-def owned_by_another(path: Path) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("only root can make a file for another user")
-    beside("-journal")(path)
-    os.chown(path.with_name(f"{path.name}-journal"), 65534, 65534)
 
 
 def with_keys(**fields: object) -> Damage:
@@ -322,7 +313,6 @@ CASES: dict[str, Case] = {
         "UPDATE sqlite_schema SET sql = 'CREATE TABLE partitions (number TEXT, a, b, c)' "
         "WHERE name = 'partitions'",
     ),
-    "two owners": warned("owner", "several users", damage=owned_by_another),
     "a draft": warned(
         "leftovers", "memory.db.before-upgrade.part", damage=beside(".before-upgrade.part", "x"),
         is_mended=True,
