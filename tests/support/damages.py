@@ -321,7 +321,7 @@ CASES: dict[str, Case] = {
         "leftovers", ".agentops-memory-x.part", damage=with_folder_of_drafts, is_mended=True,
     ),
     "a copy": noted("copies", "memory.db.before-upgrade", damage=beside(".before-upgrade", "x")),
-    "keys that are none": failed("keys", "is not JSON", damage=beside(".keys", "{")),
+    "keys that are none": failed("keys", "Invalid JSON", damage=beside(".keys", "{")),
     "lost keys": failed(
         "auth", "Keys were created, but the key file",
         damage=beside(".audit", '{"at": "2026-01-02T00:00:00Z", "action": "key.created"}\n'),
