@@ -197,7 +197,7 @@ NONE = "-"
 BYTES = (
     "database_bytes=database index_bytes=index free_bytes=free log_bytes=log copies_bytes=copies"
 )
-UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+DAY = timedelta(days=1)
 
 
 def print_storage(params: dict[str, Any]) -> None:
@@ -252,10 +252,7 @@ def _kept_for(kind: Kind, retention: Retentions) -> str:
     if kind is Kind.REVISIONS:
         return f"newest {retention.revisions}" if retention.revisions else "all"
     time = retention.time(kind)
-    for unit, length in UNITS.items():
-        if time and time % length == timedelta():
-            return f"{time // length}{unit}"
-    return f"{time.total_seconds():g}s" if time else "for ever"
+    return f"{time / DAY:g}d" if time else "for ever"
 
 
 COLORS = {Status.FAILED: "red", Status.WARNING: "yellow"}
