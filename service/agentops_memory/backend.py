@@ -38,7 +38,7 @@ async def opened_engine(
             copies_kept=settings.database_retention, tenant=tenant, **options,
         )  # fmt: skip
     else:
-        from .sqlite import SqliteEngine  # noqa: PLC0415
+        from .sqlite.engine import SqliteEngine  # noqa: PLC0415
         from .sqlite.tenants import tenant_file  # noqa: PLC0415
 
         opened = SqliteEngine.opened(tenant_file(settings.db_path, tenant), **options)

@@ -40,7 +40,7 @@ from .operations.files.service_lock import OnWait, service_lock_within
 from .recall.cache import IndexCache
 from .recall.recall import Recall
 from .settings import Settings
-from .sqlite import TenantsEngine
+from .sqlite.engine import TenantsEngine
 from .sqlite.migrate import OnUpgrade
 from .stores import anthropic, cloud
 from .stores.store import Serving

@@ -506,33 +506,9 @@ Flags = Mapping[str, str | None]
 
 PREFIX = "MEMORY_"
 CLIENT_VARIABLES = ("MEMORY_URL", "MEMORY_API_KEY", "MEMORY_PROJECT")
-BY_NAME = {variable.name: variable for variable in VARIABLES}
-KNOWN = (*BY_NAME, *CLIENT_VARIABLES)
+KNOWN = (*(variable.name for variable in VARIABLES), *CLIENT_VARIABLES)
 # Kubernetes sets these variables for a service named memory.
 KUBERNETES_VARIABLE = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_\w+)?)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UsableSettings:
-    """The settings, with defaults instead of invalid values, and the refusals of those."""
-
-    settings: Settings
-    refusals: tuple[str, ...]
-
-
-def settings_or_defaults(environment: Mapping[str, str], flags: Flags) -> UsableSettings:
-    """Replace invalid values by defaults; raise SettingRefused if a default is invalid, too."""
-    refusals: list[str] = []
-    left, options = dict(environment), dict(flags)
-    while True:
-        try:
-            return UsableSettings(settings=settings(left, options), refusals=tuple(refusals))
-        except SettingRefused as refusal:
-            wrong = BY_NAME.get(str(refusal).partition(":")[0])
-            if wrong is None or not (left.pop(wrong.name, None) or options.get(wrong.field)):
-                raise
-            options[wrong.field] = None
-            refusals.append(str(refusal))
 
 
 def unknown_variables(environment: Mapping[str, str]) -> dict[str, str | None]:

@@ -238,7 +238,7 @@ def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
         ("save", "T", "C", "--project", ""), ("save",), ("search",), ("history", "x"),
         ("search", "x", "--limit", "0"), ("stats", "--url", service.url, "--db", "x"),
         ("stats", "--url", service.url, "--tenant", "x"),
-        ("completion", "tcsh"), ("import", "-"),
+        ("import", "-"),
     ):  # fmt: skip
         given = None if arguments != ("import", "-") else ""
         done = Terminal().run(*arguments, given=given)

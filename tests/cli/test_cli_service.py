@@ -184,7 +184,7 @@ def test_each_tenant_is_shown_and_the_audit_file(path: Path) -> None:
     assert lines[0].startswith("default: ")
     assert lines[2].split() == ["KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT", "SWEEP"]
     assert lines[3].split() == ["deleted", "0", "0", "bytes", "-", "for", "ever", "-"]
-    assert lines[-1].split()[-2:] == ["36h", "-"]
+    assert lines[-1].split()[-2:] == ["1.5d", "-"]
 
 
 @pytest.mark.sqlite_files

@@ -224,25 +224,25 @@ def test_texts_are_one_line_and_harmless() -> None:
     ]  # fmt: skip
 
 
+SCRIPT = 'eval "$(_AGENTOPS_MEMORY_COMPLETE=bash_source agentops-memory)"'
+
+
 @pytest.mark.slow
 def test_the_script_of_bash_completes_the_program(tmp_path: Path) -> None:
     program = tmp_path / "agentops-memory"
     program.write_text(f'#!/bin/sh\nexec {IN_SHELL} "$@"\n', "utf-8")
     program.chmod(0o700)
-    script = Terminal().say("completion", "bash")
     asking = (
         "COMP_WORDS=(agentops-memory search --exp); COMP_CWORD=2; "
         '_agentops_memory_completion agentops-memory; echo "${COMPREPLY[@]}"'
     )
 
     done = subprocess.run(
-        ["bash", "-c", f"{script}\n{asking}"], capture_output=True, text=True, check=True,
+        ["bash", "-c", f"{SCRIPT}\n{asking}"], capture_output=True, text=True, check=True,
         env=environment({"PATH": f"{tmp_path}:{os.environ['PATH']}"}),
     )  # fmt: skip
 
     assert (done.stdout, done.stderr) == ("--explain\n", "")
-    for shell in ("zsh", "fish"):
-        assert "agentops-memory" in Terminal().say("completion", shell)
 
 
 @pytest.mark.slow

@@ -274,7 +274,7 @@ def test_every_command_of_memories_is_documented_with_its_options() -> None:
     told = set(re.findall(r"`(--[\w-]+)", COMMANDS_PAGE))
     shared = {"--project", "--url", "--key-file", "--db", "--tenant", "--json"}
 
-    for command in map(loaded, (*OF_MEMORIES, "completion")):
+    for command in map(loaded, OF_MEMORIES):
         options = {
             option
             for parameter in command.params

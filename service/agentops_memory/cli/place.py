@@ -57,15 +57,11 @@ def backend_of(flags: Flags) -> Backend:
 
 def chosen_settings(flags: Flags) -> Settings:
     chosen = settings(flags=flags)
-    require_one_backend(chosen, flags)
-    return chosen
-
-
-def require_one_backend(settings: Settings, flags: Flags) -> None:
-    if settings.database_url and flags.get("db_path"):
+    if chosen.database_url and flags.get("db_path"):
         raise CommandRefused(
             "--db selects a file, but MEMORY_DATABASE_URL selects PostgreSQL; use only one of them."
         )
+    return chosen
 
 
 def settings_of_files(flags: Flags) -> Settings:

@@ -83,7 +83,6 @@ GROUPS: Mapping[str, Mapping[str, Entry]] = {
         "agents": Entry("projects", "List, limit, export and erase agents and their memory.",
                         "list"),
         "seal": Entry("keys", "Rotate the keys that encrypt confidential values.", "rotate"),
-        "completion": Entry("service", "Print the completion script for a shell.", "bash"),
     },
 }  # fmt: skip
 COMMANDS: Mapping[str, Entry] = {

@@ -25,9 +25,8 @@ from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, KeyRegistry, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.redactor import RedactionFile
-from ..settings import Settings, UsableSettings, unknown_variables
+from ..settings import Settings, unknown_variables
 from ..sqlite import dialect as sqlite_dialect
-from ..sqlite.engine import MOST_OPEN
 from ..sqlite.examination import CHECKS_OF_FILE, check_database
 from ..sqlite.open_files import REMEDY, copies_of, draft_of
 from ..sqlite.repair import Subject
@@ -42,7 +41,6 @@ NO_SPACE = 1024 * 1024  # free bytes below which a large write fails
 FEW_INODES = 1000  # free inodes below which an operator should act
 IDLE = timedelta(hours=1)  # time without a write after which a draft counts as left over
 MIB = 1024 * 1024
-SOON = timedelta(days=7)  # time before the expiry of a key's old secret
 PUBLIC = "Every user of this machine can read {}."
 RESTRICTS = "`agentops-memory doctor --fix` restricts it, like `chmod o-rwx`"
 SUFFIXES = ("-wal", "-shm", "-journal")  # of the files that SQLite keeps next to a database
@@ -85,7 +83,7 @@ def check_file(path: Path) -> Finding:
 
 
 def check_access(path: Path) -> Iterator[Finding]:
-    """Check the permissions and owners of a database file, and the files next to it."""
+    """Check the permissions of a database file and the files next to it."""
     files = [path, *_sqlite_files(path)]
     # Others can read a file if its mode and the mode of the real folder allow it.
     is_passable = os.stat(os.path.realpath(path.parent)).st_mode & stat.S_IXOTH  # noqa: PTH116
@@ -98,11 +96,6 @@ def check_access(path: Path) -> Iterator[Finding]:
     problem = f"The user {os.geteuid()} cannot write to {', '.join(read_only)}."
     remedy = "If the service runs as that user, make it the owner of the folder: `chown -R`."
     yield warn("folder", problem, remedy) if read_only else fine
-    owners = [str(user) for user in sorted({file.stat().st_uid for file in files})]
-    fine = ok("owner", f"It belongs to the user {owners[0]}.")
-    problem = f"{path} and the files next to it belong to several users: {', '.join(owners)}."
-    remedy = "Give all of them to the user of the service: `chown`."
-    yield warn("owner", problem, remedy) if len(owners) > 1 else fine
     every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *SUFFIXES)}
     gone = sorted({every[name] for name, _ in _open_files() if name in every})
     fine = ok("open-files", "No process has a removed or replaced file open.")
@@ -220,13 +213,9 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
         yield warn("keys", "Every key is revoked, so no one has access.", remedy)
     for key in working:
         name = f"{key.id} ({key.name})"
-        expiries = [it.until for it in key.secrets if it.until and now < it.until < now + SOON]
         if not any(secret.is_valid_at(now) for secret in key.secrets):
             remedy = f"`agentops-memory keys rotate {key.id}` gives it a new one."
             yield warn("keys", f"No secret of the key {name} works any more.", remedy)
-        elif expiries:
-            sentence = f"The old secret of the key {name} expires at {min(expiries):%Y-%m-%d %H:%M}"
-            yield note("keys", f"{sentence} (UTC).", "Its users need the new secret by then.")
 
 
 def check_redaction(path: Path) -> Iterator[Finding]:
@@ -275,14 +264,6 @@ def _is_public(path: Path) -> bool:
     return False
 
 
-def check_settings(usable: UsableSettings) -> Iterator[Finding]:
-    for refusal in usable.refusals:
-        remedy = "The service does not start; `agentops-memory serve --help-all` lists settings."
-        yield failed("settings", refusal, remedy)
-    if not usable.refusals:
-        yield ok("settings", "All settings are valid.")
-
-
 def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
     unknown = unknown_variables(environment)
     for name, meant in unknown.items():
@@ -297,15 +278,11 @@ def check_environment(environment: Mapping[str, str]) -> Iterator[Finding]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorContext:
-    usable: UsableSettings
+    settings: Settings
     environment: Mapping[str, str]
     now: datetime
     tenant: TenantId | None = None  # all of them
     is_thorough: bool = False
-
-    @property
-    def settings(self) -> Settings:
-        return self.usable.settings
 
 
 def findings_of(
@@ -347,7 +324,6 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
     settings, keys = context.settings, registry_of(context.settings)
     checks: dict[str, Check] = {
         "program": _check_program,
-        "settings": lambda: check_settings(context.usable),
         "environment": lambda: check_environment(context.environment),
         "redaction": lambda: check_redaction(settings.redaction_file),
         "seal": lambda: check_seal(settings.seal_file, context.now),
@@ -459,15 +435,10 @@ def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
 
 
 def _check_tenants(path: Path) -> Iterator[Finding]:
-    tenants = tenants_of(path)
     if unnamed := unnamed_in(path):
         sentence = f"These file names are not valid tenant names: {', '.join(unnamed)}."
         yield note("tenants", sentence, "The service ignores these files; move them elsewhere.")
-    count = f"Databases: {len(tenants):,}."
-    sentence = f"{count} Besides the default one, at most {MOST_OPEN} are open at a time."
-    remedy = "If `Too many databases are in use` appears, split tenants across services."
-    is_many = len(tenants) - 1 > MOST_OPEN
-    yield note("tenants", sentence, remedy) if is_many else ok("tenants", count)
+    yield ok("tenants", f"Databases: {len(tenants_of(path)):,}.")
 
 
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.service_lock import service_lock
-from ...settings import Settings, settings, settings_or_defaults
+from ...settings import Settings, settings
 from ...sqlite.migrate import Plan, migrated, planned
 from ...sqlite.tenants import tenant_file, tenants_of
 from .. import output as out, place as backends, target as o
@@ -178,7 +178,7 @@ NONE = "-"
 BYTES = (
     "database_bytes=database index_bytes=index free_bytes=free log_bytes=log copies_bytes=copies"
 )
-UNITS = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
+DAY = timedelta(days=1)
 
 
 def print_storage(params: dict[str, Any]) -> None:
@@ -233,10 +233,7 @@ def _kept_for(kind: Kind, retention: Retentions) -> str:
     if kind is Kind.REVISIONS:
         return f"newest {retention.revisions}" if retention.revisions else "all"
     time = retention.time(kind)
-    for unit, length in UNITS.items():
-        if time and time % length == timedelta():
-            return f"{time // length}{unit}"
-    return f"{time.total_seconds():g}s" if time else "for ever"
+    return f"{time / DAY:g}d" if time else "for ever"
 
 
 COLORS = {Status.FAILED: "red", Status.WARNING: "yellow"}
@@ -256,12 +253,9 @@ def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -
 
     A service may be running. Exits with 1 if a check failed; warnings alone exit with 0.
     """
-    usable = settings_or_defaults(os.environ, flags)
-    backends.require_one_backend(usable.settings, flags)
-    only_tenant = None if tenant is None else tenant_id(tenant)
     context = DoctorContext(
-        usable=usable, environment=os.environ, now=backends.now(), tenant=only_tenant,
-        is_thorough=thorough,
+        settings=backends.chosen_settings(flags), environment=os.environ, now=backends.now(),
+        tenant=None if tenant is None else tenant_id(tenant), is_thorough=thorough,
     )  # fmt: skip
     with out.progress_bar("Examining") as bar:
         findings = findings_of(context, bar)

@@ -1,4 +1,4 @@
-"""`serve`, `health`, `status`, `open`, `mcp`, `demo` and `completion`."""
+"""`serve`, `health`, `status`, `open`, `mcp` and `demo`."""
 
 import asyncio
 import json
@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.error import HTTPError
 
 import click
-from click.shell_completion import get_completion_class
 
 from ...errors import Invalid
 from ...light import Lazy, replace
@@ -287,38 +286,14 @@ MESSAGES = (
 def demo(url: str) -> None:
     """Save sample memories in a running service, and show the context an agent would get."""
     session = f"demo-{secrets.token_hex(4)}"
-    try:
-        with client.MemoryClient.from_environment(url=url, retries=0) as memory:
-            memory.start_session(session, DEMO)
-            click.echo(f"Session {session} in project {DEMO}:")
-            for observation in OBSERVATIONS:
-                saved = memory.save(session_id=session, project=DEMO, **observation)
-                click.echo(f"  {saved.action:<12} #{saved.id}  {observation['title']}")
-            messages = [client.Message(role=role, content=text) for role, text in MESSAGES]
-            click.echo(f"  ended        {memory.end_session(session, messages).summary}")
-            context = memory.context(project=DEMO, query=PROMPT, limit=2)
-    except (client.Misconfigured, client.Unreachable) as error:
-        raise out.CommandRefused(str(error)) from error
-    except client.MemoryServiceError as error:
-        message = f"The program at that address refused POST /sessions: {error}"
-        raise out.CommandRefused(message) from error
+    with client.MemoryClient.from_environment(url=url, retries=0) as memory:
+        memory.start_session(session, DEMO)
+        click.echo(f"Session {session} in project {DEMO}:")
+        for observation in OBSERVATIONS:
+            saved = memory.save(session_id=session, project=DEMO, **observation)
+            click.echo(f"  {saved.action:<12} #{saved.id}  {observation['title']}")
+        messages = [client.Message(role=role, content=text) for role, text in MESSAGES]
+        click.echo(f"  ended        {memory.end_session(session, messages).summary}")
+        context = memory.context(project=DEMO, query=PROMPT, limit=2)
     click.echo(f"\nThe next prompt: {PROMPT}\nThe context that an agent would get with it:\n")
     out.print_context(context)
-
-
-VARIABLE = "_AGENTOPS_MEMORY_COMPLETE"  # set by the shell when it completes
-
-
-@command(o.argument("shell", type=click.Choice(["bash", "zsh", "fish"])))
-def completion(shell: str) -> None:
-    """Print the script that makes SHELL complete commands and options.
-
-    \b
-    bash, in ~/.bashrc:  eval "$(agentops-memory completion bash)"
-    zsh, in ~/.zshrc:    eval "$(agentops-memory completion zsh)"
-    fish: agentops-memory completion fish > ~/.config/fish/completions/agentops-memory.fish
-    """
-    kind = get_completion_class(shell)
-    assert kind is not None  # click supports each choice
-    program = click.get_current_context().find_root().command
-    click.echo(kind(program, {}, out.NAME, VARIABLE).source())

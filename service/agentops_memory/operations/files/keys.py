@@ -11,13 +11,21 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+)
 
 from ...engine import files
 from ...engine.files import Stamp, os_errors_as, stamp_of
@@ -25,15 +33,15 @@ from ...errors import Invalid, Unavailable
 from ...light import OncePerTurn, dataclass, field
 from ...memory import access
 from ...memory.access import By, Caller, Key, KeyId, KeyRegistry, KeyRing, Put, Secret, TenantId
-from ...memory.rows import parsed, rendered
+from ...memory.rows import rendered
 from ...memory.space import Held, Kind
+from ...record import Record
 
 AUDIT_DRAFT = ".part"  # the suffix of the file that replaces the audit file
 OF_KEYS = ("key.", "keys.")  # prefixes of actions that concern keys
 AUDIT_RESTORED = "audit.restored"  # the audit was lost, and restored from an archive
 VERSION = 1  # of the key file
-Readers = Mapping[str, Callable[[Any], object]]
-T = TypeVar("T")
+LONGEST_PATH = 60  # characters of the path of a field in an error
 
 
 def by_key(caller: Caller) -> By:
@@ -190,144 +198,95 @@ def entry_of(line: bytes) -> dict[str, Any]:
     return {}
 
 
+Instant = Annotated[AwareDatetime, AfterValidator(lambda at: at.astimezone(UTC))]
+Names = Annotated[
+    tuple[str, ...], Field(strict=False), BeforeValidator(lambda it: getattr(it, "names", it))
+]
+
+
+class SecretRecord(Record):
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="hex", from_attributes=True)
+
+    salt: bytes = Field(min_length=access.SALT_BYTES, max_length=access.SALT_BYTES)
+    digest: bytes = Field(min_length=access.DIGEST_BYTES, max_length=access.DIGEST_BYTES)
+    until: Instant | None = None
+
+
+class KeyRecord(Record):
+    """A key as it is stored; fields that have their default are left out."""
+
+    model_config = ConfigDict(extra="forbid", ser_json_bytes="hex", from_attributes=True)
+
+    id: str
+    name: str
+    tenant: str
+    role: access.Role
+    projects: Names
+    agents: Names = ()
+    coordinates: bool = False
+    created_at: Instant
+    revoked_at: Instant | None = None
+    secrets: tuple[SecretRecord, ...]
+
+
+class KeyDocument(Record):
+    """The content of a key file."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    version: int = Field(ge=VERSION, le=VERSION)
+    keys: tuple[KeyRecord, ...]
+    reset_at: Instant | None = None  # an empty list alone does not open the service
+
+
 def written(ring: KeyRing, at: datetime) -> bytes:
     document: dict[str, object] = {
         "version": VERSION,
         "keys": [*map(record_of, ring.keys.values())],
     }
     if not ring.was_ever_used:
-        document["reset_at"] = _rendered(at)  # an empty list alone does not open the service
+        document["reset_at"] = rendered(at)
     return json.dumps(document, indent=1).encode() + b"\n"
 
 
 def record_of(key: Key) -> dict[str, object]:
-    return {
-        "id": key.id,
-        **access.public_fields(key),
-        "created_at": _rendered(key.created_at),
-        "revoked_at": key.revoked_at and _rendered(key.revoked_at),
-        "secrets": [
-            {
-                "salt": secret.salt.hex(),
-                "digest": secret.digest.hex(),
-                "until": secret.until and _rendered(secret.until),
-            }
-            for secret in key.secrets
-        ],
-    }
-
-
-def _rendered(at: datetime) -> str:
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+    return KeyRecord.model_validate(key).model_dump(mode="json", exclude_defaults=True)
 
 
 def read(data: bytes) -> KeyRing:
-    """Parse a key file; a ValueError gives the reason, and quotes only ids and names of keys."""
+    """Parse a key file; a ValueError gives the reason, and quotes no value."""
     try:
-        loaded = json.loads(data, object_pairs_hook=_distinct)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"line {error.lineno} is not JSON") from error
-    except UnicodeDecodeError as error:
-        raise ValueError("it is not UTF-8") from error
-    version = loaded.get("version") if isinstance(loaded, dict) else None
-    if type(version) is not int or version < 1:
-        raise ValueError("it has no version")
-    if version > VERSION:
-        raise ValueError(f"it has version {version}, which a newer program wrote")
-    document = _fields(loaded, _DOCUMENT)
-    keys = [_key(number, record) for number, record in enumerate(document["keys"], 1)]
-    by_id = {key.id: key for key in keys}
-    if len(by_id) < len(keys):
+        document = KeyDocument.model_validate_json(data)
+    except ValidationError as fault:
+        first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
+        path = ".".join(map(str, first["loc"]))[:LONGEST_PATH]
+        reason = f"its {path} cannot be used" if path else first["msg"]
+        raise ValueError(reason) from None
+    keys = {}
+    for number, it in enumerate(document.keys, 1):
+        try:
+            keys[it.id] = _key(it)
+        except Invalid as refusal:
+            raise ValueError(f"key number {number}: {str(refusal).removesuffix('.')}") from refusal
+    if len(keys) < len(document.keys):
         raise ValueError("two of its keys have the same id")
-    return KeyRing(keys=by_id, was_ever_used=bool(keys) or document["reset_at"] is None)
+    return KeyRing(
+        keys={key.id: key for key in keys.values()},
+        was_ever_used=bool(keys) or document.reset_at is None,
+    )
 
 
-def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        raise ValueError("a field occurs twice in one place")
-    return fields
+def _key(it: KeyRecord) -> Key:
+    if not it.secrets and it.revoked_at is None:
+        raise Invalid("It has no secret.")
+    return Key(
+        id=access.key_id(it.id), name=access.key_name(it.name),
+        tenant=access.tenant_id(it.tenant), role=it.role,
+        projects=access.patterns(it.projects), agents=access.agent_patterns(it.agents),
+        coordinates=it.coordinates, secrets=tuple(Secret(**dict(secret)) for secret in it.secrets),
+        created_at=it.created_at, revoked_at=it.revoked_at,
+    )  # fmt: skip
 
-
-def _key(number: int, record: object) -> Key:
-    try:
-        key = Key(**_fields(record, _KEY))
-        if not key.secrets and key.revoked_at is None:
-            raise ValueError("it has no secret")
-    except ValueError as fault:
-        raise ValueError(f"{_label(number, record)}: {fault}") from fault
-    return key
-
-
-def _label(number: int, record: object) -> str:
-    label = f"key number {number}"
-    if isinstance(record, dict):
-        with suppress(*_FAULTS):
-            label = f"key {access.key_id(record['id'])}"
-        with suppress(*_FAULTS):
-            label += f" ({access.key_name(record['name'])})"
-    return label
-
-
-def _fields(record: object, readers: Readers) -> dict[str, Any]:
-    if not isinstance(record, dict):
-        raise ValueError("it is not a JSON object")
-    for name in record.keys() - readers.keys():
-        raise ValueError(f"{name[:20]!r} is not a field that belongs there")
-    return {name: _field(name, reader, record.get(name)) for name, reader in readers.items()}
-
-
-def _field(name: str, reader: Callable[[Any], object], value: object) -> object:
-    try:
-        return reader(value)
-    except Invalid as refusal:
-        raise ValueError(str(refusal).removesuffix(".")) from refusal
-    except _FAULTS as fault:  # their text may quote the value
-        raise ValueError(f"its {name} cannot be used") from fault
-
-
-def _instant(text: str) -> datetime:
-    if (at := parsed(text)) is None:
-        raise ValueError
-    return at
-
-
-def _bytes(count: int, text: str) -> bytes:
-    if len(value := bytes.fromhex(text)) != count:
-        raise ValueError
-    return value
-
-
-def _only(type_: type[T], value: Any) -> T:
-    if not isinstance(value, type_):
-        raise TypeError
-    return value
-
-
-def _optional(read: Callable[[Any], Any], default: object = None) -> Callable[[Any], Any]:
-    return lambda value: default if value is None else read(value)
-
-
-_list = partial(_only, list)
-_FAULTS = (Invalid, ValueError, TypeError, AttributeError, KeyError)
-_KEY: Readers = {
-    "id": access.key_id,
-    "name": access.key_name,
-    "tenant": access.tenant_id,
-    "role": access.Role,
-    "projects": lambda value: access.patterns(tuple(_list(value))),
-    "agents": lambda value: access.agent_patterns(_optional(_list, [])(value)),
-    "coordinates": _optional(partial(_only, bool), default=False),
-    "created_at": _instant,
-    "revoked_at": _optional(_instant),
-    "secrets": lambda value: tuple(Secret(**_fields(it, _SECRET)) for it in _list(value)),
-}
-_DOCUMENT: Readers = {"version": int, "keys": _list, "reset_at": _optional(_instant)}
-_SECRET: Readers = {
-    "salt": partial(_bytes, access.SALT_BYTES),
-    "digest": partial(_bytes, access.DIGEST_BYTES),
-    "until": _optional(_instant),
-}
 
 LARGEST = 16 * 1024 * 1024  # bytes; a key takes about 400
 TIMEOUT = timedelta(seconds=10)  # longest wait for another process that changes the file
