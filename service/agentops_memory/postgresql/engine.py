@@ -14,18 +14,7 @@ from weakref import WeakValueDictionary
 import psycopg
 from psycopg import errors
 
-from ..engine.engine import (
-    Condition,
-    Outcome,
-    RowCounts,
-    Scrubbed,
-    Sealer,
-    Sizes,
-    Tidied,
-    answer_of,
-    noop,
-    target_of,
-)
+from ..engine import engine as port
 from ..errors import Busy, DamagedRow, Refusal, StartRefused
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
@@ -181,9 +170,9 @@ class PostgresEngine:
     async def opened(  # noqa: PLR0913 - options, each by its name
         cls, url: str, *, clock: Callable[[], datetime], features: Features = ALL,
         quota: int | None = None, retention: Retentions = DEFAULT_RETENTIONS,
-        sealer: Sealer | None = None, index_cache: IndexCache | None = None,
-        has_key: HasKey = lambda _: True, upgrading: Callable[[], object] = noop,
-        committed: OnCommit = noop, size: int = POOL, copies_kept: timedelta | None = None,
+        sealer: port.Sealer | None = None, index_cache: IndexCache | None = None,
+        has_key: HasKey = lambda _: True, upgrading: Callable[[], object] = port.noop,
+        committed: OnCommit = port.noop, size: int = POOL, copies_kept: timedelta | None = None,
         tenant: TenantId = DEFAULT_TENANT, may_lead: bool = False,
     ) -> AsyncIterator["PostgresEngine"]:  # fmt: skip
         """Upgrade the schemas of all tenants, and yield an engine over the database.
@@ -229,7 +218,7 @@ class PostgresEngine:
         change = Change(caller, lambda tx: work(tx, *args, **kwargs), deadline())
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
-            if (target := target_of(work)) is not None:
+            if (target := port.target_of(work)) is not None:
                 change.target = target(*args, **kwargs)
                 with suppress(NeedsToBeAlone):
                     return cast("T", await self._write(change))
@@ -253,10 +242,10 @@ class PostgresEngine:
             queue = self._queues.setdefault(lock, WriteQueue(partial(self._run, lock)))
             outcome = await queue.submit(change)
             if outcome is not None:
-                return answer_of(outcome)
-        outcome = (await self._run(own, [change], noop))[change]
+                return port.answer_of(outcome)
+        outcome = (await self._run(own, [change], port.noop))[change]
         assert outcome is not None
-        return answer_of(outcome)
+        return port.answer_of(outcome)
 
     async def _run(
         self, lock: Lock, changes: Sequence[Change], committing: Callable[[], None]
@@ -272,7 +261,7 @@ class PostgresEngine:
         except Busy as busy:  # late changes fail, or all if none is late
             now = asyncio.get_running_loop().time()
             late = list(takewhile(lambda it: now >= it.until, changes))
-            return dict.fromkeys(late or changes, Outcome(error=busy))
+            return dict.fromkeys(late or changes, port.Outcome(error=busy))
         return await asyncio.shield(writing)
 
     @property
@@ -300,10 +289,10 @@ class PostgresEngine:
             await asyncio.sleep(LOOK.total_seconds())
             await asyncio.to_thread(self._try_to_lead)
 
-    async def probe(self) -> Condition:
+    async def probe(self) -> port.Condition:
         probing = await self._start(deadline(), self._transactions.probe, writes=True)
         known = [name for caller in self.callers() for name in self.known_of(caller).names]
-        return Condition(lacks_standby=not await asyncio.shield(probing), damaged_rows=known)
+        return port.Condition(lacks_standby=not await asyncio.shield(probing), damaged_rows=known)
 
     async def _start(
         self, until: float, work: Callable[..., T], *args: object, writes: bool = False
@@ -337,10 +326,10 @@ class PostgresEngine:
     def has_files(self) -> bool:
         return False
 
-    async def check(self, caller: Caller, *, thorough: bool = False) -> Condition:  # noqa: ARG002
+    async def check(self, caller: Caller, *, thorough: bool = False) -> port.Condition:  # noqa: ARG002
         known = self.known_of(caller)
         known.note(caller, await self.read(caller, lambda tx: damaged(tx.connection)))
-        return Condition(damaged_rows=known.names)
+        return port.Condition(damaged_rows=known.names)
 
     async def repair(self, caller: Caller) -> Sequence[int]:  # noqa: ARG002
         return ()
@@ -350,7 +339,7 @@ class PostgresEngine:
             for area in await self.write(caller, lambda tx: tx.index.take_over()):
                 await self.rebuild(caller, area)
 
-    async def tidy(self, caller: Caller) -> Tidied:
+    async def tidy(self, caller: Caller) -> port.Tidied:
         await self.bring_to_rules(caller)
         drifts = await self.drifts(caller)
         rebuilt = tuple(area for area, drift in drifts.items() if drift)
@@ -359,12 +348,12 @@ class PostgresEngine:
         moved = 0
         while await self.write(caller, lambda tx: tx.index.rebalance()):
             moved += 1
-        return Tidied(
+        return port.Tidied(
             parts=len(drifts), drift=sum(drifts.values()), rebuilt=rebuilt, moved=moved,
             is_damaged=False,
         )  # fmt: skip
 
-    async def scrub(self, caller: Caller) -> Scrubbed:
+    async def scrub(self, caller: Caller) -> port.Scrubbed:
         """Settle receipts of erasures whose bytes are gone from the tables and their copies.
 
         They are gone once tables were rewritten and copies have expired. Receipts of agents settle
@@ -373,13 +362,13 @@ class PostgresEngine:
         gone = await self.read(caller, _settleable, self._copies_kept)
         if gone:
             await self.write(caller, lambda tx: tx[ReceiptTable].settle(gone))
-        return Scrubbed(settled=len(gone))
+        return port.Scrubbed(settled=len(gone))
 
-    async def sizes(self, caller: Caller) -> Sizes:
+    async def sizes(self, caller: Caller) -> port.Sizes:
         size = await self.read(caller, lambda tx: stored(tx.connection))
-        return Sizes(database=size, log=None, free=None)
+        return port.Sizes(database=size, log=None, free=None)
 
-    async def count(self, caller: Caller) -> RowCounts:
+    async def count(self, caller: Caller) -> port.RowCounts:
         return await self.read(caller, row_counts)
 
     def copies(self, caller: Caller) -> Sequence[str]:  # noqa: ARG002

@@ -19,19 +19,7 @@ from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.table import Known
 from ..recall.stems import Stems
-from .connection import (
-    COLLIDED,
-    PostgresConnection,
-    PostgresCursor,
-    all_up_to_date,
-    brought_up_to_date,
-    is_lost,
-    prepare,
-    require_usable,
-    schema_of,
-    tenants,
-    translated,
-)
+from . import connection as pg
 from .postings import IndexMemory
 from .transaction import (
     MAX_WAIT,
@@ -73,9 +61,9 @@ SNAPSHOT = "REPEATABLE READ READ ONLY"
 
 
 def _begin(
-    connection: PostgresConnection, schema: str, isolation: str, *locks: str,
+    connection: pg.PostgresConnection, schema: str, isolation: str, *locks: str,
     timeout: timedelta | None = None, **values: object,
-) -> PostgresCursor:  # fmt: skip
+) -> pg.PostgresCursor:  # fmt: skip
     """Begin a tenant's transaction, and take locks in order within its timeouts."""
     connection.execute(f"BEGIN ISOLATION LEVEL {isolation}")
     return connection.execute(
@@ -120,11 +108,11 @@ class Transactions:
     def prepare(self, tenant: TenantId, upgrading: Callable[[], object]) -> None:
         """Create or upgrade the shared schema, this tenant's and those of all existing tenants."""
         with self._connected() as (connection, _):
-            require_usable(connection)
-            with translated():
-                prepare(connection)
-                brought_up_to_date(connection, tenant, upgrading)
-                self.tenants = {*all_up_to_date(connection, upgrading)}
+            pg.require_usable(connection)
+            with pg.translated():
+                pg.prepare(connection)
+                pg.brought_up_to_date(connection, tenant, upgrading)
+                self.tenants = {*pg.all_up_to_date(connection, upgrading)}
 
     def close(self) -> None:
         """Close all caches and connections, once no thread is at work."""
@@ -139,7 +127,7 @@ class Transactions:
         if not self._has_key(tenant):
             raise NotFound("There is no such tenant.")
         try:
-            brought_up_to_date(connection, tenant)
+            pg.brought_up_to_date(connection, tenant)
         except StartRefused as refusal:  # a newer release has upgraded the schema
             raise Unavailable(str(refusal)) from None
         self.tenants.add(tenant)
@@ -170,9 +158,9 @@ class Transactions:
         """Run work on one snapshot, and return its answer."""
 
         def transaction(connection: psycopg.Connection[Any]) -> T:
-            schema = schema_of(caller.tenant)
+            schema = pg.schema_of(caller.tenant)
             self._create_missing(connection, caller.tenant)
-            ours, memory = PostgresConnection(connection), self._memory(schema)
+            ours, memory = pg.PostgresConnection(connection), self._memory(schema)
             make, stems = self._new_transaction, self._thread.stems
             try:
                 with ours.pipelined():
@@ -207,8 +195,8 @@ class Transactions:
         self, lock: Lock, changes: Sequence[Change], others: Callable[[], int],
         committing: Callable[[], object], connection: psycopg.Connection[Any],
     ) -> Outcomes:  # fmt: skip
-        schema, is_alone = schema_of(lock.tenant), len(changes) == 1
-        ours, began, known = PostgresConnection(connection), time.monotonic(), Known()
+        schema, is_alone = pg.schema_of(lock.tenant), len(changes) == 1
+        ours, began, known = pg.PostgresConnection(connection), time.monotonic(), Known()
 
         # Without cached areas: after a rollback, an area reuses a version for other words.
         make = partial(
@@ -241,7 +229,7 @@ class Transactions:
                 commit = connection.execute("COMMIT")
                 committing()
         except (psycopg.Error, Undone) as error:
-            if is_alone or isinstance(error, errors.LockNotAvailable) or is_lost(error):
+            if is_alone or isinstance(error, errors.LockNotAvailable) or pg.is_lost(error):
                 raise
             roll_back(connection)
             return dict.fromkeys(changes)
@@ -269,17 +257,17 @@ class Transactions:
 
     def needs_load(self, tenant: TenantId) -> bool:
         """Whether prompts need an area that is not cached."""
-        return self._memory(schema_of(tenant)).queue.is_due
+        return self._memory(pg.schema_of(tenant)).queue.is_due
 
     def load(self, tenant: TenantId) -> None:
-        schema = schema_of(tenant)
+        schema = pg.schema_of(tenant)
         memory = self._memory(schema)
         with memory.queue.next() as area:
             if area is None:
                 return
             try:
                 with self._connected() as (connection, _):
-                    ours = PostgresConnection(connection)
+                    ours = pg.PostgresConnection(connection)
                     _begin(ours, schema, SNAPSHOT, timeout=LOAD_TIMEOUT)
                     memory.load(ours, area)
                     ours.execute("COMMIT")
@@ -310,19 +298,19 @@ class Transactions:
                     connection, is_new = stack.enter_context(self._connected())
                 except StartRefused as refusal:
                     raise Unavailable(str(refusal)) from None
-                stack.enter_context(translated())
+                stack.enter_context(pg.translated())
                 try:
                     return transaction(connection)
                 except psycopg.Error as error:
                     roll_back(connection)
-                    if isinstance(error, (*COLLIDED, *collided)) and retries:
+                    if isinstance(error, (*pg.COLLIDED, *collided)) and retries:
                         retries -= 1
-                    elif isinstance(error, errors.UndefinedTable) and tenant not in tenants(
+                    elif isinstance(error, errors.UndefinedTable) and tenant not in pg.tenants(
                         connection
                     ):
                         self.tenants.discard(tenant)
                         continue  # the tenant was erased, and maybe created again
-                    elif is_lost(error) and not (is_new or self._thread.has_sent_commit):
+                    elif pg.is_lost(error) and not (is_new or self._thread.has_sent_commit):
                         self._close_idle()
                     else:
                         raise
