@@ -78,7 +78,7 @@ def test_keys_that_are_gone_or_cannot_be_read_open_nothing_and_a_reset_opens_it_
         postgresql, """UPDATE agentops.keys SET record = replace(record, '"admin"', '"king"')"""
     )
     done = terminal.run("keys", "list")
-    assert f"The keys in the database cannot be used: key {key['id']} (ci): its role" in done.output
+    assert f"The keys in the database cannot be used: key {key['id']}: its role" in done.output
     assert json.loads(record)["secrets"][0]["salt"] not in done.output
 
     postgres.ordered(postgresql, "DELETE FROM agentops.keys")

@@ -254,14 +254,18 @@ def record_of(key: Key) -> dict[str, object]:
 
 
 def read(data: bytes) -> KeyRing:
-    """Parse a key file; a ValueError gives the reason, and quotes no value."""
+    """Parse a key file; a ValueError gives the reason, and quotes only ids of keys."""
     try:
         document = KeyDocument.model_validate_json(data)
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
-        path = ".".join(map(str, first["loc"]))[:LONGEST_PATH]
+        label, location = "", first["loc"]
+        with suppress(Invalid, ValueError, LookupError, TypeError):
+            label = f"key {access.key_id(json.loads(data)['keys'][location[1]]['id'])}: "
+            location = location[2:]
+        path = ".".join(map(str, location))[:LONGEST_PATH]
         reason = f"its {path} cannot be used" if path else first["msg"]
-        raise ValueError(reason) from None
+        raise ValueError(f"{label}{reason}") from None
     keys = {}
     for number, it in enumerate(document.keys, 1):
         try:
