@@ -273,7 +273,8 @@ class SqliteMaintenance(ABC):
         for number, state in await self.write(caller, lambda tx: tx.index.areas.behind()):
             with suppress(ValueError):  # damaged stems
                 area = await self.read(caller, _area, number)
-                await self.write(caller, lambda tx, *its: tx.index.areas.store(*its), area, state)
+                if area.ids:  # otherwise all were deleted meanwhile
+                    await self.write(caller, lambda tx, *it: tx.index.areas.store(*it), area, state)
 
     async def _is_damaged(self, caller: Caller, number: int) -> bool:
         """Check pages and contents: each check misses damage that the other finds."""
