@@ -189,9 +189,10 @@ def _inserts(path: Path, document: bytes) -> list[Statement]:
             import_whole(SqliteTransaction(recorder.connection, START, OPERATOR), chunk)
         database.execute("COMMIT")
     return [
-        (text, values)
+        (text, each)
         for text, values in recorder.statements
         if not is_read(text) and not _INDEXES.search(text)
+        for each in (values if isinstance(values, list) else [values])  # of many at once
     ]
 
 
@@ -222,8 +223,8 @@ def _bare(path: Path, inserts: Iterable[Statement]) -> float:
         for statement, values in inserts:
             inserted = database.execute(statement, values)
             if statement.startswith("INSERT INTO memories"):
-                assert isinstance(values, Mapping)
-                space = values["space_id"]
+                columns = statement.partition("(")[2].partition(")")[0].split(",")
+                space = dict(zip(map(str.strip, columns), values, strict=False))["space_id"]
                 if space not in places:
                     places[space] = database.execute(_PLACE, (space,)).fetchone()
                 area, partition = places[space]
