@@ -34,7 +34,7 @@ from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
 from ..secrets.redaction import hide_by
-from ..telemetry import BEGAN, OwnText, Telemetry, log_answered, sendable
+from ..telemetry import BEGAN, OwnText, Telemetry, log_answered, noted, sendable
 from ..telemetry.metrics import DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
 from .operations import METHODS, AgentOps, context_span, injected, search_span
@@ -128,12 +128,17 @@ class FastReads:
         if answer is None:
             return None
         read, body, caller = answer
-        span = run(self._record_spans, path, params, headers, read, began_at)
-        metrics = self.telemetry.metrics
-        if path == CONTEXT:
-            metrics.count_context([it[2].value for it in read.hits], span)
-        by = client, caller.tenant, caller.key_name
-        log_answered(path.decode(), time.perf_counter() - began, metrics, span, by)
+        ended, ended_at = time.perf_counter() - began, time.time_ns()
+
+        def noting() -> str:
+            span = run(self._record_spans, path, params, headers, read, (began_at, ended_at))
+            metrics = self.telemetry.metrics
+            if path == CONTEXT:
+                metrics.count_context([it[2].value for it in read.hits], span)
+            by = client, caller.tenant, caller.key_name
+            return noted(path.decode(), ended, metrics, span, by)
+
+        self.telemetry.after_answers(noting)
         return self._whole(body, date)
 
     def _answer(
@@ -179,7 +184,12 @@ class FastReads:
         return read, body, caller
 
     def _record_spans(
-        self, path: bytes, params: Params, headers: Headers, read: CachedRead, began: int
+        self,
+        path: bytes,
+        params: Params,
+        headers: Headers,
+        read: CachedRead,
+        times: tuple[int, int],
     ) -> "Span | None":
         """Record the spans that the slow path would record, if spans are sent."""
         past: PastSpans | None = self.telemetry.past
@@ -200,7 +210,7 @@ class FastReads:
         return past.operation(
             f"memory.{name}",
             {n.decode(): v.decode("latin-1") for n, v in headers[::-1] if n in TRACE_HEADERS},
-            [PastStep(f"store.{name}", began, time.time_ns(), {}), *read.steps],
+            [PastStep(f"store.{name}", *times, {}), *read.steps],
             sendable(own), (event, events),
         )  # fmt: skip
 
@@ -324,14 +334,14 @@ class FastSaves:
             scope[FAILED] = error
             return None
         except BaseException:  # the service stops before the response
-            self._log(scope, caller, 500)
+            self._note(scope, caller, 500)
             raise
         metrics = self.telemetry.metrics
         metrics.count(DEDUP, saved.action.value)
         for measure, count in ((SUPERSEDED, saved.superseded), (REDACTIONS, redacted)):
             if count:
                 metrics.count(measure, by=count)
-        self._log(scope, caller, CREATED)
+        self._note(scope, caller, CREATED)
         body = m.saved(saved, None, redacted)
         answer = m.json_bytes(body)
         headers = [(b"content-length", b"%d" % len(answer)), *_TAIL]
@@ -341,7 +351,9 @@ class FastSaves:
             headers.insert(0, (REDACTED.encode(), b"%d" % redacted))
         return CREATED, headers, answer
 
-    def _log(self, scope: Scope, caller: Caller, status: int) -> None:
+    def _note(self, scope: Scope, caller: Caller, status: int) -> None:
         client, seconds = scope.get("client"), time.perf_counter() - scope[BEGAN]
         by = client[0] if client else "", caller.tenant, caller.key_name
-        log_answered(PATH, seconds, self.telemetry.metrics, method="POST", status=status, by=by)
+        metrics = self.telemetry.metrics
+        noting = partial(noted, PATH, seconds, metrics, None, by, method="POST", status=status)
+        self.telemetry.after_answers(noting)

@@ -488,6 +488,9 @@ class MemoryTable(MemoryLists):
         searched = fingerprint(key, text.type, text.title, hash_)
         if space is None or self._spaces.is_new(searched):
             return iter(())
+        # Most texts are new, and the other statement costs each save a twentieth of its time.
+        if not self._exists(_fingerprints(self._sql), space=space[0], fingerprint=searched):
+            return iter(())
         rows = self._execute(
             _duplicates(self._sql, which, has_key=key is not None), space=space[0],
             fingerprint=searched, hash=hash_, key=key, type=text.type, title=text.title,
@@ -506,6 +509,12 @@ def _updating(columns: tuple[str, ...], *, stays: bool) -> str:
 
 
 _NEWEST = f"{live('m')} AND m.created_at >= :since ORDER BY m.created_at DESC, m.id DESC"
+
+
+@cache
+def _fingerprints(sql: Dialect) -> str:
+    return f"""SELECT 1 FROM memories {sql.hint("memories_by_hash")}
+                WHERE space_id = :space AND fingerprint = :fingerprint LIMIT 1"""
 
 
 @cache

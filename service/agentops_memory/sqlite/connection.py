@@ -52,7 +52,7 @@ READ_CACHE = 512
 CHANGING = "mode=rw"  # the file must exist
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
-Check = Callable[[], None]
+Check = Callable[..., None]
 """Raises the error with which a change or a read fails after it has run."""
 
 
@@ -105,7 +105,8 @@ class Database(sqlite3.Connection):
         self.stems = Stems()
         self.known = Known()
         self.change_log = ChangeLog(self.known)
-        self.version = 0  # the data_version that `known` is valid for
+        self.version = 0  # the data_version that `known` and `token` are valid for
+        self.token: Token | None = None  # that of the newest commit, if this connection made it
         self.pragmas: dict[str, str | int] = {}  # those that `set_pragma` has set
         self.damaged: list[DamagedRow] = []  # rows that reads skipped, until they are taken
 
@@ -179,7 +180,7 @@ def known_to(database: Database) -> Known:
     ((version,),) = database.execute("PRAGMA data_version")  # others' commits change it
     if version != database.version:
         database.known.forget()
-        database.version = version
+        database.version, database.token = version, None
     database.known.keep_small()
     return database.known
 
@@ -244,9 +245,9 @@ def change(
 ) -> Iterator[None]:
     """Run a transaction that is committed whole, or rolled back if anything raises.
 
-    If not `is_synced`, it is durable once a later one is. `check` is called before the commit and
-    again after it. It raises if the change must not be committed, or not be acknowledged because
-    nobody can tell whether it is kept.
+    If not `is_synced`, it is durable once a later one is. `check` is called before the
+    commit, where a check within LATELY counts, and again after it. It raises if the change must
+    not be committed, or not be acknowledged because nobody can tell whether it is kept.
     """
     try:
         with carried():
@@ -255,7 +256,7 @@ def change(
             set_pragma(database, "synchronous", "FULL" if is_synced else "NORMAL")
             database.execute("BEGIN IMMEDIATE")
             yield
-            check()
+            check(LATELY)
             _commit(database)
             check()
     except BaseException:
@@ -293,6 +294,7 @@ def carriable(error: BaseException) -> BaseException:
     return error
 
 
+LATELY = 0.01  # seconds
 _PRAGMAS = (
     "temp_store = MEMORY",  # there may be no temporary folder
     "synchronous = FULL",  # fsync at each commit: with NORMAL a power cut loses commits

@@ -286,6 +286,7 @@ class Writer:
         try:
             while await self._has_changes():
                 await self._write_next()
+                await asyncio.sleep(0)  # the answers go out first
                 await self._log.after_batch()
         finally:
             self._is_closed = True
@@ -463,13 +464,17 @@ class Writer:
                     db.set_pragma(database, "cache_size", -cache)
                     # A commit without a change would sync nothing.
                     if database.total_changes != before or (is_synced and self._has_unsynced):
-                        state = db.token_of(database)
+                        state = database.token
+                        if state is None:
+                            state = db.token_of(database)
                         database.execute("UPDATE database_state SET token = ?", (token,))
+                        database.token = token
                         publish(state, batch.changes())
                 # The index can be brought up to date again, so it need not be synced.
                 self._has_unsynced = not is_synced and (own > 0 or self._has_unsynced)
             except BaseException:
                 database.known.forget()
+                database.token = None
                 raise
 
 

@@ -1,5 +1,6 @@
 """Telemetry of one service: the line of each request, its measurements, and its spans."""
 
+import asyncio
 import json
 import logging
 import sys
@@ -372,7 +373,19 @@ def _caller_fields(by: tuple[str, ...]) -> tuple[Mapping[str, object], str]:
     return fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items())
 
 
-def log_answered(  # noqa: PLR0913 - all data of a request's line
+def log_answered(
+    path: str,
+    seconds: float,
+    metrics: Metrics,
+    span: "Span | None" = None,
+    by: tuple[str, ...] = (),
+    **more: Any,
+) -> None:
+    """Count, measure and log an answered request; the arguments are those of `noted`."""
+    _write(noted(path, seconds, metrics, span, by, **more))
+
+
+def noted(  # noqa: PLR0913 - all data of a request's line
     path: str,
     seconds: float,
     metrics: Metrics,
@@ -383,12 +396,12 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
     status: int = 200,
     route: str = "",
     request_id: str = "",
-) -> None:
-    """Count, measure and log an answered request, also one that a fast path has answered.
+) -> str:
+    """Count and measure an answered request; return its log line, or log it otherwise.
 
     `by` is the client's address, the tenant, and the key's name. The default route is the path.
-    Most lines are written by hand, exactly as the formatter would write them, in a fraction of
-    its time.
+    Most lines are made by hand, exactly as the formatter would make them, in a fraction of its
+    time.
     """
     label, route = method if method in _KNOWN else OTHER, route or path
     metrics.count(table.REQUESTS, label, route, str(status), span=span)
@@ -398,7 +411,7 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
         path = OwnText(path)
     level = logging.DEBUG if path in QUIET else logging.INFO
     if not requests.isEnabledFor(level):
-        return
+        return ""
     named, took = trace_ids(span), round(seconds * 1000, 2)
     caller, caller_json = _caller_fields(by)
     handlers = logging.root.handlers
@@ -413,16 +426,11 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
         second = int(now)
         ids = "".join([f', "{name}": "{value}"' for name, value in named.items()])
         quoted = f'"{path}"' if isinstance(path, OwnText) else json.dumps(hidden(path))
-        line = (
+        return (
             f'{{"time": "{_second(second)}.{int((now - second) * 1000):03d}Z", "level": "INFO", '
             f'"logger": "{requests.name}", "message": "request", "method": "{method}", '
             f'"path": {quoted}, "status": {status}, "duration_ms": {took}{caller_json}{ids}}}\n'
         )
-        stream = cast("logging.StreamHandler[TextIO]", handlers[0]).stream
-        with suppress(OSError, ValueError):  # as in a handler: a closed log stops no request
-            stream.write(line)
-            stream.flush()
-        return
     extra = {
         "method": _KNOWN.get(method, method), "path": path, "status": status,
         "duration_ms": took, **caller,
@@ -432,6 +440,15 @@ def log_answered(  # noqa: PLR0913 - all data of a request's line
     requests.handle(
         requests.makeRecord(requests.name, level, "", 0, "request", (), None, extra=extra)
     )
+    return ""
+
+
+def _write(lines: str) -> None:
+    if lines:
+        stream = cast("logging.StreamHandler[TextIO]", logging.root.handlers[0]).stream
+        with suppress(OSError, ValueError):  # as in a handler: a closed log stops no request
+            stream.write(lines)
+            stream.flush()
 
 
 _KNOWN: Mapping[str, str] = {method: OwnText(method) for method in METHODS}
@@ -459,6 +476,7 @@ class Telemetry:
         self.metrics = Metrics()
         self._shut_down: Callable[[], None] | None = None
         self.past: Any = None  # `PastSpans`, unless only the SDK may encode spans
+        self._answered: list[Callable[[], str]] = []
 
     @classmethod
     def started(cls, endpoint: str | None, protocol: str = "grpc") -> "Telemetry":
@@ -505,6 +523,19 @@ class Telemetry:
         CURRENT.set(self.metrics)
         return _otlp().operation(self.tracer, name, headers) if self.tracer else _NOTHING
 
+    def after_answers(self, noting: Callable[[], str]) -> None:
+        """Call `noting` once the event loop has sent its answers, so that none waits for it.
+
+        The lines that one iteration's calls return are logged at once.
+        """
+        if not self._answered:
+            asyncio.get_running_loop().call_soon(self._log_answered)
+        self._answered.append(noting)
+
+    def _log_answered(self) -> None:
+        calls, self._answered = self._answered, []
+        _write("".join(map(_line_of, calls)))
+
     def stop(self) -> None:
         """Send what is left, for at most two seconds; the rest is lost."""
         if self._shut_down is None:
@@ -517,6 +548,14 @@ class Telemetry:
         last.join(TIMEOUT.total_seconds())
         if last.is_alive():
             log.warning("the collector does not answer; the last spans are lost")
+
+
+def _line_of(noting: Callable[[], str]) -> str:
+    try:
+        return noting()
+    except Exception:
+        log.exception("an answered request is not measured")
+        return ""
 
 
 def annotate(attributes: "Attributes | Callable[[], Attributes]") -> None:
