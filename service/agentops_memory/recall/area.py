@@ -26,7 +26,7 @@ class Statistics(NamedTuple):
     last: MemoryId  # the newest memory
     memories: int
     words: int
-    stems: bytes  # as `StemLines` has them
+    stems: bytes  # as `stored_stems` returns them
     counts: bytes  # of the memories with each stem, then of those with it in their own words
 
     @property
@@ -46,7 +46,7 @@ class Segment(NamedTuple):
         return zlib.crc32(self.arrays, zlib.crc32(self.head.encode()))
 
 
-class StemLines:
+class StoredStems:
     """The sorted stems of an area, which are searched as they are stored.
 
     The text has a space around each stem. Before it are the key of each stem and, for each first
@@ -92,7 +92,7 @@ class StemLines:
 
     def _index_among(self, first: int, spaced: bytes, letter: int) -> int | None:
         """Return the index of a stem among those of its key, of which `first` is the first."""
-        begin, end = self._line(letter)
+        begin, end = self._bounds_of(letter)
         found_at = self._text.find(spaced, begin, end)
         if found_at < 0:
             return None
@@ -101,32 +101,32 @@ class StemLines:
 
     def near(self, form: str) -> set[str]:
         """Return the stems whose form may be one edit from this one."""
-        begin, end = self._line(ord(form[0]))
+        begin, end = self._bounds_of(ord(form[0]))
         likely = likely_in(self._text[begin:end].decode(), form)
         return {it for it in likely if may_be_one_edit(form, it)}
 
-    def _line(self, letter: int) -> tuple[int, int]:
+    def _bounds_of(self, letter: int) -> tuple[int, int]:
         """Return the bounds of the stems with a first letter, with the spaces around them."""
-        line = bisect_left(self._letters, letter)
-        if line == len(self._letters) or self._letters[line] != letter:
+        at = bisect_left(self._letters, letter)
+        if at == len(self._letters) or self._letters[at] != letter:
             return 0, 0
-        return self._begins[line], self._begins[line + 1] + 1
+        return self._begins[at], self._begins[at + 1] + 1
 
 
 def stored_stems(stems: Iterable[str]) -> bytes:
-    """Return sorted stems as `StemLines` has them."""
+    """Return sorted stems as `StoredStems` reads them."""
     letters, begins = array("I"), array("I")
-    keys, lines, length = array("Q"), [b" "], 0
+    keys, text, length = array("Q"), [b" "], 0
     for letter, its in groupby(stems, itemgetter(0)):
         spaced = [f"{it} ".encode() for it in its]
         letters.append(ord(letter))
         begins.append(length)
         keys.extend(map(_key, spaced))
-        lines += spaced
+        text += spaced
         length += sum(map(len, spaced))
     sizes = _SIZES.pack(len(keys), len(letters))
     numbers = letters.tobytes() + begins.tobytes()
-    return sizes + keys.tobytes() + numbers + b"".join(lines)
+    return sizes + keys.tobytes() + numbers + b"".join(text)
 
 
 @lru_cache(1024)  # each is searched in all areas of a group
@@ -149,7 +149,7 @@ class StemCounts:
         self.number = number
         self.state = state  # of the stored area
         self.last, self.memories, self.words = stored.last, stored.memories, stored.words
-        self.stems = StemLines(stored.stems)
+        self.stems = StoredStems(stored.stems)
         is_short = len(stored.counts) < 8 * self.stems.count
         # In all words, and in own words.
         self._counts = [array("H" if is_short else "I", it) for it in halved(stored.counts)]
@@ -260,7 +260,7 @@ class Area:
         self._codes: dict[str, int] = {}
         self.words_by_code = array("I")
         self.frequencies, self.own_frequencies = array("d"), array("d")
-        self._unnumbered: StemLines | None = None
+        self._unnumbered: StoredStems | None = None
         self._next = 0, 0  # of `_unnumbered`: the next stem to number, and its offset
         self._bounds = array("I")
         self._unread = ""  # JSON of a segment that only new memories need: codes and sessions
@@ -503,7 +503,7 @@ class Area:
         stems = sorted(filter(None, postings))  # a lone accent is an empty stem
         self._bounds = self._set_postings([postings[it] for it in stems])
         self._set_spans(())
-        self._unnumbered = StemLines(stored_stems(stems))
+        self._unnumbered = StoredStems(stored_stems(stems))
 
     def unnumbered(self) -> Iterator[tuple[str, list[int]]]:
         """Yield each stem with its postings, of an area without numbers."""
