@@ -70,6 +70,7 @@ REPLAYED = "Idempotent-Replayed"
 REPLAY = {"memory.idempotent_replay": True}
 ADMISSION = f"{__package__}.admission"  # key in a request's scope: its Admission
 BEGUN = f"{__package__}.begun"  # key: set once the response has begun
+HAS_BODY = f"{__package__}.has_body"  # key: set if the whole body came with the head
 CHARGED = f"{__package__}.charged"  # key: set once the rate limit has counted the request
 FAILED = f"{__package__}.failed"  # key: the error of an admitted request that was refused already
 

@@ -21,6 +21,7 @@ from uvicorn.protocols.http import httptools_impl
 
 from ..light import dataclass
 from .app import ALWAYS, Headers, HttpService
+from .gate import HAS_BODY
 
 log = logging.getLogger(__name__)
 
@@ -433,6 +434,8 @@ async def _run(
 ) -> None:
     """Run the application. If its response ends early, it or the server has logged the reason."""
     try:
+        if not cycle.more_body:
+            scope[HAS_BODY] = True
         if await _is_posted_early(service, cycle, scope, send):
             return
         await app(scope, receive, send)
