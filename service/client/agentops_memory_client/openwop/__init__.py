@@ -19,19 +19,13 @@ from . import models
 from .models import *  # noqa: F403 - the public results
 from .models import Json, Part, posted, reader, sends
 
-__all__ = [
-    "AsyncCommitments", "AsyncEntries", "AsyncOpenWopMemory",
-    "AsyncProposals", "AsyncRun", "Commitments", "Entries", "MemoryAdapter", "OpenWopMemory",
-    "Proposals", "Run",
-]  # fmt: skip
+__all__ = ["AsyncEntries", "AsyncOpenWopMemory", "AsyncRun", "Entries", "MemoryAdapter"]
+__all__ += ["OpenWopMemory", "Run"]
 __all__ += models.__all__
 
 LONG_TIMEOUT = timedelta(minutes=2)  # of requests that read a whole ref, or all refs
 SECRETS_LOST = "run_secrets_lost"
 
-CommitmentState = Literal["armed", "fired", "cancelled"]
-ArtifactKind = Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
-ProposalState = Literal["draft", "revised", "applied", "rejected", "archived"]
 RunEnd = Literal["completed", "failed", "cancelled"]
 
 
@@ -226,116 +220,6 @@ class AsyncRun(Awaited, _Run):
         await self._leave(exception)
 
 
-class _Commitments(Part):
-    """The commitments of a tenant; `OpenWopMemory.events` reports when one fires."""
-
-    @sends("POST", "commitments")
-    def create(
-        self, memory_ref: str, memory_id: str, *, due_at: datetime | None = None,
-        tag: str | None = None, idempotency_key: str | None = None,
-    ) -> Commitment:  # fmt: skip
-        """Commit to an entry: it fires once, at `due_at` or when a new entry of the ref has `tag`.
-
-        An equal commitment that is armed is returned instead. Invalid for a time in the past;
-        NotFound if the entry does not exist; Refused (`too_many_commitments`) at the ref's limit.
-        """
-        if (due_at is None) is (tag is None):
-            raise Invalid("A commitment needs either due_at or a tag, and not both.")
-        return send_as(condition="predicate" if due_at is None else "time")
-
-    @sends("GET", "commitments")
-    def list(
-        self, memory_ref: str | None = None, *, state: CommitmentState | None = None,
-        limit: int | None = None, after: str | None = None,
-    ) -> CommitmentPage:  # fmt: skip
-        """Return commitments of the ref, or of all, oldest first; at most 1,000 (default 100)."""
-
-    @sends("GET", "commitments/{commitment_id}")
-    def get(self, commitment_id: str) -> Commitment:
-        """Return the commitment. NotFound if it does not exist."""
-
-    @sends("DELETE", "commitments/{commitment_id}")
-    def cancel(self, commitment_id: str, *, idempotency_key: str | None = None) -> Commitment:
-        """Cancel a commitment unless it has fired. NotFound if it does not exist."""
-
-
-class Commitments(Blocking, _Commitments):
-    __doc__ = _Commitments.__doc__
-
-
-class AsyncCommitments(Awaited, _Commitments):
-    __doc__ = _Commitments.__doc__
-
-
-class _Proposals(Part):
-    """The proposals of a tenant, and the artifacts that were installed by applying them."""
-
-    @sends("POST", "proposals")
-    def create(
-        self, kind: ArtifactKind, artifact: dict[str, Any], *, source_run_ids: Sequence[str],
-        synthesizer_model: str | None = None, title: str | None = None,
-        rationale: str | None = None, idempotency_key: str | None = None,
-    ) -> Proposal:  # fmt: skip
-        """Propose an artifact, a JSON object of at most 262,144 bytes; nothing is installed."""
-        provenance = {"sourceRunIds": plain(source_run_ids)}
-        if synthesizer_model is not None:
-            provenance["synthesizerModel"] = synthesizer_model
-        return send_as(provenance=provenance, source_run_ids=None, synthesizer_model=None)
-
-    @sends("GET", "proposals")
-    def list(
-        self, *, state: ProposalState | None = None, kind: ArtifactKind | None = None,
-        limit: int | None = None, after: str | None = None,
-    ) -> ProposalPage:  # fmt: skip
-        """Return proposals, oldest first; at most 1,000 (default 100)."""
-
-    @sends("GET", "proposals/{proposal_id}")
-    def get(self, proposal_id: str) -> Proposal:
-        """Return the proposal. NotFound if it does not exist."""
-
-    @sends("PATCH", "proposals/{proposal_id}")
-    def revise(
-        self, proposal_id: str, *, title: str | None = None, rationale: str | None = None,
-        artifact: dict[str, Any] | None = None, idempotency_key: str | None = None,
-    ) -> Proposal:  # fmt: skip
-        """Change the passed fields. Conflict if it is applied, rejected or archived."""
-
-    @sends("POST", "proposals/{proposal_id}/apply", answer="installedArtifactRef")
-    def apply(self, proposal_id: str, *, idempotency_key: str | None = None) -> str:
-        """Install the artifact, and return its ref for `artifact`. Denied without the role admin.
-
-        Invalid (`artifact_invalid`) if the artifact lacks a field that its kind requires; Conflict
-        if the proposal is rejected or archived.
-        """
-
-    @sends("POST", "proposals/{proposal_id}/reject")
-    def reject(self, proposal_id: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Reject the proposal permanently. Conflict if it is applied or archived."""
-
-    @sends("DELETE", "proposals/{proposal_id}")
-    def archive(self, proposal_id: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Archive the proposal; if it is applied, uninstall its artifact."""
-
-    @sends("GET", "artifacts")
-    def artifacts(
-        self, *, kind: ArtifactKind | None = None, limit: int | None = None,
-        after: str | None = None,
-    ) -> ArtifactPage:  # fmt: skip
-        """Return the installed artifacts; at most 1,000 (default 100)."""
-
-    @sends("GET", "artifacts/{installed_artifact_ref}")
-    def artifact(self, installed_artifact_ref: str) -> bytes:
-        """Return the stored bytes of an installed artifact. NotFound if it does not exist."""
-
-
-class Proposals(Blocking, _Proposals):
-    __doc__ = _Proposals.__doc__
-
-
-class AsyncProposals(Awaited, _Proposals):
-    __doc__ = _Proposals.__doc__
-
-
 SomeRun = TypeVar("SomeRun", bound=_Run)
 
 
@@ -375,10 +259,6 @@ class _Memory(_Entries, Generic[SomeRun]):
     @sends("GET", "provenance/{memory_id}", absent=None)
     def provenance(self, memory_ref: str, memory_id: str) -> Provenance | None:
         """Return the writer, sources and superseders of an entry, or None if it does not exist."""
-
-    @sends("GET", "refs")
-    def refs(self, *, limit: int | None = None, after: str | None = None) -> RefPage:
-        """Return refs that have entries, in code point order; at most 1,000 (default 100)."""
 
     @sends("GET", "events")
     def events(
@@ -426,10 +306,6 @@ class _Memory(_Entries, Generic[SomeRun]):
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
         """Undo a pass. NotFound if it does not exist; Conflict if it cannot be undone."""
 
-    @sends("GET", "index", answer=lambda answer: answer | {"document": answer})
-    def index(self, memory_ref: str) -> MemoryIndex:
-        """Return the archives of the ref, newest first, at most 200, without their content."""
-
     @sends("POST", "forget", timeout=LONG_TIMEOUT)
     def forget(
         self, subject: str, *, dry_run: bool = False, idempotency_key: str | None = None
@@ -439,10 +315,6 @@ class _Memory(_Entries, Generic[SomeRun]):
         These are entries tagged `subject:<subject>`, and the ref of this name. With `dry_run` they
         are counted, and nothing changes. Denied without the role admin.
         """
-
-    @sends("GET", "erasures/{erasure_id}")
-    def erasure(self, erasure_id: str) -> Erasure:
-        """Return the receipt of a `forget`, without the subject. NotFound if it does not exist."""
 
 
 class OpenWopMemory(Entries, _Memory[Run]):
@@ -454,16 +326,8 @@ class OpenWopMemory(Entries, _Memory[Run]):
 
     _run = Run
 
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange)
-        self.commitments, self.proposals = Commitments(exchange), Proposals(exchange)
-
 
 class AsyncOpenWopMemory(AsyncEntries, _Memory[AsyncRun]):
     """Like `OpenWopMemory`, for asyncio."""
 
     _run = AsyncRun
-
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange)
-        self.commitments, self.proposals = AsyncCommitments(exchange), AsyncProposals(exchange)

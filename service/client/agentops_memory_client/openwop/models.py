@@ -7,9 +7,9 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from datetime import timedelta
-from typing import Annotated, Any, ClassVar, Concatenate, get_args
+from typing import Any, ClassVar, Concatenate, get_args
 
-from pydantic import AwareDatetime, ConfigDict, Field
+from pydantic import AwareDatetime, ConfigDict
 from pydantic.alias_generators import to_camel
 
 from ..contract import models as contract, service
@@ -18,11 +18,8 @@ from ..contract.service import UNSET, Call, Method, P, Sender, T
 from ..transport import SURROGATE, Exchange
 
 __all__ = [
-    "ArtifactPage", "Commitment", "CommitmentPage", "Compaction", "Consolidation", "Distillation",
-    "Erasure", "EventPage", "Forgotten", "IndexedArchive", "InstalledArtifact", "MemoryEntry",
-    "MemoryIndex", "Merge", "Proposal", "ProposalActivation", "ProposalOwner", "ProposalPage",
-    "ProposalProvenance", "Provenance", "RankedEntry", "RefExtent", "RefPage", "RunEvent",
-    "Undone", "WrittenBy", "memory_degradation",
+    "Compaction", "Consolidation", "Distillation", "EventPage", "Forgotten", "MemoryEntry", "Merge",
+    "Provenance", "RankedEntry", "RunEvent", "Undone", "WrittenBy", "memory_degradation",
 ]  # fmt: skip
 
 LONG_TERM = "long-term"  # the value of memoryBackends for the dimension long-term-durability
@@ -66,17 +63,6 @@ class Provenance(Noun):
     superseded_by: tuple[str, ...] = ()
     seen: int
     last_seen_at: AwareDatetime
-
-
-class RefExtent(Noun):
-    memory_ref: str
-    entries: int
-    bytes: int
-
-
-class RefPage(Noun):
-    refs: tuple[RefExtent, ...]
-    next: str | None = None  # pass it as `after` to get the next page; None on the last
 
 
 class RunEvent(Noun):
@@ -142,29 +128,6 @@ class Undone(Noun):
     removed: int
 
 
-class IndexedArchive(Noun):
-    """An archive without its text; its sources were created from `since` to `until`."""
-
-    memory_ref: str
-    memory_id: str
-    archive_checksum: str
-    entry_count: int
-    since: Annotated[AwareDatetime, Field(alias="from")]
-    until: Annotated[AwareDatetime, Field(alias="to")]
-    created_at: AwareDatetime
-
-
-class MemoryIndex(Noun):
-    """The live archives of a ref, newest first; `document` is the `MEMORY-INDEX.json`."""
-
-    version: int
-    archive_checksum: str | None = None
-    entry_count: int
-    updated_at: AwareDatetime | None = None
-    archives: tuple[IndexedArchive, ...]
-    document: Mapping[str, Any] = field(repr=False, hash=False)
-
-
 class Forgotten(Noun):
     """What was, or would be, erased of a subject; `restored` counts entries listed again."""
 
@@ -173,84 +136,8 @@ class Forgotten(Noun):
     archives: int
     restored: int
     commitments: int
-    erasure_id: str | None = None  # None if nothing was erased
+    erasure_id: str | None = None  # of the receipt; None if nothing was erased
     dry_run: bool = False
-
-
-class Erasure(Noun):
-    """The receipt of a `forget`; `not_reached` names places with copies, such as backups."""
-
-    erasure_id: str
-    entries: int
-    erased_at: AwareDatetime
-    bytes_gone_at: AwareDatetime | None = None
-    not_reached: tuple[str, ...]
-
-
-class Commitment(Noun):
-    """An intention, the content of an entry, and the condition under which it fires once."""
-
-    id: str
-    memory_ref: str
-    memory_id: str
-    condition: str  # time or predicate
-    due_at: AwareDatetime | None = None
-    tag: str | None = None
-    state: str
-    created_at: AwareDatetime
-    fired_at: AwareDatetime | None = None
-
-
-class CommitmentPage(Noun):
-    commitments: tuple[Commitment, ...]
-    next: str | None = None
-
-
-class ProposalProvenance(Noun):
-    source_run_ids: tuple[str, ...]
-    synthesizer_model: str | None = None
-
-
-class ProposalOwner(Noun):
-    tenant: str
-    principal: str | None = None  # the id of the key that created it
-
-
-class ProposalActivation(Noun):
-    installed_artifact_ref: str
-
-
-class Proposal(Noun):
-    """A proposed artifact, without secrets; it has no effect until the proposal is applied."""
-
-    id: str
-    kind: str
-    state: str
-    title: str | None = None
-    rationale: str | None = None
-    artifact: Mapping[str, Any] = field(hash=False)
-    provenance: ProposalProvenance
-    duplicate_of: str | None = None  # the id of a proposal with an equal artifact
-    owner: ProposalOwner
-    activation: ProposalActivation | None = None  # set while the proposal is applied
-    created_at: AwareDatetime
-    updated_at: AwareDatetime
-
-
-class ProposalPage(Noun):
-    proposals: tuple[Proposal, ...]
-    next: str | None = None
-
-
-class InstalledArtifact(Noun):
-    installed_artifact_ref: str  # for `artifact`, which returns the bytes
-    kind: str
-    proposal_id: str
-
-
-class ArtifactPage(Noun):
-    artifacts: tuple[InstalledArtifact, ...]
-    next: str | None = None
 
 
 def memory_degradation(
@@ -331,11 +218,9 @@ def sends(
 
 
 def reader(kind: type[T], answer: Answer = "") -> Reader[T]:
-    """Return a reader of a JSON response; of bytes it returns the body itself."""
+    """Return a reader of a JSON response."""
 
     def read(body: bytes, _: Headers) -> T:
-        if kind is bytes:
-            return body  # type: ignore[return-value]
         document = json_object(body)
         if callable(answer):
             return read_as(kind, answer(document))
