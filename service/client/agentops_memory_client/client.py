@@ -1,6 +1,6 @@
 """`MemoryClient`, whose methods block, and `AsyncMemoryClient`, whose methods are coroutines.
 
-Both run the same coroutines. With the blocking backend a coroutine never suspends, so that one
+Both run the same coroutines. With a blocking httpx.Client a coroutine never suspends, so that one
 step finishes it.
 """
 
@@ -21,7 +21,7 @@ from .contract import models, service
 from .contract.models import Imported, ImportPlan, Progress, UnexpectedAnswer
 from .contract.service import Blocking, Call, MemoryService, Method, Operations, StrPath, T, params
 from .openwop import AsyncOpenWopMemory, OpenWopMemory
-from .transport import AsyncBackend, BlockingBackend, Exchange, Timing, Upload, Verify
+from .transport import Exchange, Timing, Upload, Verify
 
 IMPORT_TIMEOUT = timedelta(minutes=10)  # the largest import takes several minutes
 TIMEOUT = timedelta(seconds=10)  # longer than 5 s, after which the service refuses and says why
@@ -71,7 +71,7 @@ class Client(Operations, Generic[Transport]):
     """
 
     _timing: ClassVar[Timing]
-    _backend: Callable[[Transport | None, Verify], BlockingBackend | AsyncBackend]
+    _http: ClassVar[Callable[..., httpx.Client | httpx.AsyncClient]]
     _exchange: Exchange
 
     def __init__(
@@ -80,7 +80,7 @@ class Client(Operations, Generic[Transport]):
     ) -> None:  # fmt: skip
         self._exchange = Exchange(
             url, key, timeout=timeout, retries=retries, timing=self._timing, verify=verify,
-            backend=partial(self._backend, transport),
+            http=partial(self._http, transport=transport),
         )  # fmt: skip
 
     @classmethod
@@ -136,12 +136,12 @@ class Client(Operations, Generic[Transport]):
         Without a project, export all. The file is replaced atomically, and only its owner may read
         it. On failure an existing file is unchanged. OSError if the file cannot be written.
         """
-        target, backend, size = _target(path), self._exchange.backend, 0
+        target, exchange, size = _target(path), self._exchange, 0
         with temporary(target) as file:
             async with aclosing(self._export(project, progress)) as chunks:
                 async for chunk in chunks:
-                    size += await backend.run_in_thread(file.write, chunk)
-            await backend.run_in_thread(replace, target, file)
+                    size += await exchange.run_in_thread(file.write, chunk)
+            await exchange.run_in_thread(replace, target, file)
         return size
 
     @Method
@@ -176,7 +176,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
     """
 
     _timing = Timing(sleep=time.sleep)
-    _backend = BlockingBackend
+    _http = httpx.Client
 
     @property
     def openwop(self) -> OpenWopMemory:
@@ -200,7 +200,7 @@ class MemoryClient(Blocking, Client[httpx.BaseTransport]):
 
     def close(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
-        service.run_now(self._exchange.backend.close())
+        service.run_now(self._exchange.close())
 
     def __enter__(self) -> Self:
         return self
@@ -216,7 +216,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
     """
 
     _timing = Timing(sleep=asyncio.sleep)
-    _backend = AsyncBackend
+    _http = httpx.AsyncClient
 
     @property
     def openwop(self) -> AsyncOpenWopMemory:
@@ -231,7 +231,7 @@ class AsyncMemoryClient(Client[httpx.AsyncBaseTransport], MemoryService):
 
     async def aclose(self) -> None:
         """Close the connections; the client cannot be used afterwards."""
-        await self._exchange.backend.close()
+        await self._exchange.close()
 
     async def __aenter__(self) -> Self:
         return self

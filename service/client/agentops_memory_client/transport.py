@@ -29,7 +29,6 @@ except ModuleNotFoundError:
 else:
     HAS_TRACING = True
 
-PORTS = range(1, 1 << 16)
 Verify = ssl.SSLContext | bool  # as httpx takes it
 
 SURROGATE = re.compile("[\ud800-\udfff]")
@@ -54,15 +53,12 @@ def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
     except (httpx.InvalidURL, TypeError, UnicodeError):
         # The cause is omitted: it quotes the URL, which may contain a key.
         raise Misconfigured("The service URL is not a valid URL.") from None
-    if base.scheme not in ("http", "https") or not base.host or "%" in base.host:
-        raise Misconfigured("The service URL must begin with http:// or https:// and name a host.")
-    if base.port is not None and base.port not in PORTS:
-        raise Misconfigured("The port of the service URL is not valid.")
-    if base.query or base.fragment:
-        raise Misconfigured("The service URL must end with its path, with no query or fragment.")
-    if not base.userinfo:
-        return base, key
-    if b":" not in base.userinfo:
+    if base.scheme not in ("http", "https") or not base.host or base.query or base.fragment:
+        raise Misconfigured(
+            "The service URL must begin with http:// or https:// and name a host, and end with "
+            "its path, with no query or fragment."
+        )
+    if base.userinfo and b":" not in base.userinfo:
         raise Misconfigured("The service URL has a user but no key; write user:key@.")
     if key and base.password and key != base.password:
         raise Misconfigured("The service URL contains a key other than the one that was passed.")
@@ -144,62 +140,17 @@ class Upload(httpx.SyncByteStream, httpx.AsyncByteStream):
             yield chunk
 
 
-class BlockingBackend:
-    """httpx on the calling thread; its coroutines never suspend, so one step finishes each."""
-
-    def __init__(self, transport: httpx.BaseTransport | None, verify: Verify) -> None:
-        self._http = httpx.Client(transport=transport, verify=verify, trust_env=False)
-
-    async def send(self, request: httpx.Request, _: float) -> httpx.Response:
-        """Like AsyncBackend.send, but without a total timeout for the response headers."""
-        return self._http.send(request, stream=True)
-
-    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        for chunk in response.iter_bytes():
-            yield chunk
-
-    async def close(self, response: httpx.Response | None = None) -> None:
-        """Close the response, or else all connections."""
-        (response or self._http).close()
-
-    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return work(*args, **kwargs)
-
-
-class AsyncBackend:
-    """httpx on the running event loop; threads do the blocking work."""
-
-    def __init__(self, transport: httpx.AsyncBaseTransport | None, verify: Verify) -> None:
-        self._http = httpx.AsyncClient(transport=transport, verify=verify, trust_env=False)
-
-    async def send(self, request: httpx.Request, seconds: float) -> httpx.Response:
-        """Return the response with its body unread; httpx.ReadTimeout after `seconds`."""
-        try:
-            async with asyncio.timeout(seconds):
-                return await self._http.send(request, stream=True)
-        except TimeoutError as error:
-            raise httpx.ReadTimeout("", request=request) from error
-
-    async def chunks(self, response: httpx.Response) -> AsyncGenerator[bytes, None]:
-        async for chunk in response.aiter_bytes():
-            yield chunk
-
-    async def close(self, response: httpx.Response | None = None) -> None:
-        await (response or self._http).aclose()
-
-    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        return await asyncio.to_thread(work, *args, **kwargs)
-
-
 class Exchange:
     """Sends calls to the service at one address, with one key.
+
+    With an httpx.Client its coroutines never suspend, so one step finishes each.
 
     Misconfigured if an argument is invalid; the message quotes neither the URL nor the key.
     """
 
     def __init__(
         self, url: str, key: str | None, *, timeout: timedelta, retries: int, timing: Timing,
-        verify: Verify, backend: Callable[[Verify], BlockingBackend | AsyncBackend],
+        verify: Verify, http: Callable[..., httpx.Client | httpx.AsyncClient],
     ) -> None:  # fmt: skip
         self.base, own_key = address(url, key)
         self.url = str(self.base)
@@ -215,7 +166,7 @@ class Exchange:
             **({"Authorization": f"Bearer {own_key}"} if own_key else {}),
         })  # fmt: skip
         self.timeout, self.retries, self.timing = timeout, retries, timing
-        self.backend = backend(tls_context(self.base, verify))
+        self._http = http(verify=tls_context(self.base, verify), trust_env=False)
 
     async def send(self, call: Call[T], upload: Upload | None = None) -> T:
         """Send the call, with retries, and return its result."""
@@ -241,11 +192,27 @@ class Exchange:
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise UnexpectedAnswer(f"{self.url} answered in an encoding not requested.")
             with translated(self.url):
-                async with aclosing(self.backend.chunks(response)) as chunks:
-                    async for chunk in chunks:
+                if isinstance(self._http, httpx.Client):
+                    for chunk in response.iter_bytes():
+                        yield chunk
+                else:
+                    async for chunk in response.aiter_bytes():
                         yield chunk
         finally:
-            await self.backend.close(response)
+            await self.close(response)
+
+    async def close(self, response: httpx.Response | None = None) -> None:
+        """Close the response, or else all connections."""
+        if isinstance(self._http, httpx.Client):
+            (response or self._http).close()
+        else:
+            await (response or self._http).aclose()
+
+    async def run_in_thread(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run blocking work on another thread, but in a blocking client on this one."""
+        if isinstance(self._http, httpx.Client):
+            return work(*args, **kwargs)
+        return await asyncio.to_thread(work, *args, **kwargs)
 
     async def _with_retries(
         self, call: Call[object], attempt: Callable[[float], Awaitable[T]]
@@ -284,8 +251,7 @@ class Exchange:
         headers.update({**call.headers, **trace_headers()})
         if upload:
             headers["Content-Length"] = str(upload.size)
-        left = deadline - self.timing.clock()
-        seconds = max(min(self._seconds(call), left), 0.001)
+        seconds = max(min(self._seconds(call), deadline - self.timing.clock()), 0.001)
         timeout = min(seconds, self.timeout.total_seconds())
         with translated(self.url):
             request = httpx.Request(
@@ -293,7 +259,8 @@ class Exchange:
                 content=None if call.body is None else json.dumps(call.body).encode("ascii"),
                 extensions={"timeout": httpx.Timeout(timeout, read=seconds).as_dict()},
             )  # fmt: skip
-            response = await self.backend.send(request, left)
+            sent = self._http.send(request, stream=True)
+            response = sent if isinstance(sent, httpx.Response) else await sent
         if response.is_success:
             return response
         body, status = await self._body(response, deadline), response.status_code

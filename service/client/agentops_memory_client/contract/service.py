@@ -153,7 +153,7 @@ class Sender:
 
 
 class Blocking(Sender):
-    """Its methods return results: the backend blocks, so their coroutines never suspend."""
+    """Its methods return results: the HTTP client blocks, so their coroutines never suspend."""
 
     _variant = "blocking"
 
@@ -165,13 +165,13 @@ class Awaited(Sender):
 
 
 def run_now(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never suspends, as its backend blocks."""
+    """Return the result of a coroutine that never suspends, as its HTTP client blocks."""
     try:
         work.send(None)
     except StopIteration as returned:
         result: T = returned.value
         return result
-    raise AssertionError("The backend of a blocking client has suspended.")
+    raise AssertionError("A blocking client has suspended.")
 
 
 # A method below `@sends` needs no body: its signature declares the request and the result.
