@@ -5,6 +5,7 @@ step finishes it.
 """
 
 import asyncio
+import errno
 import os
 import tempfile
 import time
@@ -31,10 +32,11 @@ DEFAULT_URL = "http://127.0.0.1:7437"
 Transport = TypeVar("Transport")
 
 
-def _target(path: StrPath) -> Path:
-    target = Path(path).resolve()
-    if target.is_dir():
-        raise IsADirectoryError(f"{target} is a folder; an export is a file.")
+def regular(path: StrPath) -> Path:
+    """Return the path without links; OSError if it is a folder, a device or a pipe."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
     return target
 
 
@@ -136,7 +138,7 @@ class Client(Operations, Generic[Transport]):
         Without a project, export all. The file is replaced atomically, and only its owner may read
         it. On failure an existing file is unchanged. OSError if the file cannot be written.
         """
-        target, exchange, size = _target(path), self._exchange, 0
+        target, exchange, size = regular(path), self._exchange, 0
         with temporary(target) as file:
             async with aclosing(self._export(project, progress)) as chunks:
                 async for chunk in chunks:
