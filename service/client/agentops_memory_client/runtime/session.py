@@ -19,7 +19,7 @@ from dataclasses import asdict
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Noun, Refused, age_suffix
@@ -35,7 +35,8 @@ if HAS_TRACING:
 
 TITLE = 100  # code points of a title in a span event
 
-Attributes = Mapping[str, str | int | float]
+Attributes = Mapping[str, str | int]
+NONE: Attributes = {}
 Span: TypeAlias = "trace.Span | None"  # None without OpenTelemetry's API
 
 
@@ -45,7 +46,7 @@ def traced(
 ) -> Iterator[Span]:
     """Open a span in the current trace, or below the trace context headers `under`.
 
-    An exception is recorded on the span, and propagates.
+    The type of an exception is recorded on the span, and the exception propagates.
     """
     if not HAS_TRACING:
         yield None
@@ -59,18 +60,12 @@ def traced(
         try:
             yield running
         except Exception as failure:
-            failed(running, failure)
+            # Only its type, as its message may quote the conversation.
+            kind = type(failure)
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            running.add_event("exception", {"exception.type": name})
+            running.set_status(trace.StatusCode.ERROR, kind.__name__)
             raise
-
-
-def failed(running: Span, failure: Exception) -> None:
-    """Record the exception's type only, as its message may quote the conversation."""
-    if running is None:
-        return
-    kind = type(failure)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    running.add_event("exception", {"exception.type": name})
-    running.set_status(trace.StatusCode.ERROR, kind.__name__)
 
 
 FIRST_PAUSE = timedelta(seconds=1)
@@ -248,8 +243,6 @@ _TAG = re.compile(
 )
 _ITEM = re.compile(rf"(?<=[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029])(?=[{_INVISIBLE}]*- )")
 
-T = TypeVar("T")
-
 
 def injected(context: Context) -> str:
     """Render session summaries and memories as one block each; leave out an empty block.
@@ -378,22 +371,16 @@ class MemorySession:
 
         Unsent writes are sent first, for at most half of the timeout.
         """
-        if not self._limit:
-            return ""
-
-        async def fetch() -> Context:
-            await self._backlog.drain(self._timeout / 2)
-            return await self._client.context(
-                project=self.project, query=prompt, limit=self._limit, ages=self._ages
-            )
-
-        with traced("runtime.fetch_context", self._attributes()) as span:
-            memories = await self._answer(span, fetch())
-            if memories is None:
-                return ""
-            if span is not None:
-                span.set_attribute("memory.context.result_count", len(memories.observations))
-            return injected(memories)
+        memories = Context()
+        if self._limit:
+            async with self._recalling("runtime.fetch_context") as span:
+                await self._backlog.drain(self._timeout / 2)
+                memories = await self._client.context(
+                    project=self.project, query=prompt, limit=self._limit, ages=self._ages
+                )
+                if span is not None:
+                    span.set_attribute("memory.context.result_count", len(memories.observations))
+        return injected(memories)
 
     async def tell(self) -> None:
         """Record new messages: write the checkpoint, then send them in the background.
@@ -415,8 +402,7 @@ class MemorySession:
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
-        attributes = self._attributes() | {"gen_ai.tool.name": call.name}
-        task = asyncio.create_task(self._look_up(question, attributes))
+        task = asyncio.create_task(self._look_up(question, call.name))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
 
@@ -472,11 +458,12 @@ class MemorySession:
                 "not all messages were recorded", extra={"unsent": len(self.working.unsent)}
             )
 
-    async def _look_up(self, question: Question, attributes: Attributes) -> None:
-        with traced("runtime.search", attributes) as span:
-            search = self._client.search(question.query, project=self.project, limit=question.limit)
-            hits = await self._answer(span, search)
-            if hits is None or span is None:
+    async def _look_up(self, question: Question, tool: str) -> None:
+        async with self._recalling("runtime.search", {"gen_ai.tool.name": tool}) as span:
+            hits = await self._client.search(
+                question.query, project=self.project, limit=question.limit
+            )
+            if span is None:
                 return
             span.set_attribute("memory.search.result_count", len(hits))
             for hit in hits:
@@ -485,16 +472,20 @@ class MemorySession:
                     "memory.injected.title": hit.title[:TITLE], "memory.injected.rank": hit.rank,
                 })  # fmt: skip
 
-    async def _answer(self, span: Span, request: Awaitable[T]) -> T | None:
-        """Return the response, or log a warning and return None after a failure or a timeout."""
+    @asynccontextmanager
+    async def _recalling(self, name: str, more: Attributes = NONE) -> AsyncIterator[Span]:
+        """Open a span with a timeout; a failure within it is logged as a warning."""
+        attributes: Attributes = {
+            "memory.project": self.project, "memory.session.id": self.working.session_id,
+            "memory.turn": self.working.turn, **more,
+        }  # fmt: skip
         try:
-            async with asyncio.timeout(self._timeout.total_seconds()):
-                return await request
+            with traced(name, attributes) as span:
+                async with asyncio.timeout(self._timeout.total_seconds()):
+                    yield span
         except (MemoryServiceError, TimeoutError) as failure:
-            failed(span, failure)
             reason = str(failure) or "The service did not answer in time."
             log.warning("no memories for this turn", extra={"reason": reason})
-            return None
 
     async def _tell(self, *more: Unsent) -> None:
         """Make writes of the new messages, write the checkpoint, then send them and `more`."""
@@ -519,13 +510,6 @@ class MemorySession:
         text = json.dumps([operation, fields, *parts], sort_keys=True)
         key = sha256(text.encode()).hexdigest()
         return Unsent(operation=operation, fields=fields, key=key, trace=trace_headers())
-
-    def _attributes(self) -> dict[str, str | int]:
-        return {
-            "memory.project": self.project,
-            "memory.session.id": self.working.session_id,
-            "memory.turn": self.working.turn,
-        }
 
 
 @contextmanager
