@@ -1,6 +1,5 @@
 """Anthropic's dialect: memory stores for the package `anthropic`, below /anthropic."""
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -57,7 +56,6 @@ OPERATIONS = {
 }  # fmt: skip
 OPERATION_NAMES = {kind: name for name, kind in OPERATIONS.items()}
 
-_NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 
@@ -78,18 +76,17 @@ def _in_schema(members: int) -> Any:
     return Field(json_schema_extra={"maxProperties": members})
 
 
-STORABLE = must(lambda text: "\0" not in text, "String should have no NUL")
 PRINTABLE = must(
     lambda name: bool(name.strip()) and not has_controls(name),
     "String should have more than white space and no control characters",
 )
 
 Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), PRINTABLE]
-Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
+Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), rules.STORABLE]
 Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
-Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
-Key = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
-Value = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
+Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), rules.STORABLE]
+Key = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), rules.STORABLE]
+Value = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), rules.STORABLE]
 Metadata = Annotated[dict[Key, Value], _max_members(rules.MAX_PAIRS), _in_schema(rules.MAX_PAIRS)]
 Patch = Annotated[dict[Key, Value | None], _max_members(MAX_PATCH), _in_schema(MAX_PATCH)]
 
@@ -318,11 +315,6 @@ class Arguments(bodies.Arguments):
         raise Invalid(f"{name}: it {problem}.")
 
 
-def _limit(text: str) -> int | None:
-    number = int(text) if _NUMBER.fullmatch(text) else 0
-    return number if 1 <= number <= MAX_PAGE else None
-
-
 def _list_identity(request: Request) -> list[object]:
     """Return what identifies a list; a cursor is valid for the same list only."""
     return [request.scope["path"], [(name, Arguments(request).text(name)) for name in _FILTERS]]
@@ -351,7 +343,8 @@ VIEW = replace(VIEW_OF_LIST, into="full", shapes_response=True)
 FULL_VIEW = replace(VIEW, read=parsing(VIEWS.get, "must be 'basic' or 'full'", True))
 LIMIT = in_query(
     "limit", "limit",
-    parsing(_limit, f"must be a whole number from 1 to {MAX_PAGE}", DEFAULT_PAGE),
+    parsing(lambda it: number if 1 <= (number := query.natural(it)) <= MAX_PAGE else None,
+            f"must be a whole number from 1 to {MAX_PAGE}", DEFAULT_PAGE),
     "Maximum number of items, from 1 to 100 (default 20); at most 20 with `view=full`.",
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip

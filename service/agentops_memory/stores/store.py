@@ -4,6 +4,7 @@ A store is a space without a project. Its memories are entries at paths, with ve
 declares its operations; their handlers are derived from the parameters.
 """
 
+import re
 from asyncio import to_thread
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -63,6 +64,11 @@ BATCH = 200  # memories of a deleted store erased in one transaction; saves wait
 PARTS = "name", "description", "path", "content", "metadata"
 Parts = Mapping[str, Any]
 """The fields of a store or an entry to set, by name; absent fields stay as they are."""
+
+STORABLE = bodies.must(
+    lambda text: not re.search("[\\x00\\ud800-\\udfff]", text),
+    "cannot contain NUL or a lone surrogate",
+)
 
 NO_ENTRY = "No such memory in this store."
 NO_VERSION = "No such version in this store."
@@ -160,17 +166,18 @@ def require_stores(tx: Transaction, *_: object) -> None:
     tx.caller.require_stores()
 
 
-def require_path(path: str) -> None:
-    """Raise Invalid unless the path is relative, of 1 to 20 plain segments."""
+def require_path(path: str) -> str:
+    """Return the path; raise Invalid unless it is relative, of 1 to 20 plain segments."""
+    segments = path.split("/")
     if len(path.encode()) > MAX_PATH:
         raise Invalid(f"path has at most {MAX_PATH:,} bytes.")
-    segments = path.split("/")
     if len(segments) > MAX_SEGMENTS:
         raise Invalid(f"path has at most {MAX_SEGMENTS} segments.")
-    if any(segment in ("", ".", "..") for segment in segments):
+    if not {"", ".", ".."}.isdisjoint(segments):
         raise Invalid("No segment of path may be empty, '.' or '..'.")
     if has_controls(path):
         raise Invalid("path must not contain control characters.")
+    return path
 
 
 def size_of(content: str) -> int:
@@ -203,10 +210,8 @@ def clean(redactor: Redactor, parts: Parts, longest_name: int = MAX_NAME) -> Par
             case "metadata":
                 return clean_pairs(redactor, it)
             case "path":
-                require_path(it)
-                path = redactor.text(it, len(it) * MAX_PATH)
-                require_path(path)  # a placeholder may be longer than its secret
-                return path
+                path = redactor.text(require_path(it), len(it) * MAX_PATH)
+                return require_path(path)  # a placeholder may be longer than its secret
         if len(it) > MAX_CONTENT or size_of(it) > MAX_CONTENT:
             raise Invalid(f"content has at most {MAX_CONTENT:,} bytes.")
         return redactor.text_of_bytes(it, MAX_CONTENT)
