@@ -97,7 +97,7 @@ OF_STORES: dict[str, Wrongs] = {
         "Field 'description' must be text.": ("description", [7, {}]),
         "Field 'metadata' must be an object.": ("metadata", [[], "a"]),
         f"{PAIR} must be text.": ("metadata", [{"a": 1}, {"a": None}, {"a": {"b": "c"}}]),
-        "Field 'metadata' must have at most 16 items.": ("metadata", [MANY]),
+        "Field 'metadata' must have at most 16 pairs.": ("metadata", [MANY]),
         f"{PAIR} must have at most 64 characters.": ("metadata", [{"\u4f1a" * 65: "v"}]),
         f"{PAIR} must have at most 512 characters.": ("metadata", [{"k": "\u4f1a" * 513}]),
         f"{PAIR} {NO_NUL}.": ("metadata", [{"k": "a\0b"}, {"a\0b": "v"}]),
@@ -120,7 +120,7 @@ OF_STORES: dict[str, Wrongs] = {
 }  # fmt: skip
 OF_NEW_STORES: Wrongs = {  # and not of a change
     "name: Field required": ("name", [None]),
-    "metadata: Object should have at most 16 members": ("metadata", [MANY]),
+    "metadata: must have at most 16 pairs": ("metadata", [MANY]),
     f"metadata: {TEXT}": ("metadata", [{"k": None}]),
 }
 OF_ENTRIES: dict[str, Wrongs] = {
@@ -152,12 +152,12 @@ OF_ENTRIES: dict[str, Wrongs] = {
         SEGMENT: ("path", ["/", "//a", "/a//b", "/a/", "/./a", "/a/.."]),
         "path has at most 20 segments.": ("path", ["/" + "/".join("a" * 21)]),
         "path: String should have at most 1024 characters": ("path", ["/" + "x" * 1024]),
-        "path: it must have at most 1,024 bytes, including the leading '/'.": (
+        "path: it must have at most 1,024 bytes, including the leading '/'": (
             "path", ["/" + "\u00e9" * 512]
         ),
-        "path: it must be in Unicode's normalization form C.": ("path", ["/e\u0301"]),
+        "path: it must be in Unicode's normalization form C": ("path", ["/e\u0301"]),
         CONTROL: ("path", ["/a\0", "/a\n", "/\x7f", "/\x85"]),
-        "path: it must not contain format characters, U+2028 or U+2029.": (
+        "path: it must not contain format characters, U+2028 or U+2029": (
             "path", ["/a\u200b", "/\u202ea", "/a\u2028b", "/a\u2029b", "/\U000e0001"]
         ),
         f"path: {TEXT}": ("path", [7]),

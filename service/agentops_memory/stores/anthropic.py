@@ -4,11 +4,11 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -59,23 +59,6 @@ OPERATION_NAMES = {kind: name for name, kind in OPERATIONS.items()}
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 
-def _max_members(most: int) -> BeforeValidator:
-    """Reject an object with too many members, before any of them is validated."""
-
-    def limited(pairs: Any) -> Any:
-        if isinstance(pairs, dict) and len(pairs) > most:
-            raise PydanticCustomError(
-                "too_many", "Object should have at most {most} members", {"most": most}
-            )
-        return pairs
-
-    return BeforeValidator(limited)
-
-
-def _in_schema(members: int) -> Any:
-    return Field(json_schema_extra={"maxProperties": members})
-
-
 PRINTABLE = must(
     lambda name: bool(name.strip()) and not has_controls(name),
     "String should have more than white space and no control characters",
@@ -83,12 +66,23 @@ PRINTABLE = must(
 
 Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), PRINTABLE]
 Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), rules.STORABLE]
-Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
+# Besides the rules of all paths, those of this dialect alone.
+Path = Annotated[
+    str, Field(pattern="^/", max_length=rules.MAX_PATH),
+    must(lambda path: len(path.encode()) <= rules.MAX_PATH,
+         f"it must have at most {rules.MAX_PATH:,} bytes, including the leading '/'"),
+    must(lambda path: unicodedata.is_normalized("NFC", path),
+         "it must be in Unicode's normalization form C"),
+    must(lambda path: not any(unicodedata.category(char) in _INVISIBLE for char in path),
+         "it must not contain format characters, U+2028 or U+2029"),
+]  # fmt: skip
 Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), rules.STORABLE]
 Key = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), rules.STORABLE]
 Value = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), rules.STORABLE]
-Metadata = Annotated[dict[Key, Value], _max_members(rules.MAX_PAIRS), _in_schema(rules.MAX_PAIRS)]
-Patch = Annotated[dict[Key, Value | None], _max_members(MAX_PATCH), _in_schema(MAX_PATCH)]
+Metadata = Annotated[
+    dict[Key, Value], Field(max_length=rules.MAX_PAIRS), rules.few(rules.MAX_PAIRS)
+]
+Patch = Annotated[dict[Key, Value | None], Field(max_length=MAX_PATCH), rules.few(MAX_PATCH)]
 
 
 class AnthropicStoreBody(rules.Body):
@@ -113,19 +107,6 @@ class _AtPath(rules.Body):
         """The fields, with the path as it is stored: without its leading slash."""
         parts = super().parts
         return {**parts, "path": parts["path"][1:]} if "path" in parts else parts
-
-    @model_validator(mode="after")
-    def _has_a_plain_path(self) -> Self:
-        """Reject paths that only this dialect forbids."""
-        path: str = super().parts.get("path", "")
-        if len(path.encode()) > rules.MAX_PATH:
-            most = f"{rules.MAX_PATH:,}"
-            raise Invalid(f"path: it must have at most {most} bytes, including the leading '/'.")
-        if not unicodedata.is_normalized("NFC", path):
-            raise Invalid("path: it must be in Unicode's normalization form C.")
-        if any(unicodedata.category(char) in _INVISIBLE for char in path):
-            raise Invalid("path: it must not contain format characters, U+2028 or U+2029.")
-        return self
 
 
 class AnthropicMemoryBody(_AtPath):

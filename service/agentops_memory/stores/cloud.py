@@ -64,7 +64,9 @@ Description = Annotated[
 ]
 MetadataKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), rules.STORABLE]
 MetadataValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), rules.STORABLE]
-Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=rules.MAX_PAIRS)]
+Metadata = Annotated[
+    dict[MetadataKey, MetadataValue], Field(max_length=rules.MAX_PAIRS), rules.few(rules.MAX_PAIRS)
+]
 Path = Annotated[
     str, rules.STORABLE,
     bodies.must(lambda it: it[:1] != "/", "must be a relative path (cannot start with '/')"),

@@ -262,11 +262,7 @@ class Entry(Record):
 class Stale(Conflict):
     """The memory does not meet the precondition of a change."""
 
-    code = "stale"
-
-    def __init__(self, current: Memory) -> None:
-        super().__init__("The memory has changed: it is not in the expected state.")
-        self.current = current
+    code, sentence = "stale", "The memory has changed: it is not in the expected state."
 
 
 async def create(
@@ -379,8 +375,9 @@ def amend_entry(
     before = known_entry(tx, store, entry)
     rules.open_store(tx, store)
     amended, memory = before.model_copy(update=parts), _memory(tx, before)
-    if not (policy.ignores_conflict_if_equal and amended == before):
-        require_state(memory, expected)
+    may_conflict = not (policy.ignores_conflict_if_equal and amended == before)
+    if may_conflict and not expected.met_by(memory):
+        raise Stale
     if amended == before and not policy.noop_creates_version:
         return before, False
     require_room(tx)
@@ -400,7 +397,8 @@ def delete_entry(
     if policy.archived_forbids_deletes:
         rules.open_store(tx, store)
     memory = _memory(tx, before)
-    require_state(memory, expected)
+    if not expected.met_by(memory):
+        raise Stale
     # The row is cleared: the text is in the versions, unless it was redacted there.
     deleted = replace(memory, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
     return _revise(tx, before, memory, deleted, ChangeKind.DELETED)
@@ -409,12 +407,6 @@ def delete_entry(
 _CREATE = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
 _AMEND = once(amend_entry, check=rules.known_store, about=lambda it: [it[0].memory])
 _DELETE = once(delete_entry, check=rules.require_stores)
-
-
-def require_state(memory: Memory, expected: Expected) -> None:
-    """Raise Stale unless the memory, read in the transaction of the write, is as expected."""
-    if not expected.met_by(memory):
-        raise Stale(memory)
 
 
 def _revise(

@@ -13,7 +13,7 @@ from inspect import iscoroutinefunction
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
-from pydantic import Field, PlainSerializer, field_serializer
+from pydantic import BeforeValidator, Field, PlainSerializer, field_serializer
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,6 +69,18 @@ STORABLE = bodies.must(
     lambda text: not re.search("[\\x00\\ud800-\\udfff]", text),
     "cannot contain NUL or a lone surrogate",
 )
+
+
+def few(pairs: int) -> BeforeValidator:
+    """Reject an object with more pairs, before any of them is validated."""
+
+    def checked(value: object) -> object:
+        if isinstance(value, dict) and len(value) > pairs:
+            raise bodies.fault(f"must have at most {pairs} pairs")
+        return value
+
+    return BeforeValidator(checked)
+
 
 NO_ENTRY = "No such memory in this store."
 NO_VERSION = "No such version in this store."
