@@ -99,13 +99,13 @@ class Backlog:
     They are sent one at a time; temporary failures are retried with backoff.
     """
 
+    lock: asyncio.Lock  # while it is held, no other write is begun
     _wake: asyncio.Event  # set when there is a reason to send
-    _idle: asyncio.Event  # set when the queue is empty, or an attempt failed
+    _idle: asyncio.Event  # set when all writes are settled, or an attempt failed
 
     def __init__(self, client: AsyncMemoryClient, working: WorkingMemory) -> None:
         self._client = client
         self._working = working
-        self._queue: deque[Unsent] = deque()
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
         self._ended: SessionEnd | None = None
@@ -118,8 +118,7 @@ class Backlog:
 
     @property
     def report(self) -> Report:
-        unsent = tuple(self._working.unsent)
-        return Report(ended=self._ended, unsent=unsent, lost=tuple(self._lost))
+        return Report(ended=self._ended, unsent=tuple(self._working.unsent), lost=tuple(self._lost))
 
     def open(self, start: Unsent) -> None:
         """Send the start of this run, then the unsent writes of an earlier run (not start and end).
@@ -129,8 +128,8 @@ class Backlog:
         loop = asyncio.get_running_loop()
         older = [write for write in self._working.unsent if write.operation not in _RUN_OPERATIONS]
         self._working.unsent[:] = [start, *older]
-        self._queue, self._failures, self._ended = deque(self._working.unsent), 0, None
-        self._wake, self._idle = asyncio.Event(), asyncio.Event()
+        self._failures, self._ended = 0, None
+        self.lock, self._wake, self._idle = asyncio.Lock(), asyncio.Event(), asyncio.Event()
         self._task = loop.create_task(self._send_all())
 
     async def close(self) -> None:
@@ -140,25 +139,22 @@ class Backlog:
             task.cancel()
             await asyncio.wait([task])  # raises only if the caller is cancelled
 
-    def keep(self, writes: Iterable[Unsent]) -> None:
-        """Keep the writes until they are settled; beyond MOST_UNSENT the oldest are lost."""
+    def add(self, writes: Iterable[Unsent]) -> None:
+        """Keep the writes until they are settled; beyond MOST_UNSENT the oldest are lost.
+
+        They end a backoff in progress.
+        """
         unsent = self._working.unsent
         unsent.extend(writes)
         while len(unsent) > MOST_UNSENT:
             oldest = unsent[1]  # the first may be in progress
             self._settle(oldest, f"More than {MOST_UNSENT} writes waited for the service.")
-
-    def send(self, writes: Iterable[Unsent]) -> None:
-        """Queue the writes that are still kept, and end a backoff in progress."""
-        kept = set(map(id, self._working.unsent))
-        due = [write for write in writes if id(write) in kept]
-        if self.is_open and due:
-            self._queue.extend(due)
+        if self.is_open:
             self._wake.set()
 
     async def drain(self, within: timedelta) -> None:
-        """Wait until the queue is empty or an attempt fails, at most `within`."""
-        if not self.is_open or not self._queue:
+        """Wait until all writes are settled or an attempt fails, at most `within`."""
+        if not self.is_open or not self._working.unsent:
             return
         self._idle.clear()
         self._wake.set()
@@ -169,12 +165,15 @@ class Backlog:
     async def _send_all(self) -> None:
         while True:
             self._wake.clear()
-            while self._queue and await self._is_settled(self._queue[0]):
-                pass
+            is_settled = True
+            while is_settled and self._working.unsent:
+                async with self.lock:
+                    write = self._working.unsent[0]
+                is_settled = await self._is_settled(write)
             self._idle.set()
             pause = min(FIRST_PAUSE * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE)
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause.total_seconds() if self._queue else None):
+                async with asyncio.timeout(None if is_settled else pause.total_seconds()):
                     await self._wake.wait()
 
     async def _is_settled(self, write: Unsent) -> bool:
@@ -193,7 +192,7 @@ class Backlog:
                 if self._failures == 1:
                     backlog_log.warning(
                         "the service does not accept writes; retrying",
-                        extra={"reason": reason(failure), "unsent": len(self._queue)},
+                        extra={"reason": reason(failure), "unsent": len(self._working.unsent)},
                     )
                 return False
             outcome = failure
@@ -203,9 +202,8 @@ class Backlog:
 
     def _settle(self, write: Unsent, outcome: object) -> None:
         """Remove a write, with its result, or with an error or the reason why it is lost."""
-        for writes in (self._queue, self._working.unsent):
-            with suppress(ValueError):
-                writes.remove(write)
+        with suppress(ValueError):
+            self._working.unsent.remove(write)
         if isinstance(outcome, SessionEnd):
             self._ended = outcome
         if isinstance(outcome, (Exception, str)):
@@ -412,9 +410,7 @@ class MemorySession:
         if capture is None:
             return
         fields = asdict(capture) | {"tags": list(capture.tags)}  # as JSON has them
-        write = self._write("save", call.id, self.working.turn, **fields)
-        self._backlog.keep([write])
-        self._backlog.send([write])
+        self._backlog.add([self._write("save", call.id, self.working.turn, **fields)])
 
     async def checkpoint(self) -> None:
         """Write the working memory to the checkpoint file, on another thread.
@@ -489,20 +485,17 @@ class MemorySession:
 
     async def _tell(self, *more: Unsent) -> None:
         """Make writes of the new messages, write the checkpoint, then send them and `more`."""
-        pending = [asdict(message) for message in self.working.pending]
-        self.working.pending.clear()
-        writes = []
-        for at in range(0, len(pending), BATCH):
-            self.working.sequence += 1
-            batch, number = pending[at : at + BATCH], self.working.sequence
-            writes.append(self._write("append_messages", number, messages=batch))
-        writes += more
-        self._backlog.keep(writes)
-        try:
+        async with self._backlog.lock:
+            pending = [asdict(message) for message in self.working.pending]
+            self.working.pending.clear()
+            writes = []
+            for at in range(0, len(pending), BATCH):
+                self.working.sequence += 1
+                batch, number = pending[at : at + BATCH], self.working.sequence
+                writes.append(self._write("append_messages", number, messages=batch))
+            self._backlog.add([*writes, *more])
             if self._path is not None:
                 await self.checkpoint()
-        finally:
-            self._backlog.send(writes)
 
     def _write(self, operation: Operation, *parts: object, **more: object) -> Unsent:
         """Return a write, whose key is the hash of its operation, fields and `parts`."""
