@@ -132,7 +132,7 @@ def test_where_no_file_can_be_the_service_is_not_asked(kind: str, tmp_path: Path
                 client.export_to(path)
             with pytest.raises(error):
                 client.import_from(path)
-        with pytest.raises(OSError, match="not a regular file"):
+        with pytest.raises(OSError, match="Not a regular file"):
             client.import_from(fifo)
     os.close(holder)
 

@@ -5,7 +5,6 @@ step finishes it.
 """
 
 import asyncio
-import errno
 import os
 import tempfile
 import time
@@ -30,14 +29,6 @@ RETRIES = 2
 DEFAULT_URL = "http://127.0.0.1:7437"
 
 Transport = TypeVar("Transport")
-
-
-def regular(path: StrPath) -> Path:
-    """Return the path without links; OSError if it is a folder, a device or a pipe."""
-    target = Path(os.path.realpath(path))
-    if target.exists() and not target.is_file():
-        raise OSError(errno.EINVAL, "Not a regular file", str(path))
-    return target
 
 
 MAX_PREFIX = 60  # characters of the target's name in a temporary name, whose length is limited
@@ -138,7 +129,7 @@ class Client(Operations, Generic[Transport]):
         Without a project, export all. The file is replaced atomically, and only its owner may read
         it. On failure an existing file is unchanged. OSError if the file cannot be written.
         """
-        target, exchange, size = regular(path), self._exchange, 0
+        target, exchange, size = service.regular(path), self._exchange, 0
         with temporary(target) as file:
             async with aclosing(self._export(project, progress)) as chunks:
                 async for chunk in chunks:
@@ -163,7 +154,7 @@ class Client(Operations, Generic[Transport]):
 
     async def _import(self, path: StrPath, progress: Progress | None, of: type[T]) -> T:
         dry_run = of is ImportPlan
-        with service.regular_file(path, "so its size is not known") as file:
+        with service.regular(path).open("rb") as file:
             call = Call(
                 operation="import", method="POST", path=("import",), query=params(dry_run=dry_run),
                 read=models.noun(of), is_idempotent=dry_run, timeout=IMPORT_TIMEOUT,

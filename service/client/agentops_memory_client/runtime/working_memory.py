@@ -14,9 +14,9 @@ from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PlainValidato
 from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
-from ..client import regular, replace, temporary
+from ..client import replace, temporary
 from ..contract.models import adapter_of
-from ..contract.service import StrPath
+from ..contract.service import StrPath, regular
 
 TOKENS_PER_MESSAGE = 4  # in addition to those of its texts
 MAX_LINE = 5_000  # bytes of UTF-8 of one message in a transcript
