@@ -20,10 +20,8 @@ from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Role
 from ..memory.memory import ANY_STATE, ChangeKind, Expected
-from ..memory.saves import Written
 from ..recall.text import clean, has_controls
 from ..record import Microseconds, Record, shape
-from ..telemetry import annotate
 from . import entry as entries, store as rules
 from .entry import Entry, Version
 from .store import in_path, in_query
@@ -426,20 +424,16 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
 
 
 def _answer(
-    request: Request, done: Any, status: int, *, full: bool = True, **_: object
-) -> Response:
-    redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+    request: Request, value: Any, status: int, headers: dict[str, str], *, full: bool = True,
+    **_: object,
+) -> Response:  # fmt: skip
+    headers[REQUEST_ID] = f"req_{uuid4().hex}"
     if value is None:
         store, *entry = request.path_params.values()
         value = AnthropicMemoryDeleted(id=entry[0]) if entry else AnthropicStoreDeleted(id=store)
-    headers = {REQUEST_ID: f"req_{uuid4().hex}"}
-    if redacted:
-        headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
-        annotate(entries.about_any(value))
         content = _in_dialect(value, full=full).json_bytes()
         return Response(content, status, headers, media_type=JSON)
-    annotate({"memory.result_count": len(value.items)})
     cursor = None
     if value.has_more:
         last: Any = value.items[-1]  # a folder, a memory, or an item of a list in id order

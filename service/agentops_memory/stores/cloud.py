@@ -19,7 +19,6 @@ from ..http.query import ENTRY, STORE, VERSION, natural, public_id, uid_of
 from ..memory.access import Caller, Role
 from ..memory.memory import Expected
 from ..memory.redactor import NO_STORE
-from ..memory.saves import Written
 from ..memory.search import Hit
 from ..memory.space import StoreId
 from ..recall.recall import Recall, whole_memory
@@ -277,37 +276,18 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _answer(request: Request, done: Any, status: int) -> Response:
-    redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+def _answer(request: Request, value: Any, status: int, headers: dict[str, str]) -> Response:
+    headers[bodies.REQUEST_ID] = bodies.request_id(request.scope)
     if value is None:
-        answer = Response(status_code=status)
+        return Response(status_code=status, headers=headers)
+    if isinstance(value, rules.Slice):
+        ends = (*value.items[:1], *value.items[-1:])
+        first, last = [public_id(_KINDS[it.type], it.id) for it in ends] or (None, None)
+        items = (it.json_bytes() for it in value.items)
+        content = rules.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
     else:
-        annotate(_span(value))
-        if isinstance(value, rules.Slice):
-            ends = (*value.items[:1], *value.items[-1:])
-            first, last = [public_id(_KINDS[it.type], it.id) for it in ends] or (None, None)
-            items = (it.json_bytes() for it in value.items)
-            content = rules.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
-        else:
-            content = value.json_bytes()
-        headers = {REDACTED: str(redacted)} if redacted else {}
-        answer = Response(content, status, headers, media_type=bodies.JSON)
-    answer.headers[bodies.REQUEST_ID] = bodies.request_id(request.scope)
-    return answer
-
-
-def _span(value: object) -> Attributes:
-    about: Attributes = entries.about_any(value)
-    match value:
-        case rules.Slice():
-            return {"memory.page.result_count": len(value.items)}
-        case rules.Store():
-            return {**about, "memory.store.entry_count": value.entries}
-        case Entry():
-            return {**about, "memory.entry.version": value.number}
-        case Version():
-            return {**about, "memory.version.action": value.kind.value}
-    return about
+        content = value.json_bytes()
+    return Response(content, status, headers, media_type=bodies.JSON)
 
 
 def _hit(store: StoreId, hit: Hit) -> EntryHit:

@@ -68,6 +68,10 @@ class Version(Record):
     def _redacted(self, _: bool) -> bool:
         return self.redacted_at is not None
 
+    def about(self) -> dict[str, Any]:
+        ids = rules.about(store=self.store, entry=self.entry, version=self.id)
+        return ids | {"memory.version.action": self.kind.value}
+
 
 class Past(NamedTuple):
     """The text of an earlier version of an entry, live or deleted."""
@@ -257,6 +261,10 @@ class Entry(Record):
     content: Annotated[str | None, Column("m.content")] = None
     created_at: Microseconds
     updated_at: Microseconds
+
+    def about(self) -> dict[str, Any]:
+        ids = rules.about(store=self.store, entry=self.id, version=self.version)
+        return ids | {"memory.entry.size": self.size, "memory.entry.version": self.number}
 
 
 class Stale(Conflict):
@@ -509,16 +517,3 @@ def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iter
         store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
-
-
-def about_any(done: object) -> dict[str, Any]:
-    """Return the span attributes of an operation's result."""
-    match done:
-        case rules.Store():
-            return rules.about(store=done.id)
-        case Entry():
-            ids = rules.about(store=done.store, entry=done.id, version=done.version)
-            return ids | {"memory.entry.size": done.size}
-        case Version():
-            return rules.about(store=done.store, entry=done.entry, version=done.id)
-    return {}

@@ -22,7 +22,7 @@ from ..errors import AlreadyDone, Archived, Invalid, required
 from ..http import bodies
 from ..http.bodies import FLAGS, WRITTEN, Arguments, Bodies, Reading, parsing, written
 from ..http.gate import LARGE, current_caller
-from ..http.protocol import Operation
+from ..http.protocol import REDACTED, Operation
 from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass
 from ..memory import rows
@@ -173,6 +173,9 @@ class Slice(Generic[T]):
     items: list[T]
     has_more: bool
 
+    def about(self) -> dict[str, Any]:
+        return {"memory.page.result_count": len(self.items)}
+
 
 def require_stores(tx: Transaction, *_: object) -> None:
     tx.caller.require_stores()
@@ -257,6 +260,9 @@ class Store(Record):
     @field_serializer("status")
     def _status(self, _: str) -> Literal["active", "archived"]:
         return "active" if self.archived_at is None else "archived"
+
+    def about(self) -> dict[str, Any]:
+        return {**about(store=self.id), "memory.store.entry_count": self.entries}
 
 
 # The operations of both dialects. Names of stores need not be unique.
@@ -501,7 +507,8 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
 
     `work` gets by name the parameters in `takes`, read in this order, and the `body`. A
     coroutine function gets the serving and the caller first; others, a read transaction. `answered`
-    makes the response of a request, a result, a status, and parameters of the response.
+    makes the response of a request, a result, a status, headers, and parameters of the response.
+    A result's `about` is what its span says of it.
     """
     is_write = method != "GET"
     ids = [it.into for it in takes if it.is_in_path]
@@ -514,15 +521,21 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
             values["body"] = await bodies.read(request, body, empty=not body_required)
         caller = await bodies.caller(request) if is_write else current_caller(request)
         caller.require(role)  # the gate checked the same role; it may have been revoked since
+        headers = {}
         if iscoroutinefunction(work):
             result = await work(serving, caller, **values)
         else:
             result = await serving.engine.read(caller, work, **values)
-            items = result.items if isinstance(result, Slice) else ()
-            if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
-                # In a thread, so that other requests have the event loop.
-                return await to_thread(answered, request, result, status, **shape)
-        return answered(request, result, status, **shape)
+        if isinstance(result, Written):
+            headers = {REDACTED: str(result.redacted)} if result.redacted else {}
+            result = result.value
+        if hasattr(result, "about"):
+            annotate(result.about())
+        items = result.items if isinstance(result, Slice) else ()
+        if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
+            # In a thread, so that other requests have the event loop.
+            return await to_thread(answered, request, result, status, headers, **shape)
+        return answered(request, result, status, headers, **shape)
 
     return Operation(
         method=method, path=path, name=name, summary=summary, handler=handle, role=role, body=body,
