@@ -1,27 +1,253 @@
 """The OpenWOP client: memory of workflow runs, for hosts that mount the service.
 
 `MemoryClient.openwop` is an `OpenWopMemory`, and `AsyncMemoryClient.openwop` an
-`AsyncOpenWopMemory`. Hosts give a `MemoryAdapter` to the nodes of a workflow.
+`AsyncOpenWopMemory`. Hosts give a `MemoryAdapter` to the nodes of a workflow. Results are frozen
+dataclasses, whose fields have the names and meanings of OpenWOP, in snake case.
 """
 
 # A method below `@sends` needs no body: its signature declares the request and the result.
 # mypy: disable-error-code="empty-body"
-# ruff: noqa: A002, ARG002, F405
+# ruff: noqa: A002, ARG002
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, Literal, Protocol, Self, TypeVar, get_args
 
-from ..contract.models import Conflict, Invalid, MemoryServiceError, T, UnexpectedAnswer, read_as
-from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, plain, run_now, send_as
-from ..transport import Exchange
-from . import models
-from .models import *  # noqa: F403 - the public results
-from .models import Json, Part, posted, reader, sends
+from pydantic import AwareDatetime, ConfigDict
+from pydantic.alias_generators import to_camel
 
-__all__ = ["AsyncEntries", "AsyncOpenWopMemory", "AsyncRun", "Entries", "MemoryAdapter"]
-__all__ += ["OpenWopMemory", "Run"]
-__all__ += models.__all__
+from .contract import models as m, service
+from .contract.service import UNSET, Awaited, Blocking, Call, Method, P, Sender, T, plain, send_as
+from .transport import SURROGATE, Exchange
+
+__all__ = [
+    "AsyncEntries", "AsyncOpenWopMemory", "AsyncRun", "Compaction", "Consolidation",
+    "Distillation", "Entries", "EventPage", "Forgotten", "MemoryAdapter", "MemoryEntry", "Merge",
+    "OpenWopMemory", "Provenance", "RankedEntry", "Run", "RunEvent", "Undone", "WrittenBy",
+    "memory_degradation",
+]  # fmt: skip
+
+LONG_TERM = "long-term"  # the value of memoryBackends for the dimension long-term-durability
+
+
+class Noun(m.Noun):
+    """Base of results whose JSON has camel-case names."""
+
+    __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
+
+
+class MemoryEntry(Noun):
+    """An entry of a memory ref, which never changes; the id is unique within the ref."""
+
+    id: str
+    content: str
+    tags: tuple[str, ...]
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+
+
+class RankedEntry(Noun):
+    entry: MemoryEntry
+    rank: float  # lower is better
+
+
+class WrittenBy(Noun):
+    run_id: str | None = None
+    node_id: str | None = None
+    agent_id: str | None = None
+
+
+class Provenance(Noun):
+    """The origin of an entry: its writer, its sources, and the entries that supersede it."""
+
+    memory_ref: str
+    memory_id: str
+    written_by: WrittenBy
+    method: str  # put, or the kind of pass that derived the entry
+    derived_from: tuple[str, ...] = ()
+    superseded_by: tuple[str, ...] = ()
+    seen: int
+    last_seen_at: AwareDatetime
+
+
+class RunEvent(Noun):
+    """An event of a run, without content of memory; a run's sequence numbers have no gaps."""
+
+    event_id: str
+    run_id: str
+    type: str
+    payload: Mapping[str, Any] = field(hash=False)
+    timestamp: AwareDatetime
+    sequence: int
+    node_id: str | None = None
+
+
+class EventPage(Noun):
+    events: tuple[RunEvent, ...]
+    next: str  # never None: pass it as `after` later to get newer events
+
+
+class Compaction(Noun):
+    run_id: str  # the id of the pass, for `undo`
+    memory_ref: str
+    output_id: str  # the id of the archive that replaces its sources
+    source_ids: tuple[str, ...] | None = None  # None if there are more than are named
+    source_count: int
+    trigger: str
+    byte_size: int
+
+
+class Distillation(Compaction):
+    """The outcome of a distillation; `created` is False if the archive existed already."""
+
+    token_budget: int
+    tokens_used: int
+    archive_checksum: str  # SHA-256 of the archive's text
+    created: bool
+
+
+class Merge(Noun):
+    """A text that replaces 2 to 100 entries, named by their ids."""
+
+    ids: Sequence[str]
+    content: str
+    tags: Sequence[str] = ()
+
+
+class Consolidation(Noun):
+    """The outcome of a consolidation, with the number of listed entries before and after it."""
+
+    run_id: str
+    memory_ref: str
+    input_count: int
+    output_count: int
+    merged_ids: tuple[str, ...] | None = None  # None if there are more than are named
+    trigger: str
+
+
+class Undone(Noun):
+    """The numbers of entries that undoing a pass restored and removed."""
+
+    run_id: str
+    restored: int
+    removed: int
+
+
+class Forgotten(Noun):
+    """What was, or would be, erased of a subject; `restored` counts entries listed again."""
+
+    subject: str = field(repr=False)  # hidden, so that no log shows a forgotten subject
+    entries: int
+    archives: int
+    restored: int
+    commitments: int
+    erasure_id: str | None = None  # of the receipt; None if nothing was erased
+    dry_run: bool = False
+
+
+def memory_degradation(
+    shape: Mapping[str, Any], advertisement: Mapping[str, Any]
+) -> dict[str, bool | list[str]]:
+    """Return what a host lacks of an agent's `memoryShape`, as inventory fields (RFC 0080).
+
+    `advertisement` is the host's discovery document, or its `capabilities`. The result is empty if
+    nothing is missing, else has `memoryDegraded` and `degradedMemoryDimensions` in RFC order.
+    """
+    memory = _family(advertisement, "memory")
+    backends = _family(advertisement, "agents").get("memoryBackends")
+    reads = memory.get("supported") is True
+    has = {
+        "read": reads,
+        "write": reads and memory.get("writable") is not False,
+        "long-term-durability": isinstance(backends, list | tuple) and LONG_TERM in backends,
+    }
+    uses = {it for it in ("scratchpad", "conversation", "longTerm") if shape.get(it) is True}
+    required = [*has] if "longTerm" in uses else ["read", "write"] if uses else []
+    lacking = [name for name in required if not has[name]]
+    return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
+
+
+def _family(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a capability family from the root or, for older hosts, from `capabilities`."""
+    wrapper = host.get("capabilities")
+    parents = (host, wrapper if isinstance(wrapper, Mapping) else {})
+    return next((it[name] for it in parents if isinstance(it.get(name), Mapping)), {})
+
+
+Json = dict[str, Any]
+Answer = str | Callable[[Json], object]  # the member of a response to return, or a function of it
+
+BASE = ("v1", "host", "agentops-memory")
+NO_ENTRY = "memory entry not found"  # the service's message for any missing entry
+MAX_NAME = 256  # code points of a ref or of an entry's id
+
+
+class Part(Sender):
+    """Base of the parts of the OpenWOP client."""
+
+    _exchange: Exchange
+
+    def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
+        self._exchange, self._run_id = exchange, run_id
+
+    async def _send(self, call: Call[T], /) -> T:
+        absent, names = call.absent, (call.path[-1], *call.query.get("memoryRef", ()))
+        if absent is not UNSET and not all(map(_is_name, names)):
+            return absent
+        try:
+            return await super()._send(call)
+        except m.NotFound as error:
+            if absent is UNSET or str(error) != NO_ENTRY:
+                raise
+            return absent
+
+
+def sends(
+    verb: str, path: str, *, answer: Answer = "", absent: Any = UNSET,
+    timeout: timedelta | None = None,
+) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
+    """Declare a method of a Part by its signature, as `service.sends` does.
+
+    `absent` is returned if the entry does not exist, or if no entry can have the name.
+    """
+
+    def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
+        returned = inspect.signature(declaration).return_annotation
+        read = reader(get_args(returned)[0] if absent is None else returned, answer)
+        whole = "/".join([*BASE, path])
+        return service.sends(
+            whole, verb, whole, read=read, absent=absent, timeout=timeout, rename=to_camel
+        )(declaration)
+
+    return declare
+
+
+def reader(kind: type[T], answer: Answer = "") -> m.Reader[T]:
+    """Return a reader of a JSON response."""
+
+    def read(body: bytes, _: m.Headers) -> T:
+        document = m.json_object(body)
+        if callable(answer):
+            return m.read_as(kind, answer(document))
+        return m.read_as(kind, document.get(answer) if answer else document)
+
+    return read
+
+
+def posted(*steps: str, body: Json, read: m.Reader[T], headers: m.Headers | None = None) -> Call[T]:
+    """Return the Call that posts a body, by default with an idempotency key."""
+    return Call(
+        operation="/".join(steps), method="POST", path=(*BASE, *steps), body=body, read=read,
+        headers=service.key_header(None) if headers is None else headers,
+    )  # fmt: skip
+
+
+def _is_name(text: str) -> bool:
+    """Whether a ref or an entry can have this name, and a URL can carry it unchanged."""
+    return 0 < len(text) <= MAX_NAME and "\0" not in text and not SURROGATE.search(text)
+
 
 LONG_TIMEOUT = timedelta(minutes=2)  # of requests that read a whole ref, or all refs
 SECRETS_LOST = "run_secrets_lost"
@@ -36,17 +262,17 @@ def register_secret(run_id: str, secret_id: str, value: str) -> Call[bool]:
 
 
 def _ranked(answer: Json) -> list[Json]:
-    entries = read_as(list[Any], answer.get("entries"))
-    ranks = read_as(list[Any], answer.get("ranks"))
+    entries = m.read_as(list[Any], answer.get("entries"))
+    ranks = m.read_as(list[Any], answer.get("ranks"))
     if len(entries) != len(ranks):
-        raise UnexpectedAnswer("The service returned entries and ranks that do not match.")
+        raise m.UnexpectedAnswer("The service returned entries and ranks that do not match.")
     return [{"entry": it, "rank": rank} for it, rank in zip(entries, ranks, strict=True)]
 
 
 def _pass_outcome(answer: Json) -> Json:
     """Merge the payload of the pass's event into the response."""
-    payload = read_as(Json, read_as(Json, answer.get("event")).get("payload"))
-    return answer | payload | read_as(Json, payload.get("distillation", {}))
+    payload = m.read_as(Json, m.read_as(Json, answer.get("event")).get("payload"))
+    return answer | payload | m.read_as(Json, payload.get("distillation", {}))
 
 
 class MemoryAdapter(Protocol):
@@ -123,7 +349,7 @@ class _Run(Part):
     async def _change(self, *steps: str, body: Json) -> None:
         call = posted("runs", *steps, body=body, read=reader(str, "runId"))
         if await self._send(call) != self.id:
-            raise UnexpectedAnswer("The service returned another run.")
+            raise m.UnexpectedAnswer("The service returned another run.")
 
     @Method
     async def secret(self, secret_id: str, value: str) -> bool:
@@ -136,7 +362,7 @@ class _Run(Part):
         self._secrets[secret_id, value] = None  # kept even if the response is lost
         try:
             return await self._exchange.send(register_secret(self.id, secret_id, value))
-        except Invalid:
+        except m.Invalid:
             del self._secrets[secret_id, value]
             raise
 
@@ -166,7 +392,7 @@ class _Run(Part):
         """Send the call; if the service has lost the secrets, register them and send it again."""
         try:
             return await super()._send(call)
-        except Conflict as refusal:
+        except m.Conflict as refusal:
             if refusal.code != SECRETS_LOST or not self._secrets:
                 raise
         for secret_id, value in tuple(self._secrets):
@@ -179,7 +405,7 @@ class _Run(Part):
             return
         try:
             await _Run.end.awaited(self, "completed" if exception is None else "failed")
-        except MemoryServiceError as failure:
+        except m.MemoryServiceError as failure:
             if exception is None:
                 raise
             exception.add_note(f"The run could not be ended: {failure}")
@@ -201,7 +427,7 @@ class Run(Blocking, _Run):
         return self
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        run_now(self._leave(exception))
+        service.run_now(self._leave(exception))
 
 
 class AsyncRun(Awaited, _Run):
@@ -254,7 +480,7 @@ class _Memory(_Entries, Generic[SomeRun]):
         token_budget: int | None = None,
     ) -> tuple[RankedEntry, ...]:  # fmt: skip
         """Find entries by words (500 characters at most), best first; at most 100 (default 10)."""
-        return send_as(q=query[:MAX_PROMPT], query=None)
+        return send_as(q=query[: service.MAX_PROMPT], query=None)
 
     @sends("GET", "provenance/{memory_id}", absent=None)
     def provenance(self, memory_ref: str, memory_id: str) -> Provenance | None:
