@@ -313,7 +313,38 @@ class AsyncEntries(Awaited, _Entries):
     """Like `Entries`, for asyncio."""
 
 
-class _Run(Part):
+class _Writes(Part):
+    agent_id: str | None = None
+
+    @sends("POST", "memory", answer="entry")
+    def put(  # noqa: PLR0913 - the fields of an entry, each by its name
+        self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
+        expires_at: datetime | None = None, ttl_seconds: int | None = None,
+        supersedes: Sequence[str] = (), id: str | None = None, node_id: str | None = None,
+        agent_id: str | None = None, idempotency_key: str | None = None,
+    ) -> MemoryEntry:  # fmt: skip
+        """Put an entry, which never changes; return it as it is stored, without secrets.
+
+        Limits: 65,536 bytes of content, and 50 tags of 256 characters. With an `id` of your choice
+        an equal entry is stored once. Invalid names every fault; Denied for another tenant's ref;
+        Conflict (`memory_id_conflict`) for another entry's id, or if a superseded entry is gone.
+
+        In a run it is recorded in the run's log, and `agent_id` defaults to the run's. Secrets that
+        the service has lost are registered again.
+        """
+        return send_as(agent_id=agent_id or self.agent_id)
+
+    @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
+    def delete(
+        self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
+    ) -> bool:
+        """Delete an entry; return False if it does not exist. Runs already open still see it.
+
+        A deletion by a run is recorded in the run's log.
+        """
+
+
+class _Run(_Writes):
     _entries: type[_Entries]
 
     def __init__(
@@ -365,28 +396,6 @@ class _Run(Part):
         except m.Invalid:
             del self._secrets[secret_id, value]
             raise
-
-    @sends("POST", "memory", answer="entry")
-    def put(  # noqa: PLR0913 - the fields of an entry, each by its name
-        self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
-        expires_at: datetime | None = None, ttl_seconds: int | None = None,
-        supersedes: Sequence[str] = (), id: str | None = None, node_id: str | None = None,
-        agent_id: str | None = None, idempotency_key: str | None = None,
-    ) -> MemoryEntry:  # fmt: skip
-        """Put an entry as `OpenWopMemory.put` does, and record it in the run's log.
-
-        `agent_id` defaults to the run's. Secrets that the service has lost are registered again.
-        """
-        return send_as(agent_id=agent_id or self.agent_id)
-
-    @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
-    def delete(
-        self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
-    ) -> bool:
-        """Delete an entry; return False if it does not exist. Runs already open still see it.
-
-        A deletion by a run is recorded in the run's log.
-        """
 
     async def _send(self, call: Call[T], /) -> T:
         """Send the call; if the service has lost the secrets, register them and send it again."""
@@ -449,7 +458,7 @@ class AsyncRun(Awaited, _Run):
 SomeRun = TypeVar("SomeRun", bound=_Run)
 
 
-class _Memory(_Entries, Generic[SomeRun]):
+class _Memory(_Entries, _Writes, Generic[SomeRun]):
     _run: type[SomeRun]
 
     def run(
@@ -458,21 +467,6 @@ class _Memory(_Entries, Generic[SomeRun]):
     ) -> SomeRun:  # fmt: skip
         """Return a run to use in `with`; nothing is sent before. At most 32 refs."""
         return self._run(self._exchange, run_id, agent_id, workflow_id, memory_refs)
-
-    @sends("POST", "memory", answer="entry")
-    def put(  # noqa: PLR0913 - the fields of an entry, each by its name
-        self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
-        expires_at: datetime | None = None, ttl_seconds: int | None = None,
-        supersedes: Sequence[str] = (), id: str | None = None, idempotency_key: str | None = None,
-    ) -> MemoryEntry:  # fmt: skip
-        """Put an entry, which never changes; return it as it is stored, without secrets.
-
-        Limits: 65,536 bytes of content, and 50 tags of 256 characters. With an `id` of your choice
-        an equal entry is stored once. Invalid names every fault; Denied for another tenant's ref;
-        Conflict (`memory_id_conflict`) for another entry's id, or if a superseded entry is gone.
-        """
-
-    delete = _Run.delete
 
     @sends("GET", "search", answer=_ranked, absent=())
     def search(
