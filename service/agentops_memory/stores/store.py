@@ -6,10 +6,10 @@ declares its operations; their handlers are derived from the parameters.
 
 import re
 from asyncio import to_thread
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
@@ -115,14 +115,26 @@ class Serving:
     on_erased: Callable[[Caller], None] = noop
 
     async def write(
-        self, caller: Caller, work: Callable[..., T], body: "Body", *args: object
-    ) -> Written[T]:
-        """Run `work` with `args` and the redacted fields of the body."""
-        redactor = Redactor(self.rules(caller))
-        size = sum(len(str(it)) for it in body.parts.values())
-        parts = await aside(size, clean, redactor, body.parts, self.policy.longest_name)
-        done = await self.engine.write(caller, work, *args, parts)
-        return Written(value=done, redacted=redactor.count)
+        self, caller: Caller, work: Callable[..., Any], names: Collection[str],
+        body: "Body | None" = None, **values: object,
+    ) -> Written[Any]:  # fmt: skip
+        """Run `work` with those of the values that it names, and of a body's redacted parts.
+
+        It may return whether bytes of a redacted version must be erased beside its result.
+        """
+        redacted, values["policy"] = 0, self.policy
+        if body is not None:
+            redactor = Redactor(self.rules(caller))
+            size = sum(len(str(it)) for it in body.parts.values())
+            parts = await aside(size, clean, redactor, body.parts, self.policy.longest_name)
+            redacted, values["parts"], values["expected"] = redactor.count, parts, body.expected
+        named = {name: it for name, it in values.items() if name in names}
+        done = await self.engine.write(caller, work, **named)
+        if isinstance(done, tuple):
+            done, must_erase = done
+            if must_erase:
+                self.on_erased(caller)
+        return Written(value=done, redacted=redacted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +189,7 @@ class Slice(Generic[T]):
         return {"memory.page.result_count": len(self.items)}
 
 
-def require_stores(tx: Transaction, *_: object) -> None:
+def require_stores(tx: Transaction, *_: object, **__: object) -> None:
     tx.caller.require_stores()
 
 
@@ -265,21 +277,6 @@ class Store(Record):
         return {**about(store=self.id), "memory.store.entry_count": self.entries}
 
 
-# The operations of both dialects. Names of stores need not be unique.
-async def create(serving: Serving, caller: Caller, body: Body) -> Written[Store]:
-    return await serving.write(caller, _CREATE, body)
-
-
-async def amend(serving: Serving, caller: Caller, store: StoreId, body: Body) -> Written[Store]:
-    """Change fields of a store; raise Archived if it is read-only."""
-    return await serving.write(caller, _AMEND, body, store)
-
-
-async def archive(serving: Serving, caller: Caller, store: StoreId) -> Store:
-    """Make a store read-only permanently; a repeat raises AlreadyDone if the policy says so."""
-    return await serving.engine.write(caller, _ARCHIVE, store, serving.policy)
-
-
 async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
     """Delete a store with all its entries and versions permanently.
 
@@ -294,7 +291,7 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
     serving.on_erased(caller)
 
 
-def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
+def known_store(tx: Transaction, store: StoreId, *_: object, **__: object) -> Store:
     """Return the store, archived or not; raise Denied for callers who may not read stores."""
     tx.caller.require_stores()
     return required(tx[Sql].fetch(_STORE, "uid = :uid AND erasure_id IS NULL", uid=store), NO_STORE)
@@ -309,6 +306,7 @@ def open_store(tx: Transaction, store: StoreId) -> Store:
 
 
 def create_store(tx: Transaction, parts: Parts) -> Store:
+    """Create a store; names need not be unique."""
     tx.caller.require_stores()
     require_room(tx)
     id_ = StoreId(tx.new_uid(tx.now))
@@ -340,7 +338,10 @@ def stores_of(
 
 
 def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
-    """Change a store; a metadata key with a value is set, one with None is removed."""
+    """Change a store; a metadata key with a value is set, one with None is removed.
+
+    Raise Archived if it is read-only.
+    """
     before = open_store(tx, store)
     require_room(tx)
     patch: Mapping[str, str | None] = parts.get("metadata", {})
@@ -353,6 +354,7 @@ def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
 
 
 def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
+    """Make a store read-only permanently; a repeat raises AlreadyDone if the policy says so."""
     before = known_store(tx, store)
     if before.archived_at is None:
         return replace_store(tx, before, updated_at=tx.now, archived_at=tx.now)
@@ -437,8 +439,8 @@ def erase_some_of_store(tx: Transaction) -> None:
     tx[ReceiptTable].complete(erasure, 0)
 
 
-_CREATE, _AMEND = once(create_store, check=require_stores), once(amend_store, check=known_store)
-_ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, check=require_stores)
+CREATE, AMEND = once(create_store, check=require_stores), once(amend_store, check=known_store)
+ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, check=require_stores)
 
 
 @reads("stores")
@@ -506,12 +508,13 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
     """Declare an operation; the caller's role is checked again once the body is read.
 
     `work` gets by name the parameters in `takes`, read in this order, and the `body`. A
-    coroutine function gets the serving and the caller first; others, a read transaction. `answered`
+    coroutine function gets the serving and the caller first; others, a transaction. `answered`
     makes the response of a request, a result, a status, headers, and parameters of the response.
     A result's `about` is what its span says of it.
     """
     is_write = method != "GET"
     ids = [it.into for it in takes if it.is_in_path]
+    names = signature(work).parameters
 
     async def handle(request: Request) -> Response:
         values = arguments(request).parsed(takes)
@@ -524,6 +527,8 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
         headers = {}
         if iscoroutinefunction(work):
             result = await work(serving, caller, **values)
+        elif is_write:
+            result = await serving.write(caller, work, names, **values)
         else:
             result = await serving.engine.read(caller, work, **values)
         if isinstance(result, Written):
