@@ -25,9 +25,9 @@ from agentops_memory_client import (
     NotFound,
     Unreachable,
 )
+from agentops_memory_client.client import tls_context
 from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.service import Method, Operations
-from agentops_memory_client.transport import tls_context
 
 from ..docs.test_architecture import modules
 from ..support.asking import KINDS, Road, answering, asking

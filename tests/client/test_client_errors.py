@@ -33,8 +33,8 @@ from agentops_memory_client import (
     UnexpectedAnswer,
     Unreachable,
 )
+from agentops_memory_client.client import MAX_ANSWER
 from agentops_memory_client.contract.models import BY_STATUS, Context, Imported, Saved, refused
-from agentops_memory_client.transport import MAX_ANSWER
 
 from ..support.asking import Answering, Happening, Road, Time, answering, asking, over, saying
 from ..support.callers import made_key

@@ -17,8 +17,8 @@ from agentops_memory_client import (
     UnexpectedAnswer,
     Unreachable,
 )
+from agentops_memory_client.client import CHUNK
 from agentops_memory_client.contract.models import ImportConflict, Imported, ImportPlan
-from agentops_memory_client.transport import CHUNK
 
 from ..support.asking import Road, answering, asking, over, saying
 from ..support.callers import made_key

@@ -20,7 +20,6 @@ from pydantic.alias_generators import to_camel
 
 from .contract import models as m, service
 from .contract.service import UNSET, Awaited, Blocking, Call, Method, P, Sender, T, plain, send_as
-from .transport import SURROGATE, Exchange
 
 __all__ = [
     "AsyncEntries", "AsyncOpenWopMemory", "AsyncRun", "Compaction", "Consolidation",
@@ -187,9 +186,9 @@ MAX_NAME = 256  # code points of a ref or of an entry's id
 class Part(Sender):
     """Base of the parts of the OpenWOP client."""
 
-    _exchange: Exchange
+    _exchange: Any
 
-    def __init__(self, exchange: Exchange, run_id: str | None = None) -> None:
+    def __init__(self, exchange: Any, run_id: str | None = None) -> None:
         self._exchange, self._run_id = exchange, run_id
 
     async def _send(self, call: Call[T], /) -> T:
@@ -246,7 +245,7 @@ def posted(*steps: str, body: Json, read: m.Reader[T], headers: m.Headers | None
 
 def _is_name(text: str) -> bool:
     """Whether a ref or an entry can have this name, and a URL can carry it unchanged."""
-    return 0 < len(text) <= MAX_NAME and "\0" not in text and not SURROGATE.search(text)
+    return 0 < len(text) <= MAX_NAME and "\0" not in text and not service.SURROGATE.search(text)
 
 
 LONG_TIMEOUT = timedelta(minutes=2)  # of requests that read a whole ref, or all refs
@@ -348,7 +347,7 @@ class _Run(_Writes):
     _entries: type[_Entries]
 
     def __init__(
-        self, exchange: Exchange, run_id: str, agent_id: str | None, workflow_id: str | None,
+        self, exchange: Any, run_id: str, agent_id: str | None, workflow_id: str | None,
         memory_refs: Sequence[str],
     ) -> None:  # fmt: skip
         super().__init__(exchange, run_id)
@@ -392,7 +391,7 @@ class _Run(_Writes):
         """
         self._secrets[secret_id, value] = None  # kept even if the response is lost
         try:
-            return await self._exchange.send(register_secret(self.id, secret_id, value))
+            return await super()._send(register_secret(self.id, secret_id, value))
         except m.Invalid:
             del self._secrets[secret_id, value]
             raise

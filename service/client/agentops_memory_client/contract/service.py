@@ -27,6 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 IDEMPOTENCY_KEY = "Idempotency-Key"
 StrPath = str | os.PathLike[str]
 Query = Mapping[str, Sequence[str]]  # parameter names and their values, in order
+SURROGATE = re.compile("[\ud800-\udfff]")
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 
 

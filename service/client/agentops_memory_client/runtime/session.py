@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Self, TypeAlias
 
 from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
+from ..client import HAS_TRACING, trace_headers
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Noun, Refused, age_suffix
 from ..contract.service import StrPath
-from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
 from .working_memory import ChatMessage, CheckpointError, Operation, ToolCall, Unsent, WorkingMemory
