@@ -265,20 +265,17 @@ def _in_dialect(item: Any, *, full: bool = True) -> AnthropicRecord:
     return shape.model_validate(visible)
 
 
-# Messages quote only these names of a fault's path: a metadata key may be a secret.
-_FIELDS = {
-    *AnthropicStoreBody.model_fields, *AnthropicMemoryChange.model_fields,
-    *AnthropicPrecondition.model_fields,
-}  # fmt: skip
 # Replacements for pydantic's messages that use Python terms.
 _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
 
 
 def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
+    paths = (".".join(map(str, fault["loc"])) for fault in faults)
+    # The key of a pair is not quoted: it may be a secret.
+    names = ("metadata" if it.startswith("metadata.") else it for it in paths)
     sentences = (
-        f"{'.'.join(str(step) for step in fault['loc'] if step in _FIELDS)}: "
-        f"{_SENTENCES.get(fault['type'], fault['msg'])}"
-        for fault in faults
+        f"{name}: {_SENTENCES.get(fault['type'], fault['msg'])}"
+        for name, fault in zip(names, faults, strict=True)
     )
     return InvalidFields("; ".join(dict.fromkeys(sentences)))
 
@@ -296,7 +293,9 @@ class Arguments(bodies.Arguments):
 
 def _list_identity(request: Request) -> list[object]:
     """Return what identifies a list; a cursor is valid for the same list only."""
-    return [request.scope["path"], [(name, Arguments(request).text(name)) for name in _FILTERS]]
+    others = request.query_params.keys() - {PAGE.name, LIMIT.name, VIEW.name, "beta"}
+    filters = [(name, Arguments(request).text(name)) for name in sorted(others)]
+    return [request.scope["path"], filters]
 
 
 def _position(arguments: Arguments, name: str) -> Any:
@@ -357,11 +356,6 @@ SESSION = in_query(
     "session_id", "session", Arguments.text, "Matches nothing.", shapes_response=True
 )
 SERVICE_ACCOUNT = replace(SESSION, name="service_account_id", into="account")
-_FILTERS = (
-    "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
-    "service_account_id", "session_id", FROM.name, TO.name,
-)  # fmt: skip
-
 PREFIX = "/anthropic"
 STORES = f"{PREFIX}/v1/memory_stores"
 STORE_PATH = f"{STORES}/{{memory_store_id}}"
