@@ -216,7 +216,7 @@ UNREAD = [
     (changed(sequence=None), "sequence: Input should be a valid integer."),
     (changed(extra=deep(300)), f"extra{'.in.dict' * 20}"[:120] + f": {TOO_DEEP}"),
     (changed(tool_metadata="a"), "tool_metadata: Input should be a valid dictionary."),
-    (changed(messages={}), "messages: Input should be an instance of Sequence."),
+    (changed(messages={}), "messages: Input should be a valid tuple."),
     (changed(messages=[MESSAGE, 7]),
      "messages.1: Input should be a dictionary or an instance of ChatMessage."),
     (changed(messages=[MESSAGE | {"role": "robot"}]),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, PlainValidator, ValidationError
+from pydantic import ConfigDict, Field, JsonValue, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass as checked
 
 from .. import Message
@@ -211,6 +211,10 @@ def _session_id(id_: object) -> str:
 
 
 Count = Annotated[int, Field(strict=True, ge=0)]
+if TYPE_CHECKING:
+    Messages = Sequence[ChatMessage]  # any sequence becomes a tuple
+else:
+    Messages = tuple[ChatMessage, ...]
 
 
 @checked(slots=True, repr=False, config=OF_NOUNS)
@@ -224,7 +228,7 @@ class WorkingMemory:
     default are absent.
     """
 
-    messages: Annotated[Sequence[ChatMessage], AfterValidator(tuple)] = ()  # `add` appends
+    messages: Messages = ()  # `add` appends
     _: KW_ONLY
     session_id: Annotated[str, PlainValidator(_session_id)] = field(
         default_factory=lambda: str(uuid.uuid4())
