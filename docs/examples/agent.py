@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -73,7 +73,7 @@ def is_unfinished(working: WorkingMemory) -> bool:
     return last.role != "assistant" or bool(last.tool_calls)
 
 
-def model(remembered: str, messages: tuple[ChatMessage, ...], call_id: str) -> ChatMessage:
+def model(remembered: str, messages: Sequence[ChatMessage], call_id: str) -> ChatMessage:
     """What a model would say, of what it is reminded of and of what was said."""
     last = messages[-1]
     if last.role == "tool":

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from agentops_memory_client.contract.models import Imported, ImportPlan, Progress, refused
-from agentops_memory_client.contract.service import Call, MemoryService, regular_file
+from agentops_memory_client.contract.service import Call, MemoryService, regular
 
 from .agentops.operations import AgentOps, RequestContext
 from .agentops.wire import Rows
@@ -107,7 +107,7 @@ class LocalService(MemoryService):
 
         OSError if it cannot be read.
         """
-        with regular_file(path, "so it cannot be read again") as file:
+        with regular(path).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             document = transfer.Document(file, self.agentops.clock())
             await asyncio.to_thread(document.check)

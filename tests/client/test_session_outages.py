@@ -378,7 +378,7 @@ def test_what_was_told_without_a_checkpoint_counts_once_and_hides_nothing_that_i
             path.rename(kept)
             path.mkdir()
             memory.working.add(ChatMessage.user("Second."))
-            with pytest.raises(OSError, match="ordinary file"):
+            with pytest.raises(OSError, match="Not a regular file"):
                 await memory.tell()
             await settled(memory)
 

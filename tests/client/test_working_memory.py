@@ -1,5 +1,6 @@
 """The working memory of an agent goes on where it was, and its file is whole at every moment."""
 
+import dataclasses
 import json
 import os
 import re
@@ -50,8 +51,8 @@ WHOLE = json.loads(WorkingMemory([ASKED, calls("a")], session_id="s1").snapshot(
 
 
 def fields(memory: WorkingMemory) -> dict[str, object]:
-    slots = [slot for slot in WorkingMemory.__slots__ if slot != "is_recorded"]
-    return {slot: getattr(memory, slot) for slot in slots}
+    names = {it.name for it in dataclasses.fields(memory)} - {"is_recorded"}
+    return {name: getattr(memory, name) for name in names}
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +87,7 @@ def test_a_new_one_has_a_session_of_its_own_and_nothing_else() -> None:
 
     assert one.session_id != other.session_id
     assert fields(one) == {
-        "session_id": one.session_id, "turn": 0, "sequence": 0, "_messages": [],
+        "session_id": one.session_id, "turn": 0, "sequence": 0, "messages": (),
         "tool_metadata": {}, "extra": {}, "unsent": [], "pending": [],
     }  # fmt: skip
     one.extra["groups"] = ["a"]
@@ -178,7 +179,7 @@ def test_what_could_not_be_restored_is_not_stored(tmp_path: Path) -> None:
     cases = [
         *(((re.match(r"\w+: |\w+\.", sentence) or ["extra."])[0][:-1].rstrip(":"), value, sentence)
           for value, sentence in UNSTORED),
-        ("_messages", [ASKED, ChatMessage.assistant("", [sought])],
+        ("messages", [ASKED, ChatMessage.assistant("", [sought])],
          f"messages.1.tool_calls.0.arguments.path.list.1: {NO_JSON}"),
     ]  # fmt: skip
     for name, value, sentence in cases:
@@ -189,7 +190,8 @@ def test_what_could_not_be_restored_is_not_stored(tmp_path: Path) -> None:
         assert str(refusal.value).startswith(f"The working memory cannot be stored: {sentence}")
 
     for levels in range(200, 300):  # what is stored, at any depth, can be restored
-        memory = WorkingMemory(extra=deep(levels))
+        memory = WorkingMemory()
+        memory.extra = deep(levels)
         with suppress(CheckpointError):
             memory.checkpoint(tmp_path / "deep.json")
             assert WorkingMemory.restore(tmp_path / "deep.json").extra == memory.extra
@@ -208,15 +210,13 @@ UNREAD = [
     (changed()[:-1], "Expecting ',' delimiter: line 1 column {at} (char {char})"),
     (b"\xff", "'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
     (b"[" * 200_000, "maximum recursion depth exceeded"),
-    (b"{}", "format: Field required."),
-    (b"[]", "the checkpoint: Input should be a dictionary or an instance of _State."),
-    (changed(format="another"), "format: Input should be 'agentops-memory working memory'."),
-    (changed(version=2), "version: Input should be 1."),
+    *((it, "It is not an agentops-memory working memory of version 1.")
+      for it in (b"{}", b"[]", changed(format="another"), changed(version=2))),
     (changed(turn=1.0), "turn: Input should be a valid integer."),
     (changed(sequence=None), "sequence: Input should be a valid integer."),
     (changed(extra=deep(300)), f"extra{'.in.dict' * 20}"[:120] + f": {TOO_DEEP}"),
     (changed(tool_metadata="a"), "tool_metadata: Input should be a valid dictionary."),
-    (changed(messages={}), "messages: Input should be a valid list."),
+    (changed(messages={}), "messages: Input should be a valid tuple."),
     (changed(messages=[MESSAGE, 7]),
      "messages.1: Input should be a dictionary or an instance of ChatMessage."),
     (changed(messages=[MESSAGE | {"role": "robot"}]),
@@ -249,21 +249,13 @@ def test_what_is_no_checkpoint_is_told_with_its_path(path: Path) -> None:
         assert path.read_bytes() == document
 
 
-def test_every_field_of_a_checkpoint_must_be_there(path: Path) -> None:
-    for name in WHOLE.keys() - {"format"}:
-        path.write_text(json.dumps({key: it for key, it in WHOLE.items() if key != name}))
-        with pytest.raises(CheckpointError, match=f"{name}(: Field required| is missing)"):
-            WorkingMemory.restore(path)
-
-
 def test_a_document_has_its_format_and_version() -> None:
     document = WorkingMemory([ASKED, calls("a")], session_id="s1").snapshot()
     calling = {"role": "assistant", "tool_calls": [{"id": "a", "name": "Bash"}]}
 
     assert json.loads(document) == {
-        "format": "agentops-memory working memory", "version": 1, "session_id": "s1", "turn": 0,
-        "sequence": 0, "messages": [{"role": "user", "content": ASKED.content}, calling],
-        "tool_metadata": {}, "extra": {}, "unsent": [], "pending": [],
+        "format": "agentops-memory working memory", "version": 1, "session_id": "s1",
+        "messages": [{"role": "user", "content": ASKED.content}, calling],
     }  # fmt: skip
 
 
@@ -337,7 +329,7 @@ def test_what_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
     write(busy, b"old")
 
     for path in (folder, tmp_path / "missing" / "agent.json", Path("/"), busy / "a"):
-        with pytest.raises(OSError, match=r"ordinary file|No such file|Not a directory"):
+        with pytest.raises(OSError, match=r"Not a regular file|No such file|Not a directory"):
             write(path, b"new")
 
     assert names(tmp_path) == ["busy.json", "folder"]
@@ -386,9 +378,9 @@ def test_what_is_no_ordinary_file_is_neither_replaced_nor_waited_for(tmp_path: P
     link.symlink_to(pipe)
 
     for path in (pipe, plug, link):
-        with pytest.raises(OSError, match="A checkpoint is an ordinary file"):
+        with pytest.raises(OSError, match="Not a regular file"):
             write(path, b"new")
-        with pytest.raises(OSError, match="A checkpoint is an ordinary file"):
+        with pytest.raises(OSError, match="Not a regular file"):
             read(path)
 
     assert (pipe.is_fifo(), plug.is_socket()) == (True, True)

@@ -9,16 +9,12 @@ import pytest
 
 from agentops_memory_client import AsyncMemoryClient, Conflict, MemoryClient
 from agentops_memory_client.openwop import (
-    AsyncCommitments,
     AsyncEntries,
     AsyncOpenWopMemory,
-    AsyncProposals,
     AsyncRun,
-    Commitments,
     Entries,
     MemoryAdapter,
     OpenWopMemory,
-    Proposals,
     Run,
 )
 
@@ -63,11 +59,8 @@ def test_either_is_an_adapter_that_cannot_write(service: Service) -> None:
 @requirement("OW-104")
 @for_each(
     "blocking, awaited",
-    [
-        (OpenWopMemory, AsyncOpenWopMemory), (Run, AsyncRun), (Entries, AsyncEntries),
-        (Commitments, AsyncCommitments), (Proposals, AsyncProposals),
-    ],
-)  # fmt: skip
+    [(OpenWopMemory, AsyncOpenWopMemory), (Run, AsyncRun), (Entries, AsyncEntries)],
+)
 def test_the_blocking_ones_have_the_methods_of_the_awaited_ones(
     blocking: type, awaited: type
 ) -> None:
@@ -96,10 +89,7 @@ def test_every_method_and_parameter_is_in_the_guide() -> None:
         plain = [it.replace(annotation=it.empty) for it in kept[1:]]
         return str(inspect.Signature(plain))[1:-1].replace("'", '"')
 
-    parts = {
-        "openwop": OpenWopMemory, "openwop.commitments": Commitments,
-        "openwop.proposals": Proposals, "run": Run,
-    }  # fmt: skip
+    parts = {"openwop": OpenWopMemory, "run": Run}
     public = {
         f"{name}.{method}": shown(it)
         for name, kind in parts.items()

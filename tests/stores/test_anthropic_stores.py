@@ -113,7 +113,7 @@ def test_a_patch_may_turn_over_all_pairs_and_leave_no_more_than_sixteen(
 
     assert over["message"] == "metadata has at most 16 pairs."
     assert turned.metadata == new
-    assert many["message"] == "metadata: Object should have at most 32 members"
+    assert many["message"] == "metadata: must have at most 32 pairs"
 
 
 @requirement("anthropic:sdk:archive-store", "anthropic:stores:archived-twice")

@@ -10,7 +10,7 @@ from ..telemetry.test_tracing import traced
 
 STORE, ENTRY, VERSION = "memory.store.id", "memory.entry.id", "memory.version.id"
 SIZE, NUMBER, ENTRIES = "memory.entry.size", "memory.entry.version", "memory.store.entry_count"
-OURS, THEIRS = "memory.page.result_count", "memory.result_count"
+OURS = "memory.page.result_count"
 ACTION, QUERY, HITS = "memory.version.action", "memory.search.query", "memory.search.result_count"
 # What each operation says of itself beside the ids in its path; None is any value.
 SAID: dict[Dialect, dict[str, dict[str, object]]] = {
@@ -26,12 +26,13 @@ SAID: dict[Dialect, dict[str, dict[str, object]]] = {
         "redact_version": {ENTRY: None, ACTION: "created"},
     },
     ANTHROPIC: {
-        "create_store": {STORE: None}, "list_stores": {THEIRS: 2}, "get_store": {},
-        "update_store": {}, "archive_store": {}, "delete_store": {},
-        "create_memory": {ENTRY: None, VERSION: None, SIZE: 3}, "list_memories": {THEIRS: 2},
-        "get_memory": {VERSION: None, SIZE: 6}, "update_memory": {VERSION: None, SIZE: 5},
-        "delete_memory": {}, "list_versions": {THEIRS: 4}, "get_version": {ENTRY: None},
-        "redact_version": {ENTRY: None},
+        "create_store": {STORE: None, ENTRIES: 0}, "list_stores": {OURS: 2},
+        "get_store": {ENTRIES: 1}, "update_store": {ENTRIES: 1}, "archive_store": {ENTRIES: 1},
+        "delete_store": {}, "create_memory": {ENTRY: None, VERSION: None, NUMBER: 1, SIZE: 3},
+        "list_memories": {OURS: 2}, "get_memory": {VERSION: None, NUMBER: 2, SIZE: 6},
+        "update_memory": {VERSION: None, NUMBER: 3, SIZE: 5}, "delete_memory": {},
+        "list_versions": {OURS: 4}, "get_version": {ENTRY: None, ACTION: "created"},
+        "redact_version": {ENTRY: None, ACTION: "created"},
     },
 }  # fmt: skip
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 import httpx
 
 from agentops_memory_client import AsyncMemoryClient, MemoryClient
+from agentops_memory_client.client import Timing
 from agentops_memory_client.contract.service import Awaited
-from agentops_memory_client.transport import Timing
 
 from .service import Service
 

@@ -1,1 +1,1 @@
-"""The MCP server: what an agent can do with the memories of a project. Needs the extra `mcp`."""
+"""The MCP server: what an agent can do with the memories of a project."""

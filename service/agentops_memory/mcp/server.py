@@ -9,7 +9,7 @@ envelope instead, which names its version, its program and the program's capabil
 import asyncio
 import secrets
 import sys
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from typing import Any, NamedTuple
@@ -107,7 +107,6 @@ class Request(NamedTuple):
     method: str
     params: Json
     needs_answer: bool
-    is_notification: bool  # strictly: without even an id of `null`
 
     @property
     def has_envelope(self) -> bool:
@@ -129,9 +128,9 @@ def request_in(body: bytes) -> Request:
     known = id_ if is_id else None
     match fields:
         case {"jsonrpc": "2.0", "method": str() as method} if is_valid:
-            return Request(known, method, params or {}, is_id, "id" not in fields)
+            return Request(known, method, params or {}, is_id)
         case {"jsonrpc": "2.0", "result": dict()} | {"jsonrpc": "2.0", "error": dict()}:
-            return Request(known, "", {}, False, False)
+            return Request(known, "", {}, False)
     raise Fault(INVALID_REQUEST, INVALID_MESSAGE, id_=known)  # so that the host stops waiting
 
 
@@ -150,31 +149,16 @@ def program_in_envelope(params: Json) -> str:
     Raises a Fault if the envelope or its version is invalid.
     """
     meta = params.get("_meta")
-    if not isinstance(meta, dict):
-        raise Fault(
-            INVALID_PARAMS,
-            f"params._meta must be an object carrying the required {VERSION!r} and "
-            f"{CAPABILITIES!r} envelope keys",
-        )
-    if missing := ", ".join(name for name in (VERSION, CAPABILITIES) if name not in meta):
-        raise Fault(
-            INVALID_PARAMS, f"params._meta is missing the required envelope key(s): {missing}"
-        )
-    require_envelope_version(meta[VERSION])
-    match meta.get(CAPABILITIES), meta.get(PROGRAM):
-        case dict(), None:
+    meta = meta if isinstance(meta, dict) else {}
+    match meta.get(VERSION), meta.get(CAPABILITIES), meta.get(PROGRAM):
+        case str() as version, _, _ if version not in ENVELOPE:
+            data = {"supported": list(ENVELOPE), "requested": version}
+            raise Fault(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+        case str(), dict(), None:
             return ""
-        case dict(), {"name": str() as name, "version": str()}:
+        case str(), dict(), {"name": str() as name, "version": str()}:
             return name
-    raise invalid_params()
-
-
-def require_envelope_version(version: object) -> None:
-    if not isinstance(version, str):
-        raise Fault(INVALID_PARAMS, "the protocol-version envelope value must be a string")
-    if version not in ENVELOPE:
-        data = {"supported": list(ENVELOPE), "requested": version}
-        raise Fault(UNSUPPORTED_VERSION, "Unsupported protocol version", data)
+    raise Fault(INVALID_PARAMS, f"params._meta must have valid {VERSION!r} and {CAPABILITIES!r}")
 
 
 def instructions(profile: Profile, project: str) -> str:
@@ -310,28 +294,21 @@ class Host:
             if self._is_closed:
                 return
             if line.strip():
-                self._handle(line)
+                task = asyncio.create_task(self._answer(line))
+                self._calls.add(task)
+                task.add_done_callback(self._calls.discard)
         if self._calls:
             await asyncio.wait(self._calls, timeout=LONGEST_CALL)
 
-    def _handle(self, line: bytes) -> None:
+    async def _answer(self, line: bytes) -> None:
         try:
             request = request_in(line)
         except Fault as fault:
-            self._start(self._write(error_response(fault)))
-            return
-        if request.needs_answer:
-            self._start(self._answer(request))
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
-        self._calls.add(task)
-        task.add_done_callback(self._calls.discard)
-
-    async def _answer(self, request: Request) -> None:
-        await self._write(await response_to(request, self._result(request)))
-
-    async def _write(self, answer: Json) -> None:
+            answer = error_response(fault)
+        else:
+            if not request.needs_answer:
+                return
+            answer = await response_to(request, self._result(request))
         try:
             async with self._writing:
                 await asyncio.to_thread(_write, written(answer) + b"\n")

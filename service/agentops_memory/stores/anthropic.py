@@ -1,15 +1,14 @@
 """Anthropic's dialect: memory stores for the package `anthropic`, below /anthropic."""
 
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -21,10 +20,8 @@ from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import ENTRY, public_id, uid_of
 from ..memory.access import Role
 from ..memory.memory import ANY_STATE, ChangeKind, Expected
-from ..memory.saves import Written
 from ..recall.text import clean, has_controls
 from ..record import Microseconds, Record, shape
-from ..telemetry import annotate
 from . import entry as entries, store as rules
 from .entry import Entry, Version
 from .store import in_path, in_query
@@ -57,41 +54,33 @@ OPERATIONS = {
 }  # fmt: skip
 OPERATION_NAMES = {kind: name for name, kind in OPERATIONS.items()}
 
-_NUMBER = re.compile(r"\d{1,3}", re.ASCII)
 _INVISIBLE = ("Cf", "Zl", "Zp")  # format characters, U+2028 and U+2029
 
 
-def _max_members(most: int) -> BeforeValidator:
-    """Reject an object with too many members, before any of them is validated."""
-
-    def limited(pairs: Any) -> Any:
-        if isinstance(pairs, dict) and len(pairs) > most:
-            raise PydanticCustomError(
-                "too_many", "Object should have at most {most} members", {"most": most}
-            )
-        return pairs
-
-    return BeforeValidator(limited)
-
-
-def _in_schema(members: int) -> Any:
-    return Field(json_schema_extra={"maxProperties": members})
-
-
-STORABLE = must(lambda text: "\0" not in text, "String should have no NUL")
 PRINTABLE = must(
     lambda name: bool(name.strip()) and not has_controls(name),
     "String should have more than white space and no control characters",
 )
 
 Name = Annotated[str, Field(min_length=1, max_length=rules.MAX_NAME), PRINTABLE]
-Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), STORABLE]
-Path = Annotated[str, Field(pattern="^/", max_length=rules.MAX_PATH)]
-Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), STORABLE]
-Key = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), STORABLE]
-Value = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), STORABLE]
-Metadata = Annotated[dict[Key, Value], _max_members(rules.MAX_PAIRS), _in_schema(rules.MAX_PAIRS)]
-Patch = Annotated[dict[Key, Value | None], _max_members(MAX_PATCH), _in_schema(MAX_PATCH)]
+Description = Annotated[str, Field(max_length=rules.MAX_DESCRIPTION), rules.STORABLE]
+# Besides the rules of all paths, those of this dialect alone.
+Path = Annotated[
+    str, Field(pattern="^/", max_length=rules.MAX_PATH),
+    must(lambda path: len(path.encode()) <= rules.MAX_PATH,
+         f"it must have at most {rules.MAX_PATH:,} bytes, including the leading '/'"),
+    must(lambda path: unicodedata.is_normalized("NFC", path),
+         "it must be in Unicode's normalization form C"),
+    must(lambda path: not any(unicodedata.category(char) in _INVISIBLE for char in path),
+         "it must not contain format characters, U+2028 or U+2029"),
+]  # fmt: skip
+Content = Annotated[str, Field(max_length=rules.MAX_CONTENT), rules.STORABLE]
+Key = Annotated[str, Field(min_length=1, max_length=rules.MAX_PAIR_KEY), rules.STORABLE]
+Value = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), rules.STORABLE]
+Metadata = Annotated[
+    dict[Key, Value], Field(max_length=rules.MAX_PAIRS), rules.few(rules.MAX_PAIRS)
+]
+Patch = Annotated[dict[Key, Value | None], Field(max_length=MAX_PATCH), rules.few(MAX_PATCH)]
 
 
 class AnthropicStoreBody(rules.Body):
@@ -116,19 +105,6 @@ class _AtPath(rules.Body):
         """The fields, with the path as it is stored: without its leading slash."""
         parts = super().parts
         return {**parts, "path": parts["path"][1:]} if "path" in parts else parts
-
-    @model_validator(mode="after")
-    def _has_a_plain_path(self) -> Self:
-        """Reject paths that only this dialect forbids."""
-        path: str = super().parts.get("path", "")
-        if len(path.encode()) > rules.MAX_PATH:
-            most = f"{rules.MAX_PATH:,}"
-            raise Invalid(f"path: it must have at most {most} bytes, including the leading '/'.")
-        if not unicodedata.is_normalized("NFC", path):
-            raise Invalid("path: it must be in Unicode's normalization form C.")
-        if any(unicodedata.category(char) in _INVISIBLE for char in path):
-            raise Invalid("path: it must not contain format characters, U+2028 or U+2029.")
-        return self
 
 
 class AnthropicMemoryBody(_AtPath):
@@ -289,20 +265,17 @@ def _in_dialect(item: Any, *, full: bool = True) -> AnthropicRecord:
     return shape.model_validate(visible)
 
 
-# Messages quote only these names of a fault's path: a metadata key may be a secret.
-_FIELDS = {
-    *AnthropicStoreBody.model_fields, *AnthropicMemoryChange.model_fields,
-    *AnthropicPrecondition.model_fields,
-}  # fmt: skip
 # Replacements for pydantic's messages that use Python terms.
 _SENTENCES = dict.fromkeys(("dict_type", "model_type"), "Input should be an object")
 
 
 def _bad_fields(faults: Sequence[ErrorDetails]) -> InvalidFields:
+    paths = (".".join(map(str, fault["loc"])) for fault in faults)
+    # The key of a pair is not quoted: it may be a secret.
+    names = ("metadata" if it.startswith("metadata.") else it for it in paths)
     sentences = (
-        f"{'.'.join(str(step) for step in fault['loc'] if step in _FIELDS)}: "
-        f"{_SENTENCES.get(fault['type'], fault['msg'])}"
-        for fault in faults
+        f"{name}: {_SENTENCES.get(fault['type'], fault['msg'])}"
+        for name, fault in zip(names, faults, strict=True)
     )
     return InvalidFields("; ".join(dict.fromkeys(sentences)))
 
@@ -318,14 +291,11 @@ class Arguments(bodies.Arguments):
         raise Invalid(f"{name}: it {problem}.")
 
 
-def _limit(text: str) -> int | None:
-    number = int(text) if _NUMBER.fullmatch(text) else 0
-    return number if 1 <= number <= MAX_PAGE else None
-
-
 def _list_identity(request: Request) -> list[object]:
     """Return what identifies a list; a cursor is valid for the same list only."""
-    return [request.scope["path"], [(name, Arguments(request).text(name)) for name in _FILTERS]]
+    others = request.query_params.keys() - {PAGE.name, LIMIT.name, VIEW.name, "beta"}
+    filters = [(name, Arguments(request).text(name)) for name in sorted(others)]
+    return [request.scope["path"], filters]
 
 
 def _position(arguments: Arguments, name: str) -> Any:
@@ -351,7 +321,8 @@ VIEW = replace(VIEW_OF_LIST, into="full", shapes_response=True)
 FULL_VIEW = replace(VIEW, read=parsing(VIEWS.get, "must be 'basic' or 'full'", True))
 LIMIT = in_query(
     "limit", "limit",
-    parsing(_limit, f"must be a whole number from 1 to {MAX_PAGE}", DEFAULT_PAGE),
+    parsing(lambda it: number if 1 <= (number := query.natural(it)) <= MAX_PAGE else None,
+            f"must be a whole number from 1 to {MAX_PAGE}", DEFAULT_PAGE),
     "Maximum number of items, from 1 to 100 (default 20); at most 20 with `view=full`.",
     kind="count", most=MAX_PAGE, is_row_count=True,
 )  # fmt: skip
@@ -385,11 +356,6 @@ SESSION = in_query(
     "session_id", "session", Arguments.text, "Matches nothing.", shapes_response=True
 )
 SERVICE_ACCOUNT = replace(SESSION, name="service_account_id", into="account")
-_FILTERS = (
-    "api_key_id", "depth", "include_archived", "memory_id", "operation", "path_prefix",
-    "service_account_id", "session_id", FROM.name, TO.name,
-)  # fmt: skip
-
 PREFIX = "/anthropic"
 STORES = f"{PREFIX}/v1/memory_stores"
 STORE_PATH = f"{STORES}/{{memory_store_id}}"
@@ -406,23 +372,23 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
     version = (*store, in_path("memory_version_id", "version"))
     return (
         op("POST", STORES, "anthropic_create_store", "Create a memory store.",
-           Role.WRITER, rules.create, body=AnthropicStoreBody, answer=AnthropicStore),
+           Role.WRITER, rules.CREATE, body=AnthropicStoreBody, answer=AnthropicStore),
         op("GET", STORES, "anthropic_list_stores", "Memory stores, newest first.",
            Role.READER, rules.list_stores, (rules.ARCHIVED, FROM, TO, LIMIT, PAGE),
            answer=AnthropicStoreList),
         op("GET", STORE_PATH, "anthropic_get_store", "One memory store, archived or not.",
            Role.READER, rules.known_store, store, answer=AnthropicStore),
         op("POST", STORE_PATH, "anthropic_update_store", "Change parts of a memory store.",
-           Role.WRITER, rules.amend, store, body=AnthropicStoreChange, body_required=False,
+           Role.WRITER, rules.AMEND, store, body=AnthropicStoreChange, body_required=False,
            answer=AnthropicStore),
         op("POST", f"{STORE_PATH}/archive", "anthropic_archive_store",
            "Archive a memory store permanently; repeating it changes nothing.",
-           Role.WRITER, rules.archive, store, answer=AnthropicStore),
+           Role.WRITER, rules.ARCHIVE, store, answer=AnthropicStore),
         op("DELETE", STORE_PATH, "anthropic_delete_store",
            "Delete a memory store with everything in it.",
            Role.ADMIN, rules.delete, store, answer=AnthropicStoreDeleted),
         op("POST", MEMORIES, "anthropic_create_memory", "Create a memory at a path.",
-           Role.WRITER, entries.create, (*store, VIEW), body=AnthropicMemoryBody,
+           Role.WRITER, entries.CREATE, (*store, VIEW), body=AnthropicMemoryBody,
            answer=AnthropicMemory),
         op("GET", MEMORIES, "anthropic_list_memories", "Memories in the order of their paths.",
            Role.READER, entries.tree, (*store, VIEW_OF_LIST, PATH_PREFIX, DEPTH, PAGE, LIMIT),
@@ -432,10 +398,10 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
            Role.READER, entries.known_entry, (FULL_VIEW, *memory), answer=AnthropicMemory),
         op("POST", MEMORY, "anthropic_update_memory",
            "Change the content of a memory, or its path.",
-           Role.WRITER, entries.amend, (*memory, VIEW), body=AnthropicMemoryChange,
+           Role.WRITER, entries.AMEND, (*memory, VIEW), body=AnthropicMemoryChange,
            body_required=False, answer=AnthropicMemory),
         op("DELETE", MEMORY, "anthropic_delete_memory", "Delete a memory; its versions stay.",
-           Role.WRITER, entries.delete, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
+           Role.WRITER, entries.DELETE, (*memory, EXPECTED), answer=AnthropicMemoryDeleted),
         op("GET", VERSIONS, "anthropic_list_versions",
            "Versions of the memories of a store, newest first.",
            Role.READER, entries.list_versions,
@@ -452,20 +418,16 @@ def operations(serving: rules.Serving) -> Sequence[Operation]:
 
 
 def _answer(
-    request: Request, done: Any, status: int, *, full: bool = True, **_: object
-) -> Response:
-    redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+    request: Request, value: Any, status: int, headers: dict[str, str], *, full: bool = True,
+    **_: object,
+) -> Response:  # fmt: skip
+    headers[REQUEST_ID] = f"req_{uuid4().hex}"
     if value is None:
         store, *entry = request.path_params.values()
         value = AnthropicMemoryDeleted(id=entry[0]) if entry else AnthropicStoreDeleted(id=store)
-    headers = {REQUEST_ID: f"req_{uuid4().hex}"}
-    if redacted:
-        headers[REDACTED] = str(redacted)
     if not isinstance(value, rules.Slice):
-        annotate(entries.about_any(value))
         content = _in_dialect(value, full=full).json_bytes()
         return Response(content, status, headers, media_type=JSON)
-    annotate({"memory.result_count": len(value.items)})
     cursor = None
     if value.has_more:
         last: Any = value.items[-1]  # a folder, a memory, or an item of a list in id order

@@ -1,12 +1,11 @@
 """Our dialect, the Memory Stores API: stores of documents at paths, below /api/v1/cloud."""
 
-import re
 from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, StringConstraints
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic import Field, StringConstraints
+from pydantic_core import ErrorDetails
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
@@ -20,7 +19,6 @@ from ..http.query import ENTRY, STORE, VERSION, natural, public_id, uid_of
 from ..memory.access import Caller, Role
 from ..memory.memory import Expected
 from ..memory.redactor import NO_STORE
-from ..memory.saves import Written
 from ..memory.search import Hit
 from ..memory.space import StoreId
 from ..recall.recall import Recall, whole_memory
@@ -45,8 +43,6 @@ ID_LENGTH = 100  # characters of an unknown id that a message quotes
 SNIPPET = 300  # characters of a hit's content
 
 _KINDS = {"memory_store": STORE, "memory": ENTRY, "memory_version": VERSION}
-_UNSTORABLE = re.compile("[\\x00\\ud800-\\udfff]")
-UNSTORABLE = "cannot contain NUL or a lone surrogate"
 
 
 class BadField(Invalid):
@@ -57,36 +53,27 @@ class BadField(Invalid):
         self.field = field
 
 
-def _relative(path: str) -> str:
-    if path.startswith("/"):
-        raise bodies.fault("must be a relative path (cannot start with '/')")
-    if ".." in path:
-        raise bodies.fault("cannot contain '..'")
-    try:
-        rules.require_path(path)
-    except Invalid as error:
-        raise PydanticCustomError("sentence", "{problem}", {"problem": str(error)}) from error
-    return path
-
-
-Storable = bodies.must(lambda text: not _UNSTORABLE.search(text), UNSTORABLE)
 Name = Annotated[
     str,
     StringConstraints(strip_whitespace=True, min_length=1, max_length=POLICY.longest_name),
-    Storable,
+    rules.STORABLE,
 ]
 Description = Annotated[
-    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), Storable
+    str, StringConstraints(strip_whitespace=True, max_length=rules.MAX_DESCRIPTION), rules.STORABLE
 ]
-MetadataKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), Storable]
-MetadataValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), Storable]
-Metadata = Annotated[dict[MetadataKey, MetadataValue], Field(max_length=rules.MAX_PAIRS)]
+MetadataKey = Annotated[str, Field(max_length=rules.MAX_PAIR_KEY), rules.STORABLE]
+MetadataValue = Annotated[str, Field(max_length=rules.MAX_PAIR_VALUE), rules.STORABLE]
+Metadata = Annotated[
+    dict[MetadataKey, MetadataValue], Field(max_length=rules.MAX_PAIRS), rules.few(rules.MAX_PAIRS)
+]
 Path = Annotated[
-    str, Storable, AfterValidator(_relative),
+    str, rules.STORABLE,
+    bodies.must(lambda it: it[:1] != "/", "must be a relative path (cannot start with '/')"),
+    bodies.must(lambda it: ".." not in it, "cannot contain '..'"),
     Field(json_schema_extra={"minLength": 1, "maxLength": rules.MAX_PATH}),
 ]  # fmt: skip
 Content = Annotated[
-    str, Storable, bodies.must(str.strip, "cannot be blank"),
+    str, rules.STORABLE, bodies.must(str.strip, "cannot be blank"),
     bodies.must(
         lambda content: rules.size_of(content) <= rules.MAX_CONTENT,
         f"must be at most {rules.MAX_CONTENT:,} bytes",
@@ -154,30 +141,15 @@ VersionList = shape(
 
 StoreProblem = rules.problem("Store", "The error, and the invalid field or parameter.", param=str)
 
-_FAULTS = {
-    "missing": "Missing required field: {name}",
-    "string_too_short": "Missing required field: {name}",
-    "string_too_long": "Field '{name}' must be at most {max_length:,} characters.",
-    "string_type": "Field '{name}' must be a string.",
-    "string_unicode": f"Field '{{name}}' {UNSTORABLE}.",
-    "string_pattern_mismatch": "Field '{name}' must be 64 hexadecimal digits.",
-    "int_type": "Field '{name}' must be an integer.",
-    "dict_type": "Field '{name}' must be an object.",
-    "fault": "Field '{name}' {said}.",
-    "sentence": "{problem}",
-}
-_PAIRS = (
-    f"Field '{{name}}' must be at most {rules.MAX_PAIRS} pairs of strings, with keys of at most "
-    f"{rules.MAX_PAIR_KEY} characters, values of at most {rules.MAX_PAIR_VALUE}, and no NUL."
-)
-
 
 def _bad_field(faults: Sequence[ErrorDetails]) -> BadField:
     """Return the first fault of a body as an error about its field."""
-    path, kind, details = faults[0]["loc"], faults[0]["type"], faults[0].get("ctx", {})
-    is_inside = len(path) > 1 or kind == "too_long"
-    sentence = _PAIRS if is_inside else _FAULTS[kind]
-    return BadField(sentence.format(name=path[0], **details), str(path[0]))
+    fault, field = faults[0], str(faults[0]["loc"][0])
+    if fault["type"] in ("missing", "string_too_short"):
+        return BadField(f"Missing required field: {field}", field)
+    # The key of a pair is not named: it may be a secret.
+    inside = "has a key or value that " if len(fault["loc"]) > 1 else ""
+    return BadField(f"Field '{field}' {inside}{bodies.said_of(fault)}.", field)
 
 
 class Arguments(bodies.Arguments):
@@ -264,7 +236,7 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
     version = (*store, in_path("version_id", "version"))
     return (
         op("POST", STORES, "create_store", "Create a memory store; names need not be unique.",
-           Role.WRITER, rules.create, body=StoreBody, answer=rules.Store, status=201),
+           Role.WRITER, rules.CREATE, body=StoreBody, answer=rules.Store, status=201),
         op("GET", STORES, "list_stores", "Memory stores, newest first.",
            Role.READER, rules.list_stores, (NAME, rules.ARCHIVED, FROM, TO, *_page(STORE)),
            answer=StoreList),
@@ -272,14 +244,14 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
            Role.READER, rules.known_store, store, answer=rules.Store),
         op("POST", f"{STORE_PATH}/archive", "archive_store",
            "Archive a memory store: from then on it is read-only.",
-           Role.WRITER, rules.archive, store, answer=rules.Store),
+           Role.WRITER, rules.ARCHIVE, store, answer=rules.Store),
         op("DELETE", STORE_PATH, "delete_store", "Delete a memory store with everything in it.",
            Role.ADMIN, rules.delete, store, status=204),
         op("GET", f"{STORE_PATH}/search", "search_store",
            "Memories of a store by their words and paths, best first.",
            Role.READER, search, (*store, WORDS, LIMIT), answer=EntryHits),
         op("POST", ENTRIES, "create_entry", "Create a memory at an unused path.",
-           Role.WRITER, entries.create, store, body=EntryBody, answer=Entry, status=201),
+           Role.WRITER, entries.CREATE, store, body=EntryBody, answer=Entry, status=201),
         op("GET", ENTRIES, "list_entries",
            "Memories of a store without their contents, newest first.",
            Role.READER, entries.list_entries, (*store, PATH_PREFIX, FROM, TO, *_page(ENTRY)),
@@ -288,9 +260,9 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
            Role.READER, entries.known_entry, entry, answer=Entry),
         op("PUT", ENTRY_PATH, "update_entry",
            "Replace the content of a memory, if it is in the expected state.",
-           Role.WRITER, entries.amend, entry, body=EntryChangeBody, answer=Entry),
+           Role.WRITER, entries.AMEND, entry, body=EntryChangeBody, answer=Entry),
         op("DELETE", ENTRY_PATH, "delete_entry", "Delete a memory; its versions stay.",
-           Role.WRITER, entries.delete, entry, status=204),
+           Role.WRITER, entries.DELETE, entry, status=204),
         op("GET", VERSIONS, "list_versions",
            "Versions of a store's memories without their contents, newest first.",
            Role.READER, entries.list_versions, (*store, ENTRY_ID, *_page(VERSION)),
@@ -304,37 +276,18 @@ def operations(serving: rules.Serving, recall: Recall) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-def _answer(request: Request, done: Any, status: int) -> Response:
-    redacted, value = (done.redacted, done.value) if isinstance(done, Written) else (0, done)
+def _answer(request: Request, value: Any, status: int, headers: dict[str, str]) -> Response:
+    headers[bodies.REQUEST_ID] = bodies.request_id(request.scope)
     if value is None:
-        answer = Response(status_code=status)
+        return Response(status_code=status, headers=headers)
+    if isinstance(value, rules.Slice):
+        ends = (*value.items[:1], *value.items[-1:])
+        first, last = [public_id(_KINDS[it.type], it.id) for it in ends] or (None, None)
+        items = (it.json_bytes() for it in value.items)
+        content = rules.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
     else:
-        annotate(_span(value))
-        if isinstance(value, rules.Slice):
-            ends = (*value.items[:1], *value.items[-1:])
-            first, last = [public_id(_KINDS[it.type], it.id) for it in ends] or (None, None)
-            items = (it.json_bytes() for it in value.items)
-            content = rules.page_json(items, first_id=first, last_id=last, has_more=value.has_more)
-        else:
-            content = value.json_bytes()
-        headers = {REDACTED: str(redacted)} if redacted else {}
-        answer = Response(content, status, headers, media_type=bodies.JSON)
-    answer.headers[bodies.REQUEST_ID] = bodies.request_id(request.scope)
-    return answer
-
-
-def _span(value: object) -> Attributes:
-    about: Attributes = entries.about_any(value)
-    match value:
-        case rules.Slice():
-            return {"memory.page.result_count": len(value.items)}
-        case rules.Store():
-            return {**about, "memory.store.entry_count": value.entries}
-        case Entry():
-            return {**about, "memory.entry.version": value.number}
-        case Version():
-            return {**about, "memory.version.action": value.kind.value}
-    return about
+        content = value.json_bytes()
+    return Response(content, status, headers, media_type=bodies.JSON)
 
 
 def _hit(store: StoreId, hit: Hit) -> EntryHit:

@@ -20,7 +20,7 @@ from ..memory.memories import MemoryTable
 from ..memory.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text, live
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, uid_after
-from ..memory.saves import Written, changed_at, created, revised
+from ..memory.saves import changed_at, created, revised
 from ..memory.space import ErasureKind, Space, StoreId, in_no_session
 from ..memory.table import Sql
 from ..recall.text import sha256_of
@@ -67,6 +67,10 @@ class Version(Record):
     @field_serializer("redacted")
     def _redacted(self, _: bool) -> bool:
         return self.redacted_at is not None
+
+    def about(self) -> dict[str, Any]:
+        ids = rules.about(store=self.store, entry=self.entry, version=self.id)
+        return ids | {"memory.version.action": self.kind.value}
 
 
 class Past(NamedTuple):
@@ -258,42 +262,15 @@ class Entry(Record):
     created_at: Microseconds
     updated_at: Microseconds
 
+    def about(self) -> dict[str, Any]:
+        ids = rules.about(store=self.store, entry=self.id, version=self.version)
+        return ids | {"memory.entry.size": self.size, "memory.entry.version": self.number}
+
 
 class Stale(Conflict):
     """The memory does not meet the precondition of a change."""
 
-    code = "stale"
-
-    def __init__(self, current: Memory) -> None:
-        super().__init__("The memory has changed: it is not in the expected state.")
-        self.current = current
-
-
-async def create(
-    serving: rules.Serving, caller: Caller, store: StoreId, body: rules.Body
-) -> Written[Entry]:
-    """Create an entry; raise PathTaken or Archived."""
-    return await serving.write(caller, _CREATE, body, store, serving.policy)
-
-
-async def amend(
-    serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId, body: rules.Body
-) -> Written[Entry]:
-    """Change an entry in the expected state; raise Stale, PathTaken or Archived."""
-    done = await serving.write(caller, _AMEND, body, store, entry, body.expected, serving.policy)
-    amended, has_erased = done.value
-    if has_erased:
-        serving.on_erased(caller)
-    return Written(value=amended, redacted=done.redacted)
-
-
-async def delete(
-    serving: rules.Serving, caller: Caller, store: StoreId, entry: EntryId,
-    expected: Expected = ANY_STATE,
-) -> None:  # fmt: skip
-    """Delete an entry in the expected state; raise Stale or Archived. Its versions stay."""
-    if await serving.engine.write(caller, _DELETE, store, entry, expected, serving.policy):
-        serving.on_erased(caller)
+    code, sentence = "stale", "The memory has changed: it is not in the expected state."
 
 
 def known_entry(tx: Transaction, store: StoreId, entry: EntryId) -> Entry:
@@ -357,6 +334,7 @@ def _next(path: str) -> str:
 def create_entry(
     tx: Transaction, store: StoreId, policy: rules.Policy, parts: rules.Parts
 ) -> Entry:
+    """Create an entry; raise PathTaken or Archived."""
     rules.open_store(tx, store)
     require_room(tx)
     path, content = parts["path"], parts["content"]
@@ -375,12 +353,16 @@ def amend_entry(
     tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: rules.Policy,
     parts: rules.Parts,
 ) -> tuple[Entry, bool]:  # fmt: skip
-    """Change an entry; return it, and whether bytes of a redacted version must be erased."""
+    """Change an entry; return it, and whether bytes of a redacted version must be erased.
+
+    Raise Stale, PathTaken or Archived.
+    """
     before = known_entry(tx, store, entry)
     rules.open_store(tx, store)
     amended, memory = before.model_copy(update=parts), _memory(tx, before)
-    if not (policy.ignores_conflict_if_equal and amended == before):
-        require_state(memory, expected)
+    may_conflict = not (policy.ignores_conflict_if_equal and amended == before)
+    if may_conflict and not expected.met_by(memory):
+        raise Stale
     if amended == before and not policy.noop_creates_version:
         return before, False
     require_room(tx)
@@ -393,28 +375,27 @@ def amend_entry(
 
 
 def delete_entry(
-    tx: Transaction, store: StoreId, entry: EntryId, expected: Expected, policy: rules.Policy
-) -> bool:
-    """Delete an entry; return whether bytes of a redacted version must be erased."""
+    tx: Transaction, store: StoreId, entry: EntryId, policy: rules.Policy,
+    expected: Expected = ANY_STATE,
+) -> tuple[None, bool]:  # fmt: skip
+    """Delete an entry, but not its versions; return whether bytes must be erased.
+
+    Raise Stale or Archived.
+    """
     before = known_entry(tx, store, entry)
     if policy.archived_forbids_deletes:
         rules.open_store(tx, store)
     memory = _memory(tx, before)
-    require_state(memory, expected)
+    if not expected.met_by(memory):
+        raise Stale
     # The row is cleared: the text is in the versions, unless it was redacted there.
     deleted = replace(memory, key=None, text=_text("", ""), extras={}, deleted_at=tx.now)
-    return _revise(tx, before, memory, deleted, ChangeKind.DELETED)
+    return None, _revise(tx, before, memory, deleted, ChangeKind.DELETED)
 
 
-_CREATE = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
-_AMEND = once(amend_entry, check=rules.known_store, about=lambda it: [it[0].memory])
-_DELETE = once(delete_entry, check=rules.require_stores)
-
-
-def require_state(memory: Memory, expected: Expected) -> None:
-    """Raise Stale unless the memory, read in the transaction of the write, is as expected."""
-    if not expected.met_by(memory):
-        raise Stale(memory)
+CREATE = once(create_entry, check=rules.known_store, about=lambda it: [it.memory])
+AMEND = once(amend_entry, check=rules.known_store, about=lambda it: [it[0].memory])
+DELETE = once(delete_entry, check=rules.require_stores)
 
 
 def _revise(
@@ -517,16 +498,3 @@ def _from_path(tx: Transaction, store: StoreId, first: str, prefix: str) -> Iter
         store=store, first=max(first, prefix),
         end=prefix[:-1] + AFTER_SLASH if prefix else LAST,
     )  # fmt: skip
-
-
-def about_any(done: object) -> dict[str, Any]:
-    """Return the span attributes of an operation's result."""
-    match done:
-        case rules.Store():
-            return rules.about(store=done.id)
-        case Entry():
-            ids = rules.about(store=done.store, entry=done.id, version=done.version)
-            return ids | {"memory.entry.size": done.size}
-        case Version():
-            return rules.about(store=done.store, entry=done.entry, version=done.id)
-    return {}

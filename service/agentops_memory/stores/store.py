@@ -4,15 +4,16 @@ A store is a space without a project. Its memories are entries at paths, with ve
 declares its operations; their handlers are derived from the parameters.
 """
 
+import re
 from asyncio import to_thread
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from inspect import iscoroutinefunction
+from inspect import iscoroutinefunction, signature
 from itertools import islice
 from typing import Annotated, Any, Generic, Literal, NewType, TypeVar
 
-from pydantic import Field, PlainSerializer, field_serializer
+from pydantic import BeforeValidator, Field, PlainSerializer, field_serializer
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,7 +22,7 @@ from ..errors import AlreadyDone, Archived, Invalid, required
 from ..http import bodies
 from ..http.bodies import FLAGS, WRITTEN, Arguments, Bodies, Reading, parsing, written
 from ..http.gate import LARGE, current_caller
-from ..http.protocol import Operation
+from ..http.protocol import REDACTED, Operation
 from ..http.query import ENTRY, STORE, VERSION, instant, known_uid, public_id
 from ..light import dataclass
 from ..memory import rows
@@ -64,6 +65,23 @@ PARTS = "name", "description", "path", "content", "metadata"
 Parts = Mapping[str, Any]
 """The fields of a store or an entry to set, by name; absent fields stay as they are."""
 
+STORABLE = bodies.must(
+    lambda text: not re.search("[\\x00\\ud800-\\udfff]", text),
+    "cannot contain NUL or a lone surrogate",
+)
+
+
+def few(pairs: int) -> BeforeValidator:
+    """Reject an object with more pairs, before any of them is validated."""
+
+    def checked(value: object) -> object:
+        if isinstance(value, dict) and len(value) > pairs:
+            raise bodies.fault(f"must have at most {pairs} pairs")
+        return value
+
+    return BeforeValidator(checked)
+
+
 NO_ENTRY = "No such memory in this store."
 NO_VERSION = "No such version in this store."
 
@@ -97,14 +115,26 @@ class Serving:
     on_erased: Callable[[Caller], None] = noop
 
     async def write(
-        self, caller: Caller, work: Callable[..., T], body: "Body", *args: object
-    ) -> Written[T]:
-        """Run `work` with `args` and the redacted fields of the body."""
-        redactor = Redactor(self.rules(caller))
-        size = sum(len(str(it)) for it in body.parts.values())
-        parts = await aside(size, clean, redactor, body.parts, self.policy.longest_name)
-        done = await self.engine.write(caller, work, *args, parts)
-        return Written(value=done, redacted=redactor.count)
+        self, caller: Caller, work: Callable[..., Any], names: Collection[str],
+        body: "Body | None" = None, **values: object,
+    ) -> Written[Any]:  # fmt: skip
+        """Run `work` with those of the values that it names, and of a body's redacted parts.
+
+        It may return whether bytes of a redacted version must be erased beside its result.
+        """
+        redacted, values["policy"] = 0, self.policy
+        if body is not None:
+            redactor = Redactor(self.rules(caller))
+            size = sum(len(str(it)) for it in body.parts.values())
+            parts = await aside(size, clean, redactor, body.parts, self.policy.longest_name)
+            redacted, values["parts"], values["expected"] = redactor.count, parts, body.expected
+        named = {name: it for name, it in values.items() if name in names}
+        done = await self.engine.write(caller, work, **named)
+        if isinstance(done, tuple):
+            done, must_erase = done
+            if must_erase:
+                self.on_erased(caller)
+        return Written(value=done, redacted=redacted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,22 +185,26 @@ class Slice(Generic[T]):
     items: list[T]
     has_more: bool
 
+    def about(self) -> dict[str, Any]:
+        return {"memory.page.result_count": len(self.items)}
 
-def require_stores(tx: Transaction, *_: object) -> None:
+
+def require_stores(tx: Transaction, *_: object, **__: object) -> None:
     tx.caller.require_stores()
 
 
-def require_path(path: str) -> None:
-    """Raise Invalid unless the path is relative, of 1 to 20 plain segments."""
+def require_path(path: str) -> str:
+    """Return the path; raise Invalid unless it is relative, of 1 to 20 plain segments."""
+    segments = path.split("/")
     if len(path.encode()) > MAX_PATH:
         raise Invalid(f"path has at most {MAX_PATH:,} bytes.")
-    segments = path.split("/")
     if len(segments) > MAX_SEGMENTS:
         raise Invalid(f"path has at most {MAX_SEGMENTS} segments.")
-    if any(segment in ("", ".", "..") for segment in segments):
+    if not {"", ".", ".."}.isdisjoint(segments):
         raise Invalid("No segment of path may be empty, '.' or '..'.")
     if has_controls(path):
         raise Invalid("path must not contain control characters.")
+    return path
 
 
 def size_of(content: str) -> int:
@@ -203,10 +237,8 @@ def clean(redactor: Redactor, parts: Parts, longest_name: int = MAX_NAME) -> Par
             case "metadata":
                 return clean_pairs(redactor, it)
             case "path":
-                require_path(it)
-                path = redactor.text(it, len(it) * MAX_PATH)
-                require_path(path)  # a placeholder may be longer than its secret
-                return path
+                path = redactor.text(require_path(it), len(it) * MAX_PATH)
+                return require_path(path)  # a placeholder may be longer than its secret
         if len(it) > MAX_CONTENT or size_of(it) > MAX_CONTENT:
             raise Invalid(f"content has at most {MAX_CONTENT:,} bytes.")
         return redactor.text_of_bytes(it, MAX_CONTENT)
@@ -241,20 +273,8 @@ class Store(Record):
     def _status(self, _: str) -> Literal["active", "archived"]:
         return "active" if self.archived_at is None else "archived"
 
-
-# The operations of both dialects. Names of stores need not be unique.
-async def create(serving: Serving, caller: Caller, body: Body) -> Written[Store]:
-    return await serving.write(caller, _CREATE, body)
-
-
-async def amend(serving: Serving, caller: Caller, store: StoreId, body: Body) -> Written[Store]:
-    """Change fields of a store; raise Archived if it is read-only."""
-    return await serving.write(caller, _AMEND, body, store)
-
-
-async def archive(serving: Serving, caller: Caller, store: StoreId) -> Store:
-    """Make a store read-only permanently; a repeat raises AlreadyDone if the policy says so."""
-    return await serving.engine.write(caller, _ARCHIVE, store, serving.policy)
+    def about(self) -> dict[str, Any]:
+        return {**about(store=self.id), "memory.store.entry_count": self.entries}
 
 
 async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
@@ -271,7 +291,7 @@ async def delete(serving: Serving, caller: Caller, store: StoreId) -> None:
     serving.on_erased(caller)
 
 
-def known_store(tx: Transaction, store: StoreId, *_: object) -> Store:
+def known_store(tx: Transaction, store: StoreId, *_: object, **__: object) -> Store:
     """Return the store, archived or not; raise Denied for callers who may not read stores."""
     tx.caller.require_stores()
     return required(tx[Sql].fetch(_STORE, "uid = :uid AND erasure_id IS NULL", uid=store), NO_STORE)
@@ -286,6 +306,7 @@ def open_store(tx: Transaction, store: StoreId) -> Store:
 
 
 def create_store(tx: Transaction, parts: Parts) -> Store:
+    """Create a store; names need not be unique."""
     tx.caller.require_stores()
     require_room(tx)
     id_ = StoreId(tx.new_uid(tx.now))
@@ -317,7 +338,10 @@ def stores_of(
 
 
 def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
-    """Change a store; a metadata key with a value is set, one with None is removed."""
+    """Change a store; a metadata key with a value is set, one with None is removed.
+
+    Raise Archived if it is read-only.
+    """
     before = open_store(tx, store)
     require_room(tx)
     patch: Mapping[str, str | None] = parts.get("metadata", {})
@@ -330,6 +354,7 @@ def amend_store(tx: Transaction, store: StoreId, parts: Parts) -> Store:
 
 
 def archive_store(tx: Transaction, store: StoreId, policy: Policy) -> Store:
+    """Make a store read-only permanently; a repeat raises AlreadyDone if the policy says so."""
     before = known_store(tx, store)
     if before.archived_at is None:
         return replace_store(tx, before, updated_at=tx.now, archived_at=tx.now)
@@ -414,8 +439,8 @@ def erase_some_of_store(tx: Transaction) -> None:
     tx[ReceiptTable].complete(erasure, 0)
 
 
-_CREATE, _AMEND = once(create_store, check=require_stores), once(amend_store, check=known_store)
-_ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, check=require_stores)
+CREATE, AMEND = once(create_store, check=require_stores), once(amend_store, check=known_store)
+ARCHIVE, _DELETE = once(archive_store, check=known_store), once(delete_store, check=require_stores)
 
 
 @reads("stores")
@@ -483,11 +508,13 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
     """Declare an operation; the caller's role is checked again once the body is read.
 
     `work` gets by name the parameters in `takes`, read in this order, and the `body`. A
-    coroutine function gets the serving and the caller first; others, a read transaction. `answered`
-    makes the response of a request, a result, a status, and parameters of the response.
+    coroutine function gets the serving and the caller first; others, a transaction. `answered`
+    makes the response of a request, a result, a status, headers, and parameters of the response.
+    A result's `about` is what its span says of it.
     """
     is_write = method != "GET"
     ids = [it.into for it in takes if it.is_in_path]
+    names = signature(work).parameters
 
     async def handle(request: Request) -> Response:
         values = arguments(request).parsed(takes)
@@ -497,15 +524,23 @@ def op(  # noqa: PLR0913, PLR0917 - all that an operation is
             values["body"] = await bodies.read(request, body, empty=not body_required)
         caller = await bodies.caller(request) if is_write else current_caller(request)
         caller.require(role)  # the gate checked the same role; it may have been revoked since
+        headers = {}
         if iscoroutinefunction(work):
             result = await work(serving, caller, **values)
+        elif is_write:
+            result = await serving.write(caller, work, names, **values)
         else:
             result = await serving.engine.read(caller, work, **values)
-            items = result.items if isinstance(result, Slice) else ()
-            if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
-                # In a thread, so that other requests have the event loop.
-                return await to_thread(answered, request, result, status, **shape)
-        return answered(request, result, status, **shape)
+        if isinstance(result, Written):
+            headers = {REDACTED: str(result.redacted)} if result.redacted else {}
+            result = result.value
+        if hasattr(result, "about"):
+            annotate(result.about())
+        items = result.items if isinstance(result, Slice) else ()
+        if sum(len(getattr(it, "content", None) or "") for it in items) > LARGE:
+            # In a thread, so that other requests have the event loop.
+            return await to_thread(answered, request, result, status, headers, **shape)
+        return answered(request, result, status, headers, **shape)
 
     return Operation(
         method=method, path=path, name=name, summary=summary, handler=handle, role=role, body=body,

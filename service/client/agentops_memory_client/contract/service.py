@@ -4,11 +4,11 @@ A private class such as `_Run` declares methods for two public ones: `Run(Blocki
 methods block, and `AsyncRun(Awaited, _Run)`, whose methods are coroutines. Both are typed.
 """
 
+import errno
 import functools
 import inspect
 import os
 import re
-import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from pathlib import Path
-from typing import Any, BinaryIO, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
 
 from . import models as m
 from .models import Headers, Invalid, Message, Progress, Reader
@@ -27,6 +27,7 @@ T_co = TypeVar("T_co", covariant=True)
 IDEMPOTENCY_KEY = "Idempotency-Key"
 StrPath = str | os.PathLike[str]
 Query = Mapping[str, Sequence[str]]  # parameter names and their values, in order
+SURROGATE = re.compile("[\ud800-\udfff]")
 _VISIBLE = re.compile(r"[!-~]{1,255}")
 
 
@@ -100,14 +101,12 @@ def plain(value: object) -> object:
     return value
 
 
-def regular_file(path: StrPath, why: str) -> BinaryIO:
-    """Open the file for reading; OSError, which says `why`, if it is not a regular file."""
-    path = Path(path)
-    file = path.open("rb")
-    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        return file
-    file.close()
-    raise OSError(f"{path} is not a regular file, {why}.")
+def regular(path: StrPath) -> Path:
+    """Return the path without links; OSError if it is a folder, a device or a pipe."""
+    target = Path(os.path.realpath(path))
+    if target.exists() and not target.is_file():
+        raise OSError(errno.EINVAL, "Not a regular file", str(path))
+    return target
 
 
 P = ParamSpec("P")
@@ -153,7 +152,7 @@ class Sender:
 
 
 class Blocking(Sender):
-    """Its methods return results: the backend blocks, so their coroutines never suspend."""
+    """Its methods return results: the HTTP client blocks, so their coroutines never suspend."""
 
     _variant = "blocking"
 
@@ -165,13 +164,13 @@ class Awaited(Sender):
 
 
 def run_now(work: Coroutine[Any, Any, T]) -> T:
-    """Return the result of a coroutine that never suspends, as its backend blocks."""
+    """Return the result of a coroutine that never suspends, as its HTTP client blocks."""
     try:
         work.send(None)
     except StopIteration as returned:
         result: T = returned.value
         return result
-    raise AssertionError("The backend of a blocking client has suspended.")
+    raise AssertionError("A blocking client has suspended.")
 
 
 # A method below `@sends` needs no body: its signature declares the request and the result.

@@ -19,12 +19,12 @@ from dataclasses import asdict
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Self, TypeAlias, TypeVar
+from typing import Self, TypeAlias
 
 from .. import AsyncMemoryClient, Context, Message, SessionEnd, __version__
+from ..client import HAS_TRACING, trace_headers
 from ..contract.models import MemoryServiceError, MemoryServiceWarning, Noun, Refused, age_suffix
 from ..contract.service import StrPath
-from ..transport import HAS_TRACING, trace_headers
 from . import working_memory
 from .hooks import Question, ToolHooks
 from .working_memory import ChatMessage, CheckpointError, Operation, ToolCall, Unsent, WorkingMemory
@@ -35,7 +35,8 @@ if HAS_TRACING:
 
 TITLE = 100  # code points of a title in a span event
 
-Attributes = Mapping[str, str | int | float]
+Attributes = Mapping[str, str | int]
+NONE: Attributes = {}
 Span: TypeAlias = "trace.Span | None"  # None without OpenTelemetry's API
 
 
@@ -45,7 +46,7 @@ def traced(
 ) -> Iterator[Span]:
     """Open a span in the current trace, or below the trace context headers `under`.
 
-    An exception is recorded on the span, and propagates.
+    The type of an exception is recorded on the span, and the exception propagates.
     """
     if not HAS_TRACING:
         yield None
@@ -59,18 +60,12 @@ def traced(
         try:
             yield running
         except Exception as failure:
-            failed(running, failure)
+            # Only its type, as its message may quote the conversation.
+            kind = type(failure)
+            name = f"{kind.__module__}.{kind.__qualname__}"
+            running.add_event("exception", {"exception.type": name})
+            running.set_status(trace.StatusCode.ERROR, kind.__name__)
             raise
-
-
-def failed(running: Span, failure: Exception) -> None:
-    """Record the exception's type only, as its message may quote the conversation."""
-    if running is None:
-        return
-    kind = type(failure)
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    running.add_event("exception", {"exception.type": name})
-    running.set_status(trace.StatusCode.ERROR, kind.__name__)
 
 
 FIRST_PAUSE = timedelta(seconds=1)
@@ -104,13 +99,13 @@ class Backlog:
     They are sent one at a time; temporary failures are retried with backoff.
     """
 
+    lock: asyncio.Lock  # while it is held, no other write is begun
     _wake: asyncio.Event  # set when there is a reason to send
-    _idle: asyncio.Event  # set when the queue is empty, or an attempt failed
+    _idle: asyncio.Event  # set when all writes are settled, or an attempt failed
 
     def __init__(self, client: AsyncMemoryClient, working: WorkingMemory) -> None:
         self._client = client
         self._working = working
-        self._queue: deque[Unsent] = deque()
         self._failures = 0
         self._task: asyncio.Task[None] | None = None
         self._ended: SessionEnd | None = None
@@ -123,8 +118,7 @@ class Backlog:
 
     @property
     def report(self) -> Report:
-        unsent = tuple(self._working.unsent)
-        return Report(ended=self._ended, unsent=unsent, lost=tuple(self._lost))
+        return Report(ended=self._ended, unsent=tuple(self._working.unsent), lost=tuple(self._lost))
 
     def open(self, start: Unsent) -> None:
         """Send the start of this run, then the unsent writes of an earlier run (not start and end).
@@ -134,8 +128,8 @@ class Backlog:
         loop = asyncio.get_running_loop()
         older = [write for write in self._working.unsent if write.operation not in _RUN_OPERATIONS]
         self._working.unsent[:] = [start, *older]
-        self._queue, self._failures, self._ended = deque(self._working.unsent), 0, None
-        self._wake, self._idle = asyncio.Event(), asyncio.Event()
+        self._failures, self._ended = 0, None
+        self.lock, self._wake, self._idle = asyncio.Lock(), asyncio.Event(), asyncio.Event()
         self._task = loop.create_task(self._send_all())
 
     async def close(self) -> None:
@@ -145,25 +139,22 @@ class Backlog:
             task.cancel()
             await asyncio.wait([task])  # raises only if the caller is cancelled
 
-    def keep(self, writes: Iterable[Unsent]) -> None:
-        """Keep the writes until they are settled; beyond MOST_UNSENT the oldest are lost."""
+    def add(self, writes: Iterable[Unsent]) -> None:
+        """Keep the writes until they are settled; beyond MOST_UNSENT the oldest are lost.
+
+        They end a backoff in progress.
+        """
         unsent = self._working.unsent
         unsent.extend(writes)
         while len(unsent) > MOST_UNSENT:
             oldest = unsent[1]  # the first may be in progress
             self._settle(oldest, f"More than {MOST_UNSENT} writes waited for the service.")
-
-    def send(self, writes: Iterable[Unsent]) -> None:
-        """Queue the writes that are still kept, and end a backoff in progress."""
-        kept = set(map(id, self._working.unsent))
-        due = [write for write in writes if id(write) in kept]
-        if self.is_open and due:
-            self._queue.extend(due)
+        if self.is_open:
             self._wake.set()
 
     async def drain(self, within: timedelta) -> None:
-        """Wait until the queue is empty or an attempt fails, at most `within`."""
-        if not self.is_open or not self._queue:
+        """Wait until all writes are settled or an attempt fails, at most `within`."""
+        if not self.is_open or not self._working.unsent:
             return
         self._idle.clear()
         self._wake.set()
@@ -174,12 +165,15 @@ class Backlog:
     async def _send_all(self) -> None:
         while True:
             self._wake.clear()
-            while self._queue and await self._is_settled(self._queue[0]):
-                pass
+            is_settled = True
+            while is_settled and self._working.unsent:
+                async with self.lock:
+                    write = self._working.unsent[0]
+                is_settled = await self._is_settled(write)
             self._idle.set()
             pause = min(FIRST_PAUSE * 2 ** min(self._failures - 1, 10), LONGEST_PAUSE)
             with suppress(TimeoutError):
-                async with asyncio.timeout(pause.total_seconds() if self._queue else None):
+                async with asyncio.timeout(None if is_settled else pause.total_seconds()):
                     await self._wake.wait()
 
     async def _is_settled(self, write: Unsent) -> bool:
@@ -198,7 +192,7 @@ class Backlog:
                 if self._failures == 1:
                     backlog_log.warning(
                         "the service does not accept writes; retrying",
-                        extra={"reason": reason(failure), "unsent": len(self._queue)},
+                        extra={"reason": reason(failure), "unsent": len(self._working.unsent)},
                     )
                 return False
             outcome = failure
@@ -208,9 +202,8 @@ class Backlog:
 
     def _settle(self, write: Unsent, outcome: object) -> None:
         """Remove a write, with its result, or with an error or the reason why it is lost."""
-        for writes in (self._queue, self._working.unsent):
-            with suppress(ValueError):
-                writes.remove(write)
+        with suppress(ValueError):
+            self._working.unsent.remove(write)
         if isinstance(outcome, SessionEnd):
             self._ended = outcome
         if isinstance(outcome, (Exception, str)):
@@ -247,8 +240,6 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _ITEM = re.compile(rf"(?<=[\n\v\f\r\x1c\x1d\x1e\x85\u2028\u2029])(?=[{_INVISIBLE}]*- )")
-
-T = TypeVar("T")
 
 
 def injected(context: Context) -> str:
@@ -378,22 +369,16 @@ class MemorySession:
 
         Unsent writes are sent first, for at most half of the timeout.
         """
-        if not self._limit:
-            return ""
-
-        async def fetch() -> Context:
-            await self._backlog.drain(self._timeout / 2)
-            return await self._client.context(
-                project=self.project, query=prompt, limit=self._limit, ages=self._ages
-            )
-
-        with traced("runtime.fetch_context", self._attributes()) as span:
-            memories = await self._answer(span, fetch())
-            if memories is None:
-                return ""
-            if span is not None:
-                span.set_attribute("memory.context.result_count", len(memories.observations))
-            return injected(memories)
+        memories = Context()
+        if self._limit:
+            async with self._recalling("runtime.fetch_context") as span:
+                await self._backlog.drain(self._timeout / 2)
+                memories = await self._client.context(
+                    project=self.project, query=prompt, limit=self._limit, ages=self._ages
+                )
+                if span is not None:
+                    span.set_attribute("memory.context.result_count", len(memories.observations))
+        return injected(memories)
 
     async def tell(self) -> None:
         """Record new messages: write the checkpoint, then send them in the background.
@@ -415,8 +400,7 @@ class MemorySession:
         question = self._hooks.question(call)
         if question is None or not self._backlog.is_open:
             return
-        attributes = self._attributes() | {"gen_ai.tool.name": call.name}
-        task = asyncio.create_task(self._look_up(question, attributes))
+        task = asyncio.create_task(self._look_up(question, call.name))
         self._lookups.add(task)
         task.add_done_callback(self._lookups.discard)
 
@@ -426,9 +410,7 @@ class MemorySession:
         if capture is None:
             return
         fields = asdict(capture) | {"tags": list(capture.tags)}  # as JSON has them
-        write = self._write("save", call.id, self.working.turn, **fields)
-        self._backlog.keep([write])
-        self._backlog.send([write])
+        self._backlog.add([self._write("save", call.id, self.working.turn, **fields)])
 
     async def checkpoint(self) -> None:
         """Write the working memory to the checkpoint file, on another thread.
@@ -472,11 +454,12 @@ class MemorySession:
                 "not all messages were recorded", extra={"unsent": len(self.working.unsent)}
             )
 
-    async def _look_up(self, question: Question, attributes: Attributes) -> None:
-        with traced("runtime.search", attributes) as span:
-            search = self._client.search(question.query, project=self.project, limit=question.limit)
-            hits = await self._answer(span, search)
-            if hits is None or span is None:
+    async def _look_up(self, question: Question, tool: str) -> None:
+        async with self._recalling("runtime.search", {"gen_ai.tool.name": tool}) as span:
+            hits = await self._client.search(
+                question.query, project=self.project, limit=question.limit
+            )
+            if span is None:
                 return
             span.set_attribute("memory.search.result_count", len(hits))
             for hit in hits:
@@ -485,33 +468,34 @@ class MemorySession:
                     "memory.injected.title": hit.title[:TITLE], "memory.injected.rank": hit.rank,
                 })  # fmt: skip
 
-    async def _answer(self, span: Span, request: Awaitable[T]) -> T | None:
-        """Return the response, or log a warning and return None after a failure or a timeout."""
+    @asynccontextmanager
+    async def _recalling(self, name: str, more: Attributes = NONE) -> AsyncIterator[Span]:
+        """Open a span with a timeout; a failure within it is logged as a warning."""
+        attributes: Attributes = {
+            "memory.project": self.project, "memory.session.id": self.working.session_id,
+            "memory.turn": self.working.turn, **more,
+        }  # fmt: skip
         try:
-            async with asyncio.timeout(self._timeout.total_seconds()):
-                return await request
+            with traced(name, attributes) as span:
+                async with asyncio.timeout(self._timeout.total_seconds()):
+                    yield span
         except (MemoryServiceError, TimeoutError) as failure:
-            failed(span, failure)
             reason = str(failure) or "The service did not answer in time."
             log.warning("no memories for this turn", extra={"reason": reason})
-            return None
 
     async def _tell(self, *more: Unsent) -> None:
         """Make writes of the new messages, write the checkpoint, then send them and `more`."""
-        pending = [asdict(message) for message in self.working.pending]
-        self.working.pending.clear()
-        writes = []
-        for at in range(0, len(pending), BATCH):
-            self.working.sequence += 1
-            batch, number = pending[at : at + BATCH], self.working.sequence
-            writes.append(self._write("append_messages", number, messages=batch))
-        writes += more
-        self._backlog.keep(writes)
-        try:
+        async with self._backlog.lock:
+            pending = [asdict(message) for message in self.working.pending]
+            self.working.pending.clear()
+            writes = []
+            for at in range(0, len(pending), BATCH):
+                self.working.sequence += 1
+                batch, number = pending[at : at + BATCH], self.working.sequence
+                writes.append(self._write("append_messages", number, messages=batch))
+            self._backlog.add([*writes, *more])
             if self._path is not None:
                 await self.checkpoint()
-        finally:
-            self._backlog.send(writes)
 
     def _write(self, operation: Operation, *parts: object, **more: object) -> Unsent:
         """Return a write, whose key is the hash of its operation, fields and `parts`."""
@@ -519,13 +503,6 @@ class MemorySession:
         text = json.dumps([operation, fields, *parts], sort_keys=True)
         key = sha256(text.encode()).hexdigest()
         return Unsent(operation=operation, fields=fields, key=key, trace=trace_headers())
-
-    def _attributes(self) -> dict[str, str | int]:
-        return {
-            "memory.project": self.project,
-            "memory.session.id": self.working.session_id,
-            "memory.turn": self.working.turn,
-        }
 
 
 @contextmanager

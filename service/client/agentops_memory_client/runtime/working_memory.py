@@ -3,14 +3,12 @@
 A checkpoint file is replaced atomically, so that the state survives a crash.
 """
 
-import errno
 import json
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from dataclasses import KW_ONLY, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import ConfigDict, Field, JsonValue, PlainValidator, ValidationError
 from pydantic.dataclasses import dataclass as checked
@@ -18,7 +16,7 @@ from pydantic.dataclasses import dataclass as checked
 from .. import Message
 from ..client import replace, temporary
 from ..contract.models import adapter_of
-from ..contract.service import StrPath
+from ..contract.service import StrPath, regular
 
 TOKENS_PER_MESSAGE = 4  # in addition to those of its texts
 MAX_LINE = 5_000  # bytes of UTF-8 of one message in a transcript
@@ -167,8 +165,7 @@ def write(path: StrPath, document: bytes) -> None:
     OSError if the file cannot be written, or is a folder, a device or a pipe; then no
     temporary file remains.
     """
-    real = Path(os.path.realpath(path))
-    _refuse_other_than_file(real)
+    real = regular(path)
     with temporary(real) as file:
         file.write(document)
         replace(real, file)
@@ -181,18 +178,10 @@ def write(path: StrPath, document: bytes) -> None:
 
 def read(path: StrPath) -> bytes:
     """Return the bytes written last. FileNotFoundError or another OSError if that fails."""
-    _refuse_other_than_file(Path(path))
-    return Path(path).read_bytes()
+    return regular(path).read_bytes()
 
 
-def _refuse_other_than_file(path: Path) -> None:
-    """Refuse a device, which would be replaced, and a pipe, which could block."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "A checkpoint is an ordinary file", str(path))
-
-
-FORMAT: Final = "agentops-memory working memory"
-VERSION: Final = 1
+FORMAT = {"format": "agentops-memory working memory", "version": 1}
 MAX_SESSION_ID = 500  # code points, as in the service
 MAX_PATH = 120  # characters of the path of a value in a message
 
@@ -213,58 +202,57 @@ class Unsent:
     trace: Mapping[str, Text] = field(default_factory=dict)  # W3C trace context headers of its turn
 
 
+def _session_id(id_: object) -> str:
+    if not isinstance(id_, str) or not id_.strip() or len(id_) > MAX_SESSION_ID:
+        raise ValueError(
+            f"A session_id must be text of 1 to {MAX_SESSION_ID} characters, and not blank."
+        )
+    return id_
+
+
+Count = Annotated[int, Field(strict=True, ge=0)]
+if TYPE_CHECKING:
+    Messages = Sequence[ChatMessage]  # any sequence becomes a tuple
+else:
+    Messages = tuple[ChatMessage, ...]
+
+
+@checked(slots=True, repr=False, config=OF_NOUNS)
 class WorkingMemory:
     """The messages of an agent's conversation, and the state of its loop.
 
-    It belongs to one agent, and is not thread-safe. `turn`, `extra` and
-    `tool_metadata` (keyed by call ids) are for the caller; both mappings hold
-    JSON values. `unsent`, `pending`, `sequence` and `is_recorded` are for a
-    MemorySession: nothing is added to them before `is_recorded` is set.
+    It belongs to one agent, and is not thread-safe. `turn`, `extra` and `tool_metadata` (keyed by
+    call ids) are for the caller; both mappings hold JSON values. `unsent`, `pending`, `sequence`
+    and `is_recorded` are for a MemorySession: nothing is added to them before `is_recorded` is set.
+    ValueError for an id that the service would refuse. In a checkpoint, fields that have their
+    default are absent.
     """
 
-    __slots__ = (
-        "_messages", "extra", "is_recorded", "pending", "sequence", "session_id", "tool_metadata",
-        "turn", "unsent",
-    )  # fmt: skip
-
-    def __init__(
-        self, messages: Iterable[ChatMessage] = (), *, session_id: str | None = None,
-        turn: int = 0, tool_metadata: Mapping[str, Any] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> None:  # fmt: skip
-        """Start with `messages`; `session_id` defaults to a new id.
-
-        ValueError for an id that the service would refuse.
-        """
-        self.session_id = str(uuid.uuid4()) if session_id is None else session_id
-        _session_id(self.session_id)
-        self.turn = turn
-        self.tool_metadata: dict[str, Any] = dict(tool_metadata or {})
-        self.extra: dict[str, Any] = dict(extra or {})
-        self.unsent: list[Unsent] = []  # writes that the service has not accepted
-        self.pending: list[Message] = []  # recorded messages that are in no write yet
-        self.sequence = 0  # number of the last write of messages; starts at random
-        self.is_recorded = False
-        self._messages: list[ChatMessage] = []
-        self.add(*messages)
-
-    @property
-    def messages(self) -> tuple[ChatMessage, ...]:
-        """The conversation, for the next request to the model."""
-        return tuple(self._messages)
+    messages: Messages = ()  # `add` appends
+    _: KW_ONLY
+    session_id: Annotated[str, PlainValidator(_session_id)] = field(
+        default_factory=lambda: str(uuid.uuid4())
+    )
+    turn: Count = 0
+    tool_metadata: dict[str, Json] = field(default_factory=dict)
+    extra: dict[str, Json] = field(default_factory=dict)
+    unsent: list[Unsent] = field(default_factory=list)  # writes that the service has not accepted
+    pending: list[Message] = field(default_factory=list)  # recorded, but in no write yet
+    sequence: Count = 0  # number of the last write of messages; starts at random
+    is_recorded: Annotated[bool, Field(exclude=True)] = field(default=False, init=False)
 
     def add(self, *messages: ChatMessage) -> None:
         """Append the messages; none is appended if one is not a ChatMessage (TypeError)."""
         for message in messages:
             if not isinstance(message, ChatMessage):
                 raise TypeError(f"A message must be a ChatMessage, not {type(message).__name__}.")
-        self._messages.extend(messages)
+        self.messages = (*self.messages, *messages)
         if self.is_recorded:
             self.pending.extend(filter(None, map(line, messages)))
 
     def tokens(self) -> int:
         """Estimate the tokens of all messages, as the module's `tokens` does."""
-        return tokens(self._messages)
+        return tokens(self.messages)
 
     def unanswered(self) -> tuple[ToolCall, ...]:
         """Return the calls without a result: after a crash, run them again or add a result.
@@ -273,7 +261,7 @@ class WorkingMemory:
         is not returned: no result could belong to it any more.
         """
         open_calls: dict[str | None, ToolCall] = {}
-        for message in self._messages:
+        for message in self.messages:
             for call in message.tool_calls:
                 open_calls.pop(call.id, None)
                 open_calls[call.id] = call
@@ -295,9 +283,8 @@ class WorkingMemory:
         So the kept messages fit, or are the newest block and the system messages. A larger
         budget never keeps fewer. The `tool_metadata` of dropped calls is removed.
         """
-        kept, dropped = trimmed(self._messages, budget)
-        self._messages[:] = kept
-        for call in _calls(dropped) - _calls(kept):
+        self.messages, dropped = trimmed(self.messages, budget)
+        for call in _calls(dropped) - _calls(self.messages):
             self.tool_metadata.pop(call, None)
         return dropped
 
@@ -306,14 +293,10 @@ class WorkingMemory:
 
         CheckpointError names the path of a value that could not be restored.
         """
-        state = _State(
-            format=FORMAT, version=VERSION, session_id=self.session_id, turn=self.turn,
-            sequence=self.sequence, tool_metadata=self.tool_metadata, extra=self.extra,
-            messages=self._messages, unsent=self.unsent, pending=self.pending,
-        )  # fmt: skip
         try:
-            document = adapter_of(_State).dump_python(state, exclude_defaults=True, warnings=False)
-            _read(document)
+            adapter = adapter_of(WorkingMemory)
+            document = FORMAT | adapter.dump_python(self, exclude_defaults=True, warnings=False)
+            self._read(document)
             text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         except (ValueError, RecursionError) as fault:
             raise CheckpointError(f"The working memory cannot be stored: {fault}") from fault
@@ -335,15 +318,9 @@ class WorkingMemory:
         is not a checkpoint, or one of a newer version.
         """
         try:
-            state = _read(json.loads(read(path).decode(errors="surrogatepass")))
+            return cls._read(json.loads(read(path).decode(errors="surrogatepass")))
         except (ValueError, RecursionError) as fault:
             raise CheckpointError(f"The checkpoint {path} cannot be read: {fault}") from fault
-        memory = cls(
-            state.messages, session_id=state.session_id, turn=state.turn,
-            tool_metadata=state.tool_metadata, extra=state.extra,
-        )  # fmt: skip
-        memory.sequence, memory.unsent, memory.pending = state.sequence, state.unsent, state.pending
-        return memory
 
     @classmethod
     def resume(cls, path: StrPath) -> Self:
@@ -353,45 +330,20 @@ class WorkingMemory:
         except FileNotFoundError:
             return cls()
 
+    @classmethod
+    def _read(cls, document: object) -> Self:
+        """Validate a checkpoint; ValueError names the path of the first invalid value."""
+        if not isinstance(document, dict) or document | FORMAT != document:
+            raise ValueError(f"It is not an {FORMAT['format']} of version {FORMAT['version']}.")
+        try:
+            memory: Self = adapter_of(cls).validate_python(document)  # type: ignore[arg-type]
+        except ValidationError as error:
+            fault = error.errors(include_url=False, include_input=False)[0]
+            path = ".".join(map(str, fault["loc"]))[:MAX_PATH]
+            reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
+            raise ValueError(f"{path}: {reason}.") from None
+        return memory
+
 
 def _calls(messages: Iterable[ChatMessage]) -> set[str]:
     return {call.id for message in messages for call in message.tool_calls}
-
-
-def _session_id(id_: object) -> str:
-    if not isinstance(id_, str) or not id_.strip() or len(id_) > MAX_SESSION_ID:
-        raise ValueError(
-            f"A session_id must be text of 1 to {MAX_SESSION_ID} characters, and not blank."
-        )
-    return id_
-
-
-Count = Annotated[int, Field(strict=True, ge=0)]
-
-
-@dataclass(kw_only=True)
-class _State:
-    """A checkpoint; in JSON, fields that have their default are absent."""
-
-    format: Literal["agentops-memory working memory"]
-    version: Literal[1]
-    session_id: Annotated[str, PlainValidator(_session_id)]
-    turn: Count
-    sequence: Count
-    tool_metadata: dict[str, Json]
-    extra: dict[str, Json]
-    messages: list[ChatMessage]
-    unsent: list[Unsent]
-    pending: list[Message]
-
-
-def _read(document: object) -> _State:
-    """Validate a checkpoint; ValueError names the path of the first invalid value."""
-    try:
-        state: _State = adapter_of(_State).validate_python(document)
-    except ValidationError as error:
-        fault = error.errors(include_url=False, include_input=False)[0]
-        path = ".".join(map(str, fault["loc"]))[:MAX_PATH] or "the checkpoint"
-        reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
-        raise ValueError(f"{path}: {reason}.") from None
-    return state

@@ -1,37 +1,256 @@
 """The OpenWOP client: memory of workflow runs, for hosts that mount the service.
 
 `MemoryClient.openwop` is an `OpenWopMemory`, and `AsyncMemoryClient.openwop` an
-`AsyncOpenWopMemory`. Hosts give a `MemoryAdapter` to the nodes of a workflow.
+`AsyncOpenWopMemory`. Hosts give a `MemoryAdapter` to the nodes of a workflow. Results are frozen
+dataclasses, whose fields have the names and meanings of OpenWOP, in snake case.
 """
 
 # A method below `@sends` needs no body: its signature declares the request and the result.
 # mypy: disable-error-code="empty-body"
-# ruff: noqa: A002, ARG002, F405
+# ruff: noqa: A002, ARG002
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, Literal, Protocol, Self, TypeVar, get_args
 
-from ..contract.models import Conflict, Invalid, MemoryServiceError, T, UnexpectedAnswer, read_as
-from ..contract.service import MAX_PROMPT, Awaited, Blocking, Call, Method, plain, run_now, send_as
-from ..transport import Exchange
-from . import models
-from .models import *  # noqa: F403 - the public results
-from .models import Json, Part, posted, reader, sends
+from pydantic import AwareDatetime, ConfigDict
+from pydantic.alias_generators import to_camel
+
+from .contract import models as m, service
+from .contract.service import UNSET, Awaited, Blocking, Call, Method, P, Sender, T, plain, send_as
 
 __all__ = [
-    "AsyncCommitments", "AsyncEntries", "AsyncOpenWopMemory",
-    "AsyncProposals", "AsyncRun", "Commitments", "Entries", "MemoryAdapter", "OpenWopMemory",
-    "Proposals", "Run",
+    "AsyncEntries", "AsyncOpenWopMemory", "AsyncRun", "Compaction", "Consolidation",
+    "Distillation", "Entries", "EventPage", "Forgotten", "MemoryAdapter", "MemoryEntry", "Merge",
+    "OpenWopMemory", "Provenance", "RankedEntry", "Run", "RunEvent", "Undone", "WrittenBy",
+    "memory_degradation",
 ]  # fmt: skip
-__all__ += models.__all__
+
+LONG_TERM = "long-term"  # the value of memoryBackends for the dimension long-term-durability
+
+
+class Noun(m.Noun):
+    """Base of results whose JSON has camel-case names."""
+
+    __pydantic_config__: ClassVar = ConfigDict(alias_generator=to_camel)
+
+
+class MemoryEntry(Noun):
+    """An entry of a memory ref, which never changes; the id is unique within the ref."""
+
+    id: str
+    content: str
+    tags: tuple[str, ...]
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+
+
+class RankedEntry(Noun):
+    entry: MemoryEntry
+    rank: float  # lower is better
+
+
+class WrittenBy(Noun):
+    run_id: str | None = None
+    node_id: str | None = None
+    agent_id: str | None = None
+
+
+class Provenance(Noun):
+    """The origin of an entry: its writer, its sources, and the entries that supersede it."""
+
+    memory_ref: str
+    memory_id: str
+    written_by: WrittenBy
+    method: str  # put, or the kind of pass that derived the entry
+    derived_from: tuple[str, ...] = ()
+    superseded_by: tuple[str, ...] = ()
+    seen: int
+    last_seen_at: AwareDatetime
+
+
+class RunEvent(Noun):
+    """An event of a run, without content of memory; a run's sequence numbers have no gaps."""
+
+    event_id: str
+    run_id: str
+    type: str
+    payload: Mapping[str, Any] = field(hash=False)
+    timestamp: AwareDatetime
+    sequence: int
+    node_id: str | None = None
+
+
+class EventPage(Noun):
+    events: tuple[RunEvent, ...]
+    next: str  # never None: pass it as `after` later to get newer events
+
+
+class Compaction(Noun):
+    run_id: str  # the id of the pass, for `undo`
+    memory_ref: str
+    output_id: str  # the id of the archive that replaces its sources
+    source_ids: tuple[str, ...] | None = None  # None if there are more than are named
+    source_count: int
+    trigger: str
+    byte_size: int
+
+
+class Distillation(Compaction):
+    """The outcome of a distillation; `created` is False if the archive existed already."""
+
+    token_budget: int
+    tokens_used: int
+    archive_checksum: str  # SHA-256 of the archive's text
+    created: bool
+
+
+class Merge(Noun):
+    """A text that replaces 2 to 100 entries, named by their ids."""
+
+    ids: Sequence[str]
+    content: str
+    tags: Sequence[str] = ()
+
+
+class Consolidation(Noun):
+    """The outcome of a consolidation, with the number of listed entries before and after it."""
+
+    run_id: str
+    memory_ref: str
+    input_count: int
+    output_count: int
+    merged_ids: tuple[str, ...] | None = None  # None if there are more than are named
+    trigger: str
+
+
+class Undone(Noun):
+    """The numbers of entries that undoing a pass restored and removed."""
+
+    run_id: str
+    restored: int
+    removed: int
+
+
+class Forgotten(Noun):
+    """What was, or would be, erased of a subject; `restored` counts entries listed again."""
+
+    subject: str = field(repr=False)  # hidden, so that no log shows a forgotten subject
+    entries: int
+    archives: int
+    restored: int
+    commitments: int
+    erasure_id: str | None = None  # of the receipt; None if nothing was erased
+    dry_run: bool = False
+
+
+def memory_degradation(
+    shape: Mapping[str, Any], advertisement: Mapping[str, Any]
+) -> dict[str, bool | list[str]]:
+    """Return what a host lacks of an agent's `memoryShape`, as inventory fields (RFC 0080).
+
+    `advertisement` is the host's discovery document, or its `capabilities`. The result is empty if
+    nothing is missing, else has `memoryDegraded` and `degradedMemoryDimensions` in RFC order.
+    """
+    memory = _family(advertisement, "memory")
+    backends = _family(advertisement, "agents").get("memoryBackends")
+    reads = memory.get("supported") is True
+    has = {
+        "read": reads,
+        "write": reads and memory.get("writable") is not False,
+        "long-term-durability": isinstance(backends, list | tuple) and LONG_TERM in backends,
+    }
+    uses = {it for it in ("scratchpad", "conversation", "longTerm") if shape.get(it) is True}
+    required = [*has] if "longTerm" in uses else ["read", "write"] if uses else []
+    lacking = [name for name in required if not has[name]]
+    return {"memoryDegraded": True, "degradedMemoryDimensions": lacking} if lacking else {}
+
+
+def _family(host: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return a capability family from the root or, for older hosts, from `capabilities`."""
+    wrapper = host.get("capabilities")
+    parents = (host, wrapper if isinstance(wrapper, Mapping) else {})
+    return next((it[name] for it in parents if isinstance(it.get(name), Mapping)), {})
+
+
+Json = dict[str, Any]
+Answer = str | Callable[[Json], object]  # the member of a response to return, or a function of it
+
+BASE = ("v1", "host", "agentops-memory")
+NO_ENTRY = "memory entry not found"  # the service's message for any missing entry
+MAX_NAME = 256  # code points of a ref or of an entry's id
+
+
+class Part(Sender):
+    """Base of the parts of the OpenWOP client."""
+
+    _exchange: Any
+
+    def __init__(self, exchange: Any, run_id: str | None = None) -> None:
+        self._exchange, self._run_id = exchange, run_id
+
+    async def _send(self, call: Call[T], /) -> T:
+        absent, names = call.absent, (call.path[-1], *call.query.get("memoryRef", ()))
+        if absent is not UNSET and not all(map(_is_name, names)):
+            return absent
+        try:
+            return await super()._send(call)
+        except m.NotFound as error:
+            if absent is UNSET or str(error) != NO_ENTRY:
+                raise
+            return absent
+
+
+def sends(
+    verb: str, path: str, *, answer: Answer = "", absent: Any = UNSET,
+    timeout: timedelta | None = None,
+) -> Callable[[Callable[Concatenate[Any, P], T]], Method[P, T]]:  # fmt: skip
+    """Declare a method of a Part by its signature, as `service.sends` does.
+
+    `absent` is returned if the entry does not exist, or if no entry can have the name.
+    """
+
+    def declare(declaration: Callable[Concatenate[Any, P], T]) -> Method[P, T]:
+        returned = inspect.signature(declaration).return_annotation
+        read = reader(get_args(returned)[0] if absent is None else returned, answer)
+        whole = "/".join([*BASE, path])
+        return service.sends(
+            whole, verb, whole, read=read, absent=absent, timeout=timeout, rename=to_camel
+        )(declaration)
+
+    return declare
+
+
+def reader(kind: type[T], answer: Answer = "") -> m.Reader[T]:
+    """Return a reader of a JSON response."""
+
+    def read(body: bytes, _: m.Headers) -> T:
+        document = m.json_object(body)
+        if callable(answer):
+            return m.read_as(kind, answer(document))
+        return m.read_as(kind, document.get(answer) if answer else document)
+
+    return read
+
+
+def posted(*steps: str, body: Json, read: m.Reader[T], headers: m.Headers | None = None) -> Call[T]:
+    """Return the Call that posts a body, by default with an idempotency key."""
+    return Call(
+        operation="/".join(steps), method="POST", path=(*BASE, *steps), body=body, read=read,
+        headers=service.key_header(None) if headers is None else headers,
+    )  # fmt: skip
+
+
+def _is_name(text: str) -> bool:
+    """Whether a ref or an entry can have this name, and a URL can carry it unchanged."""
+    return 0 < len(text) <= MAX_NAME and "\0" not in text and not service.SURROGATE.search(text)
+
 
 LONG_TIMEOUT = timedelta(minutes=2)  # of requests that read a whole ref, or all refs
 SECRETS_LOST = "run_secrets_lost"
 
-CommitmentState = Literal["armed", "fired", "cancelled"]
-ArtifactKind = Literal["agent-pack", "workflow-chain-pack", "prompt-template", "automation"]
-ProposalState = Literal["draft", "revised", "applied", "rejected", "archived"]
 RunEnd = Literal["completed", "failed", "cancelled"]
 
 
@@ -42,17 +261,17 @@ def register_secret(run_id: str, secret_id: str, value: str) -> Call[bool]:
 
 
 def _ranked(answer: Json) -> list[Json]:
-    entries = read_as(list[Any], answer.get("entries"))
-    ranks = read_as(list[Any], answer.get("ranks"))
+    entries = m.read_as(list[Any], answer.get("entries"))
+    ranks = m.read_as(list[Any], answer.get("ranks"))
     if len(entries) != len(ranks):
-        raise UnexpectedAnswer("The service returned entries and ranks that do not match.")
+        raise m.UnexpectedAnswer("The service returned entries and ranks that do not match.")
     return [{"entry": it, "rank": rank} for it, rank in zip(entries, ranks, strict=True)]
 
 
 def _pass_outcome(answer: Json) -> Json:
     """Merge the payload of the pass's event into the response."""
-    payload = read_as(Json, read_as(Json, answer.get("event")).get("payload"))
-    return answer | payload | read_as(Json, payload.get("distillation", {}))
+    payload = m.read_as(Json, m.read_as(Json, answer.get("event")).get("payload"))
+    return answer | payload | m.read_as(Json, payload.get("distillation", {}))
 
 
 class MemoryAdapter(Protocol):
@@ -93,11 +312,42 @@ class AsyncEntries(Awaited, _Entries):
     """Like `Entries`, for asyncio."""
 
 
-class _Run(Part):
+class _Writes(Part):
+    agent_id: str | None = None
+
+    @sends("POST", "memory", answer="entry")
+    def put(  # noqa: PLR0913 - the fields of an entry, each by its name
+        self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
+        expires_at: datetime | None = None, ttl_seconds: int | None = None,
+        supersedes: Sequence[str] = (), id: str | None = None, node_id: str | None = None,
+        agent_id: str | None = None, idempotency_key: str | None = None,
+    ) -> MemoryEntry:  # fmt: skip
+        """Put an entry, which never changes; return it as it is stored, without secrets.
+
+        Limits: 65,536 bytes of content, and 50 tags of 256 characters. With an `id` of your choice
+        an equal entry is stored once. Invalid names every fault; Denied for another tenant's ref;
+        Conflict (`memory_id_conflict`) for another entry's id, or if a superseded entry is gone.
+
+        In a run it is recorded in the run's log, and `agent_id` defaults to the run's. Secrets that
+        the service has lost are registered again.
+        """
+        return send_as(agent_id=agent_id or self.agent_id)
+
+    @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
+    def delete(
+        self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
+    ) -> bool:
+        """Delete an entry; return False if it does not exist. Runs already open still see it.
+
+        A deletion by a run is recorded in the run's log.
+        """
+
+
+class _Run(_Writes):
     _entries: type[_Entries]
 
     def __init__(
-        self, exchange: Exchange, run_id: str, agent_id: str | None, workflow_id: str | None,
+        self, exchange: Any, run_id: str, agent_id: str | None, workflow_id: str | None,
         memory_refs: Sequence[str],
     ) -> None:  # fmt: skip
         super().__init__(exchange, run_id)
@@ -129,7 +379,7 @@ class _Run(Part):
     async def _change(self, *steps: str, body: Json) -> None:
         call = posted("runs", *steps, body=body, read=reader(str, "runId"))
         if await self._send(call) != self.id:
-            raise UnexpectedAnswer("The service returned another run.")
+            raise m.UnexpectedAnswer("The service returned another run.")
 
     @Method
     async def secret(self, secret_id: str, value: str) -> bool:
@@ -141,38 +391,16 @@ class _Run(Part):
         """
         self._secrets[secret_id, value] = None  # kept even if the response is lost
         try:
-            return await self._exchange.send(register_secret(self.id, secret_id, value))
-        except Invalid:
+            return await super()._send(register_secret(self.id, secret_id, value))
+        except m.Invalid:
             del self._secrets[secret_id, value]
             raise
-
-    @sends("POST", "memory", answer="entry")
-    def put(  # noqa: PLR0913 - the fields of an entry, each by its name
-        self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
-        expires_at: datetime | None = None, ttl_seconds: int | None = None,
-        supersedes: Sequence[str] = (), id: str | None = None, node_id: str | None = None,
-        agent_id: str | None = None, idempotency_key: str | None = None,
-    ) -> MemoryEntry:  # fmt: skip
-        """Put an entry as `OpenWopMemory.put` does, and record it in the run's log.
-
-        `agent_id` defaults to the run's. Secrets that the service has lost are registered again.
-        """
-        return send_as(agent_id=agent_id or self.agent_id)
-
-    @sends("DELETE", "memory/{memory_id}", answer="removed", absent=False)
-    def delete(
-        self, memory_ref: str, memory_id: str, *, idempotency_key: str | None = None
-    ) -> bool:
-        """Delete an entry; return False if it does not exist. Runs already open still see it.
-
-        A deletion by a run is recorded in the run's log.
-        """
 
     async def _send(self, call: Call[T], /) -> T:
         """Send the call; if the service has lost the secrets, register them and send it again."""
         try:
             return await super()._send(call)
-        except Conflict as refusal:
+        except m.Conflict as refusal:
             if refusal.code != SECRETS_LOST or not self._secrets:
                 raise
         for secret_id, value in tuple(self._secrets):
@@ -185,7 +413,7 @@ class _Run(Part):
             return
         try:
             await _Run.end.awaited(self, "completed" if exception is None else "failed")
-        except MemoryServiceError as failure:
+        except m.MemoryServiceError as failure:
             if exception is None:
                 raise
             exception.add_note(f"The run could not be ended: {failure}")
@@ -207,7 +435,7 @@ class Run(Blocking, _Run):
         return self
 
     def __exit__(self, _kind: object, exception: BaseException | None, _trace: object) -> None:
-        run_now(self._leave(exception))
+        service.run_now(self._leave(exception))
 
 
 class AsyncRun(Awaited, _Run):
@@ -226,120 +454,10 @@ class AsyncRun(Awaited, _Run):
         await self._leave(exception)
 
 
-class _Commitments(Part):
-    """The commitments of a tenant; `OpenWopMemory.events` reports when one fires."""
-
-    @sends("POST", "commitments")
-    def create(
-        self, memory_ref: str, memory_id: str, *, due_at: datetime | None = None,
-        tag: str | None = None, idempotency_key: str | None = None,
-    ) -> Commitment:  # fmt: skip
-        """Commit to an entry: it fires once, at `due_at` or when a new entry of the ref has `tag`.
-
-        An equal commitment that is armed is returned instead. Invalid for a time in the past;
-        NotFound if the entry does not exist; Refused (`too_many_commitments`) at the ref's limit.
-        """
-        if (due_at is None) is (tag is None):
-            raise Invalid("A commitment needs either due_at or a tag, and not both.")
-        return send_as(condition="predicate" if due_at is None else "time")
-
-    @sends("GET", "commitments")
-    def list(
-        self, memory_ref: str | None = None, *, state: CommitmentState | None = None,
-        limit: int | None = None, after: str | None = None,
-    ) -> CommitmentPage:  # fmt: skip
-        """Return commitments of the ref, or of all, oldest first; at most 1,000 (default 100)."""
-
-    @sends("GET", "commitments/{commitment_id}")
-    def get(self, commitment_id: str) -> Commitment:
-        """Return the commitment. NotFound if it does not exist."""
-
-    @sends("DELETE", "commitments/{commitment_id}")
-    def cancel(self, commitment_id: str, *, idempotency_key: str | None = None) -> Commitment:
-        """Cancel a commitment unless it has fired. NotFound if it does not exist."""
-
-
-class Commitments(Blocking, _Commitments):
-    __doc__ = _Commitments.__doc__
-
-
-class AsyncCommitments(Awaited, _Commitments):
-    __doc__ = _Commitments.__doc__
-
-
-class _Proposals(Part):
-    """The proposals of a tenant, and the artifacts that were installed by applying them."""
-
-    @sends("POST", "proposals")
-    def create(
-        self, kind: ArtifactKind, artifact: dict[str, Any], *, source_run_ids: Sequence[str],
-        synthesizer_model: str | None = None, title: str | None = None,
-        rationale: str | None = None, idempotency_key: str | None = None,
-    ) -> Proposal:  # fmt: skip
-        """Propose an artifact, a JSON object of at most 262,144 bytes; nothing is installed."""
-        provenance = {"sourceRunIds": plain(source_run_ids)}
-        if synthesizer_model is not None:
-            provenance["synthesizerModel"] = synthesizer_model
-        return send_as(provenance=provenance, source_run_ids=None, synthesizer_model=None)
-
-    @sends("GET", "proposals")
-    def list(
-        self, *, state: ProposalState | None = None, kind: ArtifactKind | None = None,
-        limit: int | None = None, after: str | None = None,
-    ) -> ProposalPage:  # fmt: skip
-        """Return proposals, oldest first; at most 1,000 (default 100)."""
-
-    @sends("GET", "proposals/{proposal_id}")
-    def get(self, proposal_id: str) -> Proposal:
-        """Return the proposal. NotFound if it does not exist."""
-
-    @sends("PATCH", "proposals/{proposal_id}")
-    def revise(
-        self, proposal_id: str, *, title: str | None = None, rationale: str | None = None,
-        artifact: dict[str, Any] | None = None, idempotency_key: str | None = None,
-    ) -> Proposal:  # fmt: skip
-        """Change the passed fields. Conflict if it is applied, rejected or archived."""
-
-    @sends("POST", "proposals/{proposal_id}/apply", answer="installedArtifactRef")
-    def apply(self, proposal_id: str, *, idempotency_key: str | None = None) -> str:
-        """Install the artifact, and return its ref for `artifact`. Denied without the role admin.
-
-        Invalid (`artifact_invalid`) if the artifact lacks a field that its kind requires; Conflict
-        if the proposal is rejected or archived.
-        """
-
-    @sends("POST", "proposals/{proposal_id}/reject")
-    def reject(self, proposal_id: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Reject the proposal permanently. Conflict if it is applied or archived."""
-
-    @sends("DELETE", "proposals/{proposal_id}")
-    def archive(self, proposal_id: str, *, idempotency_key: str | None = None) -> Proposal:
-        """Archive the proposal; if it is applied, uninstall its artifact."""
-
-    @sends("GET", "artifacts")
-    def artifacts(
-        self, *, kind: ArtifactKind | None = None, limit: int | None = None,
-        after: str | None = None,
-    ) -> ArtifactPage:  # fmt: skip
-        """Return the installed artifacts; at most 1,000 (default 100)."""
-
-    @sends("GET", "artifacts/{installed_artifact_ref}")
-    def artifact(self, installed_artifact_ref: str) -> bytes:
-        """Return the stored bytes of an installed artifact. NotFound if it does not exist."""
-
-
-class Proposals(Blocking, _Proposals):
-    __doc__ = _Proposals.__doc__
-
-
-class AsyncProposals(Awaited, _Proposals):
-    __doc__ = _Proposals.__doc__
-
-
 SomeRun = TypeVar("SomeRun", bound=_Run)
 
 
-class _Memory(_Entries, Generic[SomeRun]):
+class _Memory(_Entries, _Writes, Generic[SomeRun]):
     _run: type[SomeRun]
 
     def run(
@@ -349,36 +467,17 @@ class _Memory(_Entries, Generic[SomeRun]):
         """Return a run to use in `with`; nothing is sent before. At most 32 refs."""
         return self._run(self._exchange, run_id, agent_id, workflow_id, memory_refs)
 
-    @sends("POST", "memory", answer="entry")
-    def put(  # noqa: PLR0913 - the fields of an entry, each by its name
-        self, memory_ref: str, content: str, *, tags: Sequence[str] = (),
-        expires_at: datetime | None = None, ttl_seconds: int | None = None,
-        supersedes: Sequence[str] = (), id: str | None = None, idempotency_key: str | None = None,
-    ) -> MemoryEntry:  # fmt: skip
-        """Put an entry, which never changes; return it as it is stored, without secrets.
-
-        Limits: 65,536 bytes of content, and 50 tags of 256 characters. With an `id` of your choice
-        an equal entry is stored once. Invalid names every fault; Denied for another tenant's ref;
-        Conflict (`memory_id_conflict`) for another entry's id, or if a superseded entry is gone.
-        """
-
-    delete = _Run.delete
-
     @sends("GET", "search", answer=_ranked, absent=())
     def search(
         self, memory_ref: str, query: str, *, tag: str | None = None, limit: int | None = None,
         token_budget: int | None = None,
     ) -> tuple[RankedEntry, ...]:  # fmt: skip
         """Find entries by words (500 characters at most), best first; at most 100 (default 10)."""
-        return send_as(q=query[:MAX_PROMPT], query=None)
+        return send_as(q=query[: service.MAX_PROMPT], query=None)
 
     @sends("GET", "provenance/{memory_id}", absent=None)
     def provenance(self, memory_ref: str, memory_id: str) -> Provenance | None:
         """Return the writer, sources and superseders of an entry, or None if it does not exist."""
-
-    @sends("GET", "refs")
-    def refs(self, *, limit: int | None = None, after: str | None = None) -> RefPage:
-        """Return refs that have entries, in code point order; at most 1,000 (default 100)."""
 
     @sends("GET", "events")
     def events(
@@ -426,10 +525,6 @@ class _Memory(_Entries, Generic[SomeRun]):
     def undo(self, run_id: str, *, idempotency_key: str | None = None) -> Undone:
         """Undo a pass. NotFound if it does not exist; Conflict if it cannot be undone."""
 
-    @sends("GET", "index", answer=lambda answer: answer | {"document": answer})
-    def index(self, memory_ref: str) -> MemoryIndex:
-        """Return the archives of the ref, newest first, at most 200, without their content."""
-
     @sends("POST", "forget", timeout=LONG_TIMEOUT)
     def forget(
         self, subject: str, *, dry_run: bool = False, idempotency_key: str | None = None
@@ -439,10 +534,6 @@ class _Memory(_Entries, Generic[SomeRun]):
         These are entries tagged `subject:<subject>`, and the ref of this name. With `dry_run` they
         are counted, and nothing changes. Denied without the role admin.
         """
-
-    @sends("GET", "erasures/{erasure_id}")
-    def erasure(self, erasure_id: str) -> Erasure:
-        """Return the receipt of a `forget`, without the subject. NotFound if it does not exist."""
 
 
 class OpenWopMemory(Entries, _Memory[Run]):
@@ -454,16 +545,8 @@ class OpenWopMemory(Entries, _Memory[Run]):
 
     _run = Run
 
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange)
-        self.commitments, self.proposals = Commitments(exchange), Proposals(exchange)
-
 
 class AsyncOpenWopMemory(AsyncEntries, _Memory[AsyncRun]):
     """Like `OpenWopMemory`, for asyncio."""
 
     _run = AsyncRun
-
-    def __init__(self, exchange: Exchange) -> None:
-        super().__init__(exchange)
-        self.commitments, self.proposals = AsyncCommitments(exchange), AsyncProposals(exchange)
