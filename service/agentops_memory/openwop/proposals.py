@@ -23,7 +23,7 @@ from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.redactor import JsonRedactor, as_json, is_plain, require_margin, require_room, texts
-from ..memory.rows import UNSTORED, Column, RowMapper, columns, micros, reads, tag_array
+from ..memory.rows import UNSTORED, Column, RowMapper, micros, reads, tag_array
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..recall.text import clean, object_of
@@ -169,6 +169,7 @@ class Proposal(CamelRecord):
     number: Annotated[int, Column("p.id"), Field(exclude=True)]
     checksum: bytes = Field(exclude=True)  # SHA-256 of the artifact when it was stored
     revision: int = Field(exclude=True)  # 0 for a new one
+    size: int = Field(exclude=True)  # bytes of its texts
 
     @property
     def installed(self) -> str:
@@ -187,7 +188,6 @@ def _require_whole(of: Proposal) -> None:
 
 
 _PROPOSAL = RowMapper(Proposal, "proposals", "p.id", alias="p.", check=_require_whole)
-_SIZED = columns("proposals", int, int)
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
 Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
@@ -274,7 +274,9 @@ async def list_proposals(
     serving: Serving, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
 ) -> Page:
     """List proposals, oldest first; raises BadFields for an unknown `after`."""
-    rows, has_more = await serving.engine.read(caller, _listed, after, limit, **where)
+    rows, has_more = await serving.engine.read(
+        caller, lambda tx: proposals_after(tx, _number_of(tx, after), limit, **where)
+    )
     return Page("proposals", rows, lambda it: it.id, has_more)
 
 
@@ -382,14 +384,6 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal |
     if to is ProposalState.APPLIED:
         _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
     return moved
-
-
-def _listed(
-    tx: Transaction, /, after: str | None, limit: int, **where: str | None
-) -> tuple[Sequence[Proposal], bool]:
-    sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
-    numbers, has_more = api.first_fitting(((number, size, 0) for number, size in sizes), limit)
-    return proposals_of(tx, numbers), has_more
 
 
 def _artifacts(
@@ -501,31 +495,21 @@ def known_proposal(tx: Transaction, proposal_id: str, noun: str = "proposal") ->
     )
 
 
-def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
-    """Return the proposals with these numbers, in their order."""
-    sql = tx[Sql]
-    rows = sql.run(
+def proposals_after(
+    tx: Transaction, after: int, limit: int, **where: str | None
+) -> tuple[Sequence[Proposal], bool]:
+    """Return the next proposals after a number that fit an answer, and whether more follow."""
+    conditions = [f"AND p.{column} = :{column}" for column, it in where.items() if it is not None]
+    rows = tx[Sql].stream(
         f"""{_SELECT}
-              FROM {sql.dialect.ids("listed")}
-             {sql.dialect.leads} proposals p ON p.id = listed.value
+              FROM proposals p
              {_FIRST_EQUAL}
-          ORDER BY listed.key""",
-        ids=json.dumps(list(numbers)),
-    )
-    return list(sql.intact(rows, partial(_proposal_of, tx)))
-
-
-def proposal_sizes(
-    tx: Transaction, after: int, most: int, **where: str | None
-) -> Sequence[tuple[int, int]]:
-    """Return the next proposals after a number, each with the bytes of its texts."""
-    conditions = [f"AND {column} = :{column}" for column, it in where.items() if it is not None]
-    statement = f"""SELECT id, size FROM proposals
-                     WHERE id > :after {" ".join(conditions)}
-                  ORDER BY id LIMIT :most"""
-    return tx[Sql].filled(
-        most, lambda limit: tx[Sql].run(statement, after=after, most=limit, **where), _SIZED
-    )
+             WHERE p.id > :after {" ".join(conditions)}
+          ORDER BY p.id""",
+        after=after, **where,
+    )  # fmt: skip
+    proposals = tx[Sql].intact(rows, partial(_proposal_of, tx))
+    return api.first_fitting(((it, it.size, 0) for it in proposals), limit)
 
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:

@@ -24,7 +24,7 @@ from ..openintent.entries import entry_with
 from ..openwop.api import Offset, Screen, screened
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
-from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
+from ..openwop.proposals import Proposal, proposals_after, redact_proposal, redacted
 from ..openwop.runs import RunEvent, RunTable
 from ..recall.summary import Transcript
 from ..recall.text import content_hash, printable, sha256_of
@@ -298,20 +298,18 @@ def _store(
 
 
 def _proposals(tx: Transaction, after: int) -> Iterator[tuple[int, Scan]]:
-    sizes = dict(proposal_sizes(tx, after, PAGE))
-    for number, size in sizes.items():
-        for proposal in proposals_of(tx, [number]):
-            yield number, partial(_proposal, tx, proposal, size)
+    for proposal in proposals_after(tx, after, PAGE)[0]:
+        yield proposal.number, partial(_proposal, tx, proposal)
 
 
 def _proposal(
-    tx: Transaction, proposal: Proposal, size: int, redactor: Redactor, names: Redactor
+    tx: Transaction, proposal: Proposal, redactor: Redactor, names: Redactor
 ) -> Iterator[Scanned]:
     redacted(Screen(redactor), proposal)
     source = proposal.provenance
     for name in (*source.source_run_ids, source.synthesizer_model or ""):
         Screen(names).text(name)
-    yield Scanned(SecretFinding(where={"proposal": proposal.id}), size)
+    yield Scanned(SecretFinding(where={"proposal": proposal.id}), proposal.size)
     redact_proposal(tx, proposal.id, Screen(redactor))
 
 
