@@ -453,32 +453,15 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
 
 def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
     """Redact the tags that commitments of an entry await."""
-    sql = tx[Sql]
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
         if clean == tag:
             continue
-        sql.run(
+        _fire(tx, _by_ids(tx, take_matched(tx, rows.MOST)))  # notes have the tag, too
+        tx[Sql].run(
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source, tag=tag, clean=clean,
         )  # fmt: skip
-        # Notes of the old tag apply to the redacted tag, too.
-        sql.run(
-            """INSERT INTO met_tags (space_id, tag, newest, source_id)
-               SELECT t.space_id, :clean, t.newest, e.memory_id
-                 FROM met_tags t
-                 JOIN ref_entries e ON e.space_id = t.space_id AND e.memory_id = :source
-                WHERE t.tag = :tag AND (t.source_id IS NULL OR t.source_id = :source)""",
-            source=source, tag=tag, clean=clean,
-        )  # fmt: skip
-        sql.run(
-            """DELETE FROM met_tags
-                WHERE tag = :tag
-                      AND NOT EXISTS (SELECT 1 FROM commitments c
-                                       WHERE c.space_id = met_tags.space_id AND c.tag = :tag
-                                             AND c.state = 'armed')""",
-            tag=tag,
-        )
 
 
 # The rows.
