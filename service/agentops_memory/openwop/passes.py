@@ -2,10 +2,10 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple, NewType
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypeVar
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ from .runs import Run, RunEventType, RunId, RunStatus, RunTable
 
 TRIES = 3  # attempts of a pass whose sources change meanwhile
 MOST_INDEXED = 200  # most archives that an index lists
+
+T = TypeVar("T")
 
 
 class Trigger(StrEnum):
@@ -220,23 +222,18 @@ def finish(tx: Transaction, run: Run, type_: RunEventType, payload: dict[str, ob
     return PassEvent.whole(type=type_.value, payload=payload)
 
 
-Pausing = Callable[[], object]
-"""A function that is called between two pieces of work."""
-
 WORK_TIME = 0.001  # seconds of work before a pause
 
 
-class Throttle:
-    """Sleeps as long as it worked, to yield the CPU to other requests."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    def __call__(self) -> None:
-        worked = time.perf_counter() - self._since
+def paced(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items, and sleep as long as they took, to yield the CPU to other requests."""
+    since = time.perf_counter()
+    for item in items:
+        yield item
+        worked = time.perf_counter() - since
         if worked >= WORK_TIME:
             time.sleep(worked)
-            self._since = time.perf_counter()
+            since = time.perf_counter()
 
 
 @asynccontextmanager
