@@ -7,6 +7,7 @@ import pytest
 from ..support.openwop_commitments import FIELDS, Intents, firing
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_tenants import NEVER, SECRET, anew
+from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -33,11 +34,13 @@ def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> N
         assert ok(Intents(host).get(each["id"])) == each
 
 
+@pytest.mark.usefixtures("quick_looks")
 def test_a_put_that_is_repeated_arms_nothing_new(service: Service, host: Host) -> None:
     once = replace(host, headers={"Idempotency-Key": "k1"})
     fields: Json = {"tags": ["due:2030-01-01T13:00:00Z", "when:rain"], "id": "plan"}
     first = once.put("one", **fields)
     service.clock.advance(hours=2)
+    until(Intents(host).fired)
     fired = Intents(host).listed()
 
     assert ok(once.post("one", **fields), 201)["entry"] == first

@@ -20,7 +20,7 @@ from ..errors import BadFields, Conflict, NotFound, required
 from ..http.bodies import WRITTEN, Param, choice, fault_of, parsing
 from ..http.protocol import Operation
 from ..http.query import instant, public_id, uid_of
-from ..light import dataclass, field, replace
+from ..light import dataclass, replace
 from ..memory import rows
 from ..memory.access import Caller
 from ..memory.idempotency import once
@@ -225,9 +225,9 @@ def operations(serving: Serving) -> Sequence[Operation]:
            create, body=CommitmentBody, answer=Commitment, status=200, status_if_new=201,
            headers=WRITTEN, refusals=(404,)),
         it("GET", every, "list_commitments", "Commitments in the order of their ids.",
-           list_commitments, fires=True,
-           answer=api.listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
-           "after."),
+           list_commitments,
+           answer=api.listed(Commitment, "commitments",
+                             "Commitments; `next` is the id to continue after."),
            query=(
                Param(name="memoryRef", help="Only those of this ref's entries.", read=Query.ref),
                choice("state", CommitmentState, "Only this state."),
@@ -236,7 +236,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
                )),
                api.limit(),
            )),
-        it("GET", one, "get_commitment", "One commitment.", reading(known_commitment), fires=True,
+        it("GET", one, "get_commitment", "One commitment.", reading(known_commitment),
            answer=Commitment),
         it("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
            cancel, answer=Commitment),
@@ -254,16 +254,13 @@ class Firing:
     engine: Engine
     on_fired: Callable[[ConditionKind, int], object] = noop
     on_due: Callable[[Caller], object] = noop
-    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
         """Fire at most `most` due commitments of the tenant."""
         operator = Caller(tenant=caller.tenant)
-        # One step at a time: otherwise many readers would queue as many steps before the next save.
-        async with self._locks.of(operator):
-            if not await self.engine.read(operator, has_due):
-                return
-            fired, has_more = await self.engine.write(operator, fire_due, most)
+        if not await self.engine.read(operator, has_due):
+            return
+        fired, has_more = await self.engine.write(operator, fire_due, most)
         for kind, number in fired.items():
             self.on_fired(kind, number)
         if has_more:
