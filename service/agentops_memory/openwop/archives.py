@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from itertools import chain, groupby
@@ -171,7 +171,6 @@ _SENTENCE_END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
 
 # Normalizing sorts a run of combining marks in quadratic time, so longer runs are divided by NUL.
 _MARK_RUN = re.compile(r"[\W\uff9e\uff9f]{30}")
-_MOST_CACHED = 16_384  # characters
 
 
 class Unit(NamedTuple):
@@ -199,15 +198,14 @@ def units(content: str) -> list[Unit]:
     return [unit for unit in map(Unit, texts, words) if unit.words]
 
 
-class _WordChars(dict[int, str]):
-    """A cached translation table: characters of words stay, all others become a space."""
+class _WordChars:
+    """A translation table: characters of words stay, all others become a space."""
 
-    def __missing__(self, point: int) -> str:
+    @staticmethod
+    @lru_cache(maxsize=16_384)
+    def __getitem__(point: int) -> str:
         char = chr(point)
-        kept = char if char == "\n" or unicodedata.category(char)[0] in "LNM" else " "
-        if len(self) < _MOST_CACHED:
-            self[point] = kept
-        return kept
+        return char if char == "\n" or unicodedata.category(char)[0] in "LNM" else " "
 
 
 _WORD_CHARS = _WordChars()

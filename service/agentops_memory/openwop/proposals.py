@@ -7,7 +7,6 @@ artifact is a JSON object as compact text, which is installed byte for byte as i
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
@@ -262,10 +261,6 @@ def operations(serving: Serving) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-class Unaudited(Exception):
-    """The proposal changed after its move was audited, so it must be read again."""
-
-
 async def create(serving: Serving, caller: Caller, body: ProposalBody) -> Written[Proposal]:
     return await _write_screened(serving, caller, body, once(create_proposal))
 
@@ -300,18 +295,16 @@ async def move(
 ) -> Proposal:  # fmt: skip
     """Apply, reject or archive an open proposal, or archive an applied one.
 
-    Installing and withdrawing are audited first. Raises ProposalStateConflict.
+    Installing and withdrawing are audited first. Raises ProposalStateConflict, also if another
+    process changes the proposal meanwhile.
     """
     async with serving.locks.of(caller, "proposal", proposal_id):  # audit and move must match
-        while True:
-            plan = await serving.engine.read(caller, proposal_to_move, proposal_id, to)
-            if plan and ProposalState.APPLIED in (to, plan.state):
-                about = {"proposal": plan.id, "kind": plan.kind.value, "artifact": plan.installed}
-                end = "applied" if to is ProposalState.APPLIED else "withdrawn"
-                await audited(serving.audit, caller, f"proposal.{end}", **about)
-            with suppress(Unaudited):  # another process has changed it
-                work = once(move_proposal)
-                return await serving.engine.write(caller, work, proposal_id, to, plan)
+        plan = await serving.engine.read(caller, proposal_to_move, proposal_id, to)
+        if plan and ProposalState.APPLIED in (to, plan.state):
+            about = {"proposal": plan.id, "kind": plan.kind.value, "artifact": plan.installed}
+            end = "applied" if to is ProposalState.APPLIED else "withdrawn"
+            await audited(serving.audit, caller, f"proposal.{end}", **about)
+        return await serving.engine.write(caller, once(move_proposal), proposal_id, to, plan)
 
 
 async def _write_screened(
@@ -372,12 +365,12 @@ def proposal_to_move(tx: Transaction, id_: str, to: ProposalState) -> Proposal |
 
 
 def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal | None) -> Proposal:
-    """Move a proposal; raises Unaudited if it has changed since `plan` was read."""
+    """Move a proposal; raises ProposalStateConflict if it has changed since `plan` was read."""
     current = proposal_to_move(tx, id_, to)
     if current is None:
         return known_proposal(tx, id_)
     if plan is None or (plan.state, plan.checksum) != (current.state, current.checksum):
-        raise Unaudited
+        raise ProposalStateConflict(NOT_ALLOWED)
     changed = {"id": current.number, "state": to.value, "updated_at": micros(tx.now)}
     tx[Sql].update("proposals", "id", changed)
     moved = known_proposal(tx, id_)
