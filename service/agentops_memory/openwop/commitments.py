@@ -376,20 +376,19 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
 def fire_matched(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
     """Note the awaited tags of a new entry, and fire at most STEP commitments; return how many."""
     first = note_awaited_tags(tx, ref, entry)
-    return 0 if first is None else _fire(tx, _by_ids(tx, take_matched(tx, STEP, first))).total()
+    return 0 if first is None else _fire(tx, take_matched(tx, STEP, first)).total()
 
 
 def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
     """Fire at most `most` due commitments; return counts by kind, and whether more are due."""
-    due = _by_ids(tx, take_matched(tx, most))
+    due = take_matched(tx, most)
     if len(due) < most:
-        ids = tx[Sql].column(
+        due += tx[Sql].column(
             f"""SELECT id FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
                  WHERE {_IS_DUE}
               ORDER BY due_at, id LIMIT :most""",
             most=most - len(due),
         )
-        due += _by_ids(tx, ids)
     return _fire(tx, due), has_due(tx)
 
 
@@ -402,10 +401,13 @@ def has_due(tx: Transaction) -> bool:
     )
 
 
-def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[ConditionKind]:
+def _fire(tx: Transaction, ids: Sequence[int]) -> Counter[ConditionKind]:
     """Fire armed commitments, with an event each; cancel the others; count the fired by kind."""
-    armed = [it for it in commitments if it.state is CommitmentState.ARMED]
-    orphans = [it for it in commitments if it.state is not CommitmentState.ARMED]
+    dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
+    which = f"{dialect.ids('listed')} {dialect.leads} commitments c ON c.id = listed.value"
+    due = _select(tx, which, "TRUE ORDER BY listed.key", ids=each)
+    armed = [it for it in due if it.state is CommitmentState.ARMED]
+    orphans = [it for it in due if it.state is not CommitmentState.ARMED]
     _settle(tx, orphans, "state = 'cancelled'")
     if armed:
         _settle(tx, armed, "state = 'fired', fired_at = :now")
@@ -454,7 +456,7 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
         (clean,) = screen.tags([tag])
         if clean == tag:
             continue
-        _fire(tx, _by_ids(tx, take_matched(tx, rows.MOST)))  # notes have the tag, too
+        _fire(tx, take_matched(tx, rows.MOST))  # notes have the tag, too
         tx[Sql].run(
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source, tag=tag, clean=clean,
@@ -468,13 +470,6 @@ _IS_DUE = f"state = 'armed' AND due_at BETWEEN {rows.EARLIEST} AND :now"
 def _select(tx: Transaction, which: str, condition: str, **values: object) -> list[Commitment]:
     statement = f"SELECT {_COMMITMENT} FROM {which} {_JOINS} WHERE {condition}"
     return list(tx[Sql].intact(tx[Sql].run(statement, **values), _COMMITMENT))
-
-
-def _by_ids(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
-    """Return the commitments with these ids, in their order, without duplicates."""
-    dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
-    which = f"{dialect.ids('listed')} {dialect.leads} commitments c ON c.id = listed.value"
-    return _select(tx, which, "TRUE ORDER BY listed.key", ids=each)
 
 
 def _listed(

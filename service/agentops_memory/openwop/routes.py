@@ -20,7 +20,7 @@ from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, Refusal, required
 from ..http import bodies
 from ..http.bodies import JSON, WRITTEN, Param, answered, fault_of, parsing, whole_number, written
-from ..http.openapi import document
+from ..http.openapi import Description, document
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import instant
 from ..memory.access import Caller
@@ -462,11 +462,6 @@ HostDiscovery = shape(
     schema_versions=dict[str, int], limits=dict[str, int], implementation=dict[str, str],
     supported_transports=list[str], memory=JsonObject, agents=JsonObject, capabilities=JsonObject,
 )  # fmt: skip
-ProtocolDescription = shape(
-    "ProtocolDescription", "The OpenAPI 3.1 description of this protocol.",
-    openapi=str, info=JsonObject, tags=list[dict[str, str]], paths=JsonObject,
-    components=JsonObject,
-)  # fmt: skip
 
 
 DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
@@ -545,7 +540,7 @@ def operations(
         Operation(
             method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",
             summary="The OpenAPI 3.1 description of this protocol.",
-            handler=describe, answer=ProtocolDescription,
+            handler=describe, answer=Description,
         ),
     ]  # fmt: skip
     return described
