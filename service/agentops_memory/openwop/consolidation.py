@@ -171,11 +171,7 @@ async def _steps(serving: Serving, caller: Caller, progress: Progress) -> Progre
     for _ in range(passes.TRIES):
         screen = serving.screen(caller)
         listed, newest = await serving.engine.read(caller, corpus, progress.ref)
-        entries: list[RefEntry] = []
-        for start in range(0, len(listed), STEP):
-            some = listed[start : start + STEP]  # entries never change
-            known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
-            entries += known
+        entries = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), listed)
         plan = await asyncio.to_thread(plan_steps, entries, screen)
         replaced = len(progress.replaced) - progress.merges  # by earlier steps
         progress = progress._replace(inputs=len(listed) + replaced, newest=newest)

@@ -275,6 +275,21 @@ async def list_proposals(
     return Page("proposals", rows, lambda it: it.id, has_more)
 
 
+async def list_artifacts(
+    serving: Serving, caller: Caller, *, limit: int, kind: str | None, after: str | None = None
+) -> Page:
+    """List installed artifacts, those of the oldest proposals first."""
+    of, which = after and proposal_in(after), {"state": ProposalState.APPLIED.value, "kind": kind}
+    rows, has_more = await serving.engine.read(
+        caller, lambda tx: proposals_after(tx, _number_of(tx, of), limit, **which)
+    )
+    listed = [
+        InstalledArtifact(installed_artifact_ref=it.installed, kind=it.kind, proposal_id=it.id)
+        for it in rows
+    ]
+    return Page("artifacts", listed, lambda it: it.installed_artifact_ref, has_more)
+
+
 async def revise(
     serving: Serving, caller: Caller, proposal_id: str, body: ProposalChangeBody
 ) -> Written[Proposal]:
@@ -377,28 +392,6 @@ def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal |
     if to is ProposalState.APPLIED:
         _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
     return moved
-
-
-def _artifacts(
-    tx: Transaction, kind: str | None, after: str | None, limit: int
-) -> Sequence[InstalledArtifact]:
-    of_kind = "" if kind is None else "AND kind = :kind"
-    statement = f"""SELECT id, name, kind, checksum FROM proposals
-                     WHERE state = 'applied' AND id > :after {of_kind}
-                  ORDER BY id LIMIT :limit"""
-    values = {"after": _number_of(tx, after and proposal_in(after)), "kind": kind}
-    return tx[Sql].filled(
-        limit, lambda most: tx[Sql].run(statement, limit=most, **values), _installed
-    )
-
-
-@reads("proposals")
-def _installed(_: int, name: str, kind: ArtifactKind, checksum: bytes) -> InstalledArtifact:
-    ref = installed_ref(kind, name, checksum)
-    return InstalledArtifact(installed_artifact_ref=ref, kind=kind, proposal_id=name)
-
-
-list_artifacts = api.first_page("artifacts", _artifacts, lambda it: it.installed_artifact_ref)
 
 
 def get_artifact(tx: Transaction, artifact_ref: str) -> ArtifactText:
