@@ -62,10 +62,7 @@ REQUIRED_MEMBERS: Mapping[ArtifactKind, tuple[str, ...]] = {
 
 class ArtifactInvalid(Refusal):
     code = "artifact_invalid"
-
-    def __init__(self, missing: list[str]) -> None:
-        super().__init__("The artifact lacks members that its kind needs to be applied.")
-        self.missing = missing  # names of members
+    sentence = "The artifact lacks members that its kind needs to be applied."
 
 
 class ArtifactText(Record, extra="allow"):
@@ -373,8 +370,8 @@ def proposal_to_move(tx: Transaction, id_: str, to: ProposalState) -> Proposal |
     if to is ProposalState.APPLIED:
         members = object_of(known.artifact)
         named = {name for name, it in members.items() if isinstance(it, str) and it}
-        if missing := [it for it in REQUIRED_MEMBERS[known.kind] if it not in named]:
-            raise ArtifactInvalid(missing)
+        if not named.issuperset(REQUIRED_MEMBERS[known.kind]):
+            raise ArtifactInvalid
         require_margin(tx)
     return known
 

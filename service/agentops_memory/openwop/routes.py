@@ -43,7 +43,7 @@ from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .commitments import ConditionKind, arm, cancel_of, conditions_of, fire_matched, remove_entry
 from .entries import Origin, Provenance, RefEntry, RefTable, add_entry
 from .passes import Trigger
-from .proposals import ACTIVATION, ArtifactInvalid, ArtifactKind
+from .proposals import ACTIVATION, ArtifactKind
 from .runs import RunEventType, RunTable, SecretsLost, SnapshotLost, require_open, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
@@ -467,12 +467,6 @@ HostDiscovery = shape(
 DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
     BadFields: lambda it: {
         "fields": [{"field": name, "problem": problem} for name, problem in it.faults]
-    },
-    ArtifactInvalid: lambda it: {
-        "fields": [
-            {"field": f"artifact.{name}", "problem": "must be a non-empty string"}
-            for name in it.missing
-        ]
     },
     Denied: lambda it: {} if it.scope is None else {"scopeRequired": it.scope},
     errors.TooMany: lambda it: {"retryAfterMs": it.retry_after * 1000, "scope": it.scope},
