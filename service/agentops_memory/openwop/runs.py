@@ -375,13 +375,6 @@ class RunTable(Table):
         rows = self._stream(_EVENT.selecting() + which, **values)
         return list(islice(self._intact(rows, _EVENT), most))
 
-    def rewrite(self, event: Offset, payload: JsonObject) -> None:
-        """Replace the payload of an event by a redacted one."""
-        self._execute(
-            "UPDATE run_events SET payload = :payload WHERE id = :event",
-            event=event, payload=as_json(payload),
-        )  # fmt: skip
-
     def newest(self) -> Offset:
         """Return the offset of the newest event, or 0 without events."""
         return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))
@@ -401,16 +394,15 @@ class RunTable(Table):
             until=micros(until), most=most,
         )  # fmt: skip
 
-    def forget_events(self, runs: Sequence[int], most: int) -> int:
-        """Remove at most `most` events of runs; return how many were removed."""
+    def forget_events(self, run: int, most: int) -> int:
+        """Remove at most `most` events of a run, the last first; return how many were removed."""
         return self._execute(
-            f"""DELETE FROM run_events
-                 WHERE id IN (SELECT v.id
-                                FROM {self._sql.ids("listed")}
-                                JOIN run_events v ON v.run = listed.value
-                            ORDER BY v.run, v.sequence DESC LIMIT :most)""",
-            ids=json.dumps(list(runs)), most=most,
-        ).rowcount  # fmt: skip
+            """DELETE FROM run_events
+                WHERE id IN (SELECT id FROM run_events
+                              WHERE run = :run ORDER BY sequence DESC LIMIT :most)""",
+            run=run,
+            most=most,
+        ).rowcount
 
     def forget(self, runs: Sequence[int]) -> int:
         """Remove runs and their remaining events; return how many runs were removed."""

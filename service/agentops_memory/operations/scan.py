@@ -14,7 +14,7 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import at_key
 from ..memory.memories import MemoryTable
 from ..memory.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
-from ..memory.redactor import MAX_SCOPE, Redactor
+from ..memory.redactor import MAX_SCOPE, Redactor, as_json
 from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
@@ -324,7 +324,8 @@ def _event(tx: Transaction, event: RunEvent, redactor: Redactor, _: Redactor) ->
     """Scan the tags of a run's event; all other texts of the event are names."""
     tags = Screen(redactor).tags(filter(None, event.payload["tags"]))
     yield Scanned(SecretFinding(where={"run": _shown(event.run)}), rows=0)
-    tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
+    payload = as_json(event.payload | {"tags": tags})
+    tx[Sql].update("run_events", "id", {"id": event.offset, "payload": payload})
 
 
 KINDS: Sequence[tuple[Records, Any]] = (
