@@ -80,39 +80,28 @@ def note_awaited_tags(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int |
     if not entry.tags:
         return None
     sql = tx[Sql]
-    awaited = sql.column(
-        f"""SELECT listed.value FROM {sql.dialect.texts("listed")}
+    # Up to two are looked for: a single one may be the source itself.
+    others = f"""FROM ref_tags t
+                 JOIN ref_entries e ON e.memory_id = t.memory_id
+                WHERE t.space_id = f.space_id AND t.tag = listed.value AND t.memory_id <> :new
+                      AND {present(None)}
+             ORDER BY t.created_at DESC, t.memory_id DESC"""
+    notes = sql.column(
+        f"""INSERT INTO met_tags (space_id, tag, newest, source_id)
+            SELECT f.space_id, listed.value, (SELECT max(id) FROM commitments),
+                   (SELECT t.memory_id {others} LIMIT 1)
+              FROM {sql.dialect.texts("listed")}
+              JOIN refs f ON f.ref = :ref
              WHERE EXISTS (SELECT 1
                              FROM commitments c {sql.dialect.hint("commitments_by_tag")}
-                            WHERE c.space_id = {SPACE_OF_REF} AND c.tag = listed.value
+                            WHERE c.space_id = f.space_id AND c.tag = listed.value
                                   AND c.state = 'armed')
-          ORDER BY listed.key""",
-        ref=ref, texts=json.dumps(list(entry.tags)),
+                   AND NOT EXISTS (SELECT 1 {others} LIMIT 1 OFFSET 1)
+          ORDER BY listed.key
+         RETURNING id""",
+        ref=ref, new=entry.memory, texts=json.dumps(list(entry.tags)),
     )  # fmt: skip
-    notes = []
-    for tag in awaited:
-        others = sql.column(
-            f"""SELECT t.memory_id
-                  FROM ref_tags t
-                  JOIN ref_entries e ON e.memory_id = t.memory_id
-                 WHERE t.space_id = {SPACE_OF_REF} AND t.tag = :tag AND t.memory_id <> :new
-                       AND {present(None)}
-              ORDER BY t.created_at DESC, t.memory_id DESC LIMIT 2""",
-            ref=ref, tag=tag, new=entry.memory,
-        )  # fmt: skip
-        if len(others) < 2:  # a single entry may be the source itself
-            notes.append({"memory": entry.memory, "tag": tag, "source": next(iter(others), None)})
-    if not notes:
-        return None
-    first = sql.number("SELECT coalesce(max(id), 0) FROM met_tags") + 1
-    sql.run_all(
-        """INSERT INTO met_tags (space_id, tag, newest, source_id)
-           SELECT space_id, :tag, (SELECT max(id) FROM commitments), :source
-             FROM ref_entries
-            WHERE memory_id = :memory""",
-        notes,
-    )
-    return first
+    return min(notes, default=None)
 
 
 def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
