@@ -69,21 +69,6 @@ def test_a_condition_is_armed_for_an_entry_that_is_there(service: Service, host:
     assert intents.listed() == [time, tag]
 
 
-def test_an_equal_condition_is_the_one_that_is_armed(host: Host) -> None:
-    intents, memory = Intents(host), host.put("one", tags=["when:rain"])["id"]
-    (armed,) = intents.listed()
-    wanted: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
-
-    assert ok(intents.post(**wanted)) == armed
-    other = host.put("two")["id"]
-    ok(intents.post(**wanted | {"memoryId": other}), 201)
-    ok(intents.cancel(armed["id"]))
-    again = ok(intents.post(**wanted), 201)
-
-    assert again["id"] != armed["id"]
-    assert intents.states() == ["cancelled", "armed", "armed"]
-
-
 @requirement("OW-31", "OW-87", "OW-33")
 def test_what_is_not_there_or_not_current_takes_no_commitment(service: Service, host: Host) -> None:
     intents = Intents(host)

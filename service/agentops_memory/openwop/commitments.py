@@ -210,9 +210,8 @@ def operations(serving: Serving) -> Sequence[Operation]:
     it = partial(op, serving)
     return (
         it("POST", every, "create_commitment",
-           "Arm a condition for an entry; if an equal one is armed, it is returned instead.",
-           create, body=CommitmentBody, answer=Commitment, status=200, status_if_new=201,
-           headers=WRITTEN, refusals=(404,)),
+           "Arm a condition for an entry.", create, body=CommitmentBody, answer=Commitment,
+           status=201, headers=WRITTEN, refusals=(404,)),
         it("GET", every, "list_commitments", "Commitments in the order of their ids.",
            list_commitments,
            answer=api.listed(Commitment, "commitments",
@@ -264,20 +263,18 @@ class Firing:
 
 
 async def create(serving: Serving, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
-    """Arm a condition for an entry; if an equal commitment is armed, return that one.
+    """Arm a condition for an entry.
 
     Raises BadFields for a time in the past, Denied for another tenant's ref, NotFound for an entry
     that is not live or is superseded, or TooManyArmed.
     """
-    work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
     async def clean(screen: api.Screen) -> Sequence[object]:
         api.require_ref(body.memory_ref, caller.tenant, screen)
         tag = body.tag and screen.tags([body.tag])[0]
         return (body.model_copy(update={"tag": tag}),)
 
-    done = await serving.written(caller, work, clean)
-    return replace(done.value, redacted=done.redacted)
+    return await serving.written(caller, once(arm_entry), clean)
 
 
 async def list_commitments(
@@ -291,7 +288,7 @@ async def cancel(serving: Serving, caller: Caller, commitment_id: str) -> Commit
     return await serving.engine.write(caller, once(cancel_commitment), commitment_id)
 
 
-def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
+def arm_entry(tx: Transaction, body: CommitmentBody) -> Commitment:
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
         condition = due_condition(instant(body.due_at), tx.now, "dueAt", "must be in the future")
@@ -301,17 +298,9 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
         memory=source.memory,
     ):
         raise NotFound(api.NO_ENTRY)
-    same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
-    armed = _select(
-        tx, f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
-        f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
-        source=source.memory, due_at=optional_micros(condition.due_at), tag=condition.tag,
-    )  # fmt: skip
-    if armed:
-        return Written(value=armed[0])
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
-    return Written(value=known_commitment(tx, made), is_new=True)
+    return known_commitment(tx, made)
 
 
 def known_commitment(tx: Transaction, commitment_id: str) -> Commitment:
@@ -392,9 +381,14 @@ def has_due(tx: Transaction) -> bool:
 
 def _fire(tx: Transaction, ids: Sequence[int]) -> Counter[ConditionKind]:
     """Fire armed commitments, with an event each; cancel the others; count the fired by kind."""
-    dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
-    which = f"{dialect.ids('listed')} {dialect.leads} commitments c ON c.id = listed.value"
-    due = _select(tx, which, "TRUE ORDER BY listed.key", ids=each)
+    sql = tx[Sql]
+    statement = f"""SELECT {_COMMITMENT}
+                      FROM {sql.dialect.ids("listed")}
+                     {sql.dialect.leads} commitments c ON c.id = listed.value
+                     {_JOINS}
+                  ORDER BY listed.key"""
+    due_rows = sql.run(statement, ids=json.dumps(list(dict.fromkeys(ids))))
+    due = list(sql.intact(due_rows, _COMMITMENT))
     armed = [it for it in due if it.state is CommitmentState.ARMED]
     orphans = [it for it in due if it.state is not CommitmentState.ARMED]
     _settle(tx, orphans, "state = 'cancelled'")
@@ -454,11 +448,6 @@ def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
 
 # The rows.
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {rows.EARLIEST} AND :now"
-
-
-def _select(tx: Transaction, which: str, condition: str, **values: object) -> list[Commitment]:
-    statement = f"SELECT {_COMMITMENT} FROM {which} {_JOINS} WHERE {condition}"
-    return list(tx[Sql].intact(tx[Sql].run(statement, **values), _COMMITMENT))
 
 
 def _listed(

@@ -236,8 +236,8 @@ class _Commitments(Part):
     ) -> Commitment:  # fmt: skip
         """Commit to an entry: it fires once, at `due_at` or when a new entry of the ref has `tag`.
 
-        An equal commitment that is armed is returned instead. Invalid for a time in the past;
-        NotFound if the entry does not exist; Refused (`too_many_commitments`) at the ref's limit.
+        Invalid for a time in the past; NotFound if the entry does not exist; Refused
+        (`too_many_commitments`) at the ref's limit.
         """
         if (due_at is None) is (tag is None):
             raise Invalid("A commitment needs either due_at or a tag, and not both.")
