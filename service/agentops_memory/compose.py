@@ -236,7 +236,7 @@ class _Wiring:
         settings, metrics = self.settings, self.telemetry.metrics
         return OpenWop(
             engine=engine, redaction=self.redaction, audit=self.audit, clock=self.clock,
-            fire=jobs.firing(engine).step, features=settings.recall, timeout=settings.recall_limit,
+            features=settings.recall, timeout=settings.recall_limit,
             keep_archives=settings.keep_archives, is_consolidating=bool(settings.consolidate_every),
             on_due=jobs.due.set, on_erased=jobs.erased.set,
             pass_ended=partial(metrics.count, PASSES),

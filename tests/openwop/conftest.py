@@ -1,10 +1,12 @@
 """Fixtures: a host of the service, what it asks for, and the client, blocking and awaited."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from agentops_memory.jobs import schedule
 from agentops_memory_client import MemoryClient
 from agentops_memory_client.openwop import OpenWopMemory
 
@@ -26,6 +28,12 @@ def host(service: Service) -> Host:
 @pytest.fixture
 def intents(host: Host) -> Intents:
     return Intents(host)
+
+
+@pytest.fixture
+def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The service looks for due commitments all the time."""
+    monkeypatch.setattr(schedule, "LOOK_EVERY", timedelta(milliseconds=5))
 
 
 @pytest.fixture

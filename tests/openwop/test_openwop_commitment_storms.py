@@ -100,7 +100,6 @@ def test_a_ref_arms_a_thousand_of_a_tag_and_ten_thousand_in_all(
     ):
         assert refused(refusal) == FULL
         assert "rain" not in refusal.text
-    assert ok(intents.post(**rain)) == armed  # it has that one
     assert host.contents() == ["third", "other", "plan"]
     assert states(service.path) == {"armed": 1000}
     elsewhere.host.put("theirs", tags=["when:rain"])

@@ -7,6 +7,7 @@ import pytest
 from ..support.openwop_commitments import FIELDS, Intents, firing
 from ..support.openwop_hosts import Host, Json, ok, refused
 from ..support.openwop_tenants import NEVER, SECRET, anew
+from ..support.process import until
 from ..support.requirements import requirement
 from ..support.service import Service
 
@@ -33,11 +34,13 @@ def test_tags_of_a_put_arm_and_each_condition_is_one_commitment(host: Host) -> N
         assert ok(Intents(host).get(each["id"])) == each
 
 
+@pytest.mark.usefixtures("quick_looks")
 def test_a_put_that_is_repeated_arms_nothing_new(service: Service, host: Host) -> None:
     once = replace(host, headers={"Idempotency-Key": "k1"})
     fields: Json = {"tags": ["due:2030-01-01T13:00:00Z", "when:rain"], "id": "plan"}
     first = once.put("one", **fields)
     service.clock.advance(hours=2)
+    until(Intents(host).fired)
     fired = Intents(host).listed()
 
     assert ok(once.post("one", **fields), 201)["entry"] == first
@@ -64,21 +67,6 @@ def test_a_condition_is_armed_for_an_entry_that_is_there(service: Service, host:
     assert time["id"].startswith("cmt_")
     assert len(time["id"]) == len(NOBODYS)
     assert intents.listed() == [time, tag]
-
-
-def test_an_equal_condition_is_the_one_that_is_armed(host: Host) -> None:
-    intents, memory = Intents(host), host.put("one", tags=["when:rain"])["id"]
-    (armed,) = intents.listed()
-    wanted: Json = {"memoryId": memory, "condition": "predicate", "tag": "rain"}
-
-    assert ok(intents.post(**wanted)) == armed
-    other = host.put("two")["id"]
-    ok(intents.post(**wanted | {"memoryId": other}), 201)
-    ok(intents.cancel(armed["id"]))
-    again = ok(intents.post(**wanted), 201)
-
-    assert again["id"] != armed["id"]
-    assert intents.states() == ["cancelled", "armed", "armed"]
 
 
 @requirement("OW-31", "OW-87", "OW-33")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.engine.engine import Engine, noop
+from agentops_memory.engine.engine import Engine
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.space import MemoryRef
@@ -178,7 +178,7 @@ def test_what_was_deleted_since_a_pass_read_it_takes_no_part(path: Path) -> None
     async def race(engine: Engine) -> None:
         listed, _ = await engine.read(OPERATOR, consolidation.corpus, ref)
         known = await engine.read(OPERATOR, lambda tx: tx[RefTable].some(listed))
-        (step,) = consolidation.plan_steps(known, screen, noop)
+        (step,) = consolidation.plan_steps(known, screen)
         draft = archives.archive_of(ref, known, screen, None, supersedes=True)
         begun = await engine.write(OPERATOR, consolidation.begin_pass, ref, [], [], screen)
         await engine.write(OPERATOR, routes.delete_entry, ref, RefEntryId("a"), None)

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from agentops_memory.engine.engine import Engine, noop
-from agentops_memory.memory.access import OPERATOR, Caller
+from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.redactor import Redaction, RunKey
 from agentops_memory.openwop.api import Screen, Serving
 from agentops_memory.secrets.redaction import DEFAULT_RULES
@@ -94,13 +94,8 @@ def test_a_value_that_is_registered_while_a_write_is_screened_is_not_in_it(path:
         redaction.registry.register(key, "api", VALUE)
         return (said,)
 
-    async def none_is_due(_: Caller) -> None:
-        pass
-
     async def race(engine: Engine) -> None:
-        serving = Serving(
-            engine=engine, redaction=redaction, audit=noop, clock=Clock(), fire=none_is_due
-        )
+        serving = Serving(engine=engine, redaction=redaction, audit=noop, clock=Clock())
         done = await serving.written(OPERATOR, lambda _, text: text, clean)
         assert (done.value, done.redacted) == ("It is [REDACTED:api].", 1)
 

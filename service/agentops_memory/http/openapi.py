@@ -191,7 +191,7 @@ PARTIAL = "Metrics cover all tenants: they need a key of the tenant default for 
 
 
 class Description(BaseModel):
-    """GET /openapi.json."""
+    """An API in OpenAPI 3.1."""
 
     openapi: str
     info: dict[str, Any]

@@ -440,7 +440,7 @@ STEPS = (
           lambda tx, due, _: agents.drop_spaces(tx, due), times=0, is_of_agents=True),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].silent(until, most), _cancel_runs),
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=True),
-          _one_by_one(lambda tx, it: tx[RunTable].forget_events([it], MAX_REMOVED))),
+          _one_by_one(lambda tx, it: tx[RunTable].forget_events(it, MAX_REMOVED))),
     # Runs stay twice as long as their events, so that a reader learns that the events are gone.
     Sweep(Kind.EVENTS, lambda tx, until, most: tx[RunTable].past(until, most, with_events=False),
           lambda tx, due, _: tx[RunTable].forget(due), times=2),

@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..engine.engine import Audit, Engine, Transaction, noop
-from ..errors import BadFields, Conflict, Denied, Unavailable
+from ..errors import BadFields, Conflict, Denied
 from ..http import bodies
 from ..http.bodies import Arguments, Param, row_limit
 from ..http.gate import current_caller
@@ -206,7 +206,6 @@ class Serving:
     redaction: Redaction
     audit: Audit
     clock: Callable[[], datetime]
-    fire: Callable[[Caller], Awaitable[None]]  # fires at most one step of due commitments
     features: Features = ALL
     timeout: timedelta = TIMEOUT  # how long one search may take
     keep_archives: timedelta = timedelta()  # 0 keeps them permanently
@@ -252,15 +251,6 @@ class Serving:
             with suppress(ScreenOutdated):
                 done = await self.write(caller, screen, work, *arguments)
                 return Written(value=done, redacted=screen.redactor.count)
-
-    async def fire_due(self, caller: Caller) -> None:
-        """Fire at most one step of due commitments, before a read that would show their state.
-
-        The rest stays armed, and fires soon after. If storage takes no writes, none fires, and
-        the read continues.
-        """
-        with suppress(Unavailable):
-            await self.fire(caller)
 
 
 def reading(work: Callable[..., T]) -> Callable[..., Awaitable[T]]:
@@ -457,13 +447,13 @@ def op(  # noqa: PLR0913 - all that an operation is
     serving: Serving, method: str, path: str, name: str, summary: str,
     work: Callable[..., Awaitable[Record | Written[Any] | Page]], *, role: Role | None = None,
     body: type[BaseModel] | None = None, body_required: bool = True, takes_key: bool | None = None,
-    query: Sequence[Param] = (), fires: bool = False, **more: Any,
+    query: Sequence[Param] = (), **more: Any,
 ) -> Operation:  # fmt: skip
     """Return an operation. It calls `work` with `serving`, the authorized caller, and by name the
     path parameters, the query parameters (in snake_case) and the `body`.
 
     By default GET is for readers; other methods are for writers and take an idempotency key. A path
-    with parameters may be refused with 404. With `fires`, due commitments fire first.
+    with parameters may be refused with 404.
     """
     is_write, in_path = method != "GET", _IN_PATH.findall(path)
     keyed = is_write if takes_key is None else takes_key
@@ -486,8 +476,6 @@ def op(  # noqa: PLR0913 - all that an operation is
         # The gate checked the same; a right may have been revoked since.
         caller.require(needed, more.get("scope"))
         caller.require_refs()
-        if fires:
-            await serving.fire_due(caller)
         done = await work(serving, caller, **values)
         if isinstance(done, Page):
             return _page(done)

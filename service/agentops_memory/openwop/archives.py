@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime
-from functools import partial
+from functools import lru_cache, partial
 from hashlib import sha256
 from heapq import heapify, heappop, heappush
 from itertools import chain, groupby
@@ -20,7 +20,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from ..engine.engine import Transaction, noop
+from ..engine.engine import Transaction
 from ..errors import Conflict, Refusal
 from ..http.bodies import WRITTEN
 from ..http.protocol import Operation
@@ -39,7 +39,7 @@ from . import api, passes
 from .api import BASE, Serving, op
 from .commitments import due_condition, remove_entry
 from .entries import ListedRef, Method, Origin, RefEntry, RefTable, add_entry, subjects
-from .passes import Inputs, Link, PassObject, Pausing
+from .passes import Inputs, Link, PassObject
 from .runs import RunEventType, RunId, RunKind, RunTable
 
 
@@ -169,9 +169,8 @@ async def _build_and_put(
 
 _SENTENCE_END = re.compile(r"[.!?\u2026](?=\s)|[\u3002\uff01\uff1f]")
 
-# Normalizing sorts a run of combining marks in quadratic time, unless the run is in order.
-_MARK_RUN = re.compile(r"[\W\uff9e\uff9f]{31,}")
-_MOST_CACHED = 16_384  # characters
+# Normalizing sorts a run of combining marks in quadratic time, so longer runs are divided by NUL.
+_MARK_RUN = re.compile(r"[\W\uff9e\uff9f]{30}")
 
 
 class Unit(NamedTuple):
@@ -192,31 +191,21 @@ def units(content: str) -> list[Unit]:
     # Normalized in one call: a call for each text would cost more than the work.
     together = "\n".join(texts)
     if not together.isascii():
-        together = unicodedata.normalize("NFKC", _MARK_RUN.sub(_sort_marks, together))
+        divided = _MARK_RUN.sub("\\g<0>\0", together)
+        together = unicodedata.normalize("NFKC", divided).replace("\0", "")
     together = together.casefold().translate(_WORD_CHARS)
     words = (tuple(text.split()) for text in together.split("\n"))
     return [unit for unit in map(Unit, texts, words) if unit.words]
 
 
-def _sort_marks(match: re.Match[str]) -> str:
-    """Return the decomposed text, with each run of combining characters in canonical order."""
-    parts = (part for char in match[0] for part in unicodedata.normalize("NFKD", char))
-    runs = groupby(parts, key=lambda part: unicodedata.combining(part) > 0)
-    return "".join(
-        "".join(sorted(run, key=unicodedata.combining) if combines else run)
-        for combines, run in runs
-    )
+class _WordChars:
+    """A translation table: characters of words stay, all others become a space."""
 
-
-class _WordChars(dict[int, str]):
-    """A cached translation table: characters of words stay, all others become a space."""
-
-    def __missing__(self, point: int) -> str:
+    @staticmethod
+    @lru_cache(maxsize=16_384)
+    def __getitem__(point: int) -> str:
         char = chr(point)
-        kept = char if char == "\n" or unicodedata.category(char)[0] in "LNM" else " "
-        if len(self) < _MOST_CACHED:
-            self[point] = kept
-        return kept
+        return char if char == "\n" or unicodedata.category(char)[0] in "LNM" else " "
 
 
 _WORD_CHARS = _WordChars()
@@ -261,7 +250,7 @@ class _Line(NamedTuple):
         return f"- {self.day.isoformat()}: {self.unit.text}"
 
 
-def extract(sources: Sequence[RefEntry], cap: int, pause: Pausing = noop) -> str:
+def extract(sources: Sequence[RefEntry], cap: int) -> str:
     """Return the lines of the sources, oldest first, that say the most within `cap` bytes.
 
     Line ends count, also that of the last line. If no line fits, or all words are stop words, the
@@ -270,17 +259,16 @@ def extract(sources: Sequence[RefEntry], cap: int, pause: Pausing = noop) -> str
     """
     weights = Counter[str]()  # the number of sources of each word
     distinct = dict[tuple[str, ...], _Line]()  # the last line of those with equal words
-    for at, source in enumerate(sources):
+    for at, source in passes.paced(enumerate(sources)):
         lines = _lines(at, source)
         weights.update(set(chain.from_iterable(line.unit.words for line in lines)))
         for line in lines:
             distinct.pop(line.unit.words, None)
             distinct[line.unit.words] = line
-        pause()
     if not distinct:
         return ""
     lines = list(distinct.values())
-    best, taken = _choose(lines, weights, cap, pause)
+    best, taken = _choose(lines, weights, cap)
     return "\n".join(lines[at].text for at in sorted(taken)) if taken else _cut(lines[best], cap)
 
 
@@ -310,9 +298,7 @@ def _split_date(line: str, day: date) -> tuple[str, date]:
     return line, day
 
 
-def _choose(
-    lines: Sequence[_Line], weights: Mapping[str, int], cap: int, pause: Pausing
-) -> tuple[int, list[int]]:
+def _choose(lines: Sequence[_Line], weights: Mapping[str, int], cap: int) -> tuple[int, list[int]]:
     """Return the best line regardless of the cap, and the lines taken greedily by gain per byte.
 
     Gains only ever decrease, so a heap of outdated gains has the best line on top once the gain of
@@ -321,8 +307,7 @@ def _choose(
     sizes = [_PREFIX + len(line.unit.text.encode()) + len("\n") for line in lines]
     gains = list[int]()
     holders = defaultdict[str, list[int]](list)
-    for at, line in enumerate(lines):
-        pause()
+    for at, line in passes.paced(enumerate(lines)):
         words = set(line.unit.words) - STOPWORDS
         gains.append(sum(map(weights.__getitem__, words)))
         for word in words:
@@ -338,9 +323,9 @@ def _choose(
     heap = list(map(ranked, range(len(lines))))
     heapify(heap)
     best, taken, smallest = heap[0][-1], list[int](), min(sizes)
-    while heap and cap >= smallest:
-        pause()
-        known = heappop(heap)
+    for known in passes.paced(iter(lambda: heappop(heap) if heap else None, None)):
+        if cap < smallest:
+            break
         at = known[-1]
         if not gains[at] or sizes[at] > cap:
             continue
@@ -423,7 +408,7 @@ def _text(
         return screen.content(content) if has_words(sources) else None
     # The sources are screened first: an extract may have only pieces of a secret.
     clean = [it.model_copy(update={"content": screen.text(it.content)}) for it in sources]
-    extracted = screen.text(extract(clean, cap, passes.Throttle()))
+    extracted = screen.text(extract(clean, cap))
     return extracted.encode()[:cap].decode(errors="ignore") or None
 
 

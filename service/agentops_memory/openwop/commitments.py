@@ -20,7 +20,7 @@ from ..errors import BadFields, Conflict, NotFound, required
 from ..http.bodies import WRITTEN, Param, choice, fault_of, parsing
 from ..http.protocol import Operation
 from ..http.query import instant, public_id, uid_of
-from ..light import dataclass, field, replace
+from ..light import dataclass, replace
 from ..memory import rows
 from ..memory.access import Caller
 from ..memory.idempotency import once
@@ -80,39 +80,28 @@ def note_awaited_tags(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int |
     if not entry.tags:
         return None
     sql = tx[Sql]
-    awaited = sql.column(
-        f"""SELECT listed.value FROM {sql.dialect.texts("listed")}
+    # Up to two are looked for: a single one may be the source itself.
+    others = f"""FROM ref_tags t
+                 JOIN ref_entries e ON e.memory_id = t.memory_id
+                WHERE t.space_id = f.space_id AND t.tag = listed.value AND t.memory_id <> :new
+                      AND {present(None)}
+             ORDER BY t.created_at DESC, t.memory_id DESC"""
+    notes = sql.column(
+        f"""INSERT INTO met_tags (space_id, tag, newest, source_id)
+            SELECT f.space_id, listed.value, (SELECT max(id) FROM commitments),
+                   (SELECT t.memory_id {others} LIMIT 1)
+              FROM {sql.dialect.texts("listed")}
+              JOIN refs f ON f.ref = :ref
              WHERE EXISTS (SELECT 1
                              FROM commitments c {sql.dialect.hint("commitments_by_tag")}
-                            WHERE c.space_id = {SPACE_OF_REF} AND c.tag = listed.value
+                            WHERE c.space_id = f.space_id AND c.tag = listed.value
                                   AND c.state = 'armed')
-          ORDER BY listed.key""",
-        ref=ref, texts=json.dumps(list(entry.tags)),
+                   AND NOT EXISTS (SELECT 1 {others} LIMIT 1 OFFSET 1)
+          ORDER BY listed.key
+         RETURNING id""",
+        ref=ref, new=entry.memory, texts=json.dumps(list(entry.tags)),
     )  # fmt: skip
-    notes = []
-    for tag in awaited:
-        others = sql.column(
-            f"""SELECT t.memory_id
-                  FROM ref_tags t
-                  JOIN ref_entries e ON e.memory_id = t.memory_id
-                 WHERE t.space_id = {SPACE_OF_REF} AND t.tag = :tag AND t.memory_id <> :new
-                       AND {present(None)}
-              ORDER BY t.created_at DESC, t.memory_id DESC LIMIT 2""",
-            ref=ref, tag=tag, new=entry.memory,
-        )  # fmt: skip
-        if len(others) < 2:  # a single entry may be the source itself
-            notes.append({"memory": entry.memory, "tag": tag, "source": next(iter(others), None)})
-    if not notes:
-        return None
-    first = sql.number("SELECT coalesce(max(id), 0) FROM met_tags") + 1
-    sql.run_all(
-        """INSERT INTO met_tags (space_id, tag, newest, source_id)
-           SELECT space_id, :tag, (SELECT max(id) FROM commitments), :source
-             FROM ref_entries
-            WHERE memory_id = :memory""",
-        notes,
-    )
-    return first
+    return min(notes, default=None)
 
 
 def take_matched(tx: Transaction, most: int, first: int = 0) -> list[int]:
@@ -221,13 +210,12 @@ def operations(serving: Serving) -> Sequence[Operation]:
     it = partial(op, serving)
     return (
         it("POST", every, "create_commitment",
-           "Arm a condition for an entry; if an equal one is armed, it is returned instead.",
-           create, body=CommitmentBody, answer=Commitment, status=200, status_if_new=201,
-           headers=WRITTEN, refusals=(404,)),
+           "Arm a condition for an entry.", create, body=CommitmentBody, answer=Commitment,
+           status=201, headers=WRITTEN, refusals=(404,)),
         it("GET", every, "list_commitments", "Commitments in the order of their ids.",
-           list_commitments, fires=True,
-           answer=api.listed(Commitment, "commitments", "Commitments; `next` is the id to continue "
-           "after."),
+           list_commitments,
+           answer=api.listed(Commitment, "commitments",
+                             "Commitments; `next` is the id to continue after."),
            query=(
                Param(name="memoryRef", help="Only those of this ref's entries.", read=Query.ref),
                choice("state", CommitmentState, "Only this state."),
@@ -236,7 +224,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
                )),
                api.limit(),
            )),
-        it("GET", one, "get_commitment", "One commitment.", reading(known_commitment), fires=True,
+        it("GET", one, "get_commitment", "One commitment.", reading(known_commitment),
            answer=Commitment),
         it("DELETE", one, "cancel_commitment", "Cancel a commitment; one that has fired stays so.",
            cancel, answer=Commitment),
@@ -254,16 +242,13 @@ class Firing:
     engine: Engine
     on_fired: Callable[[ConditionKind, int], object] = noop
     on_due: Callable[[Caller], object] = noop
-    _locks: api.KeyedLocks = field(default_factory=api.KeyedLocks)
 
     async def step(self, caller: Caller, most: int = STEP) -> None:
         """Fire at most `most` due commitments of the tenant."""
         operator = Caller(tenant=caller.tenant)
-        # One step at a time: otherwise many readers would queue as many steps before the next save.
-        async with self._locks.of(operator):
-            if not await self.engine.read(operator, has_due):
-                return
-            fired, has_more = await self.engine.write(operator, fire_due, most)
+        if not await self.engine.read(operator, has_due):
+            return
+        fired, has_more = await self.engine.write(operator, fire_due, most)
         for kind, number in fired.items():
             self.on_fired(kind, number)
         if has_more:
@@ -278,20 +263,18 @@ class Firing:
 
 
 async def create(serving: Serving, caller: Caller, body: CommitmentBody) -> Written[Commitment]:
-    """Arm a condition for an entry; if an equal commitment is armed, return that one.
+    """Arm a condition for an entry.
 
     Raises BadFields for a time in the past, Denied for another tenant's ref, NotFound for an entry
     that is not live or is superseded, or TooManyArmed.
     """
-    work = once(arm_entry, status=lambda it: 201 if it.is_new else 200)
 
     async def clean(screen: api.Screen) -> Sequence[object]:
         api.require_ref(body.memory_ref, caller.tenant, screen)
         tag = body.tag and screen.tags([body.tag])[0]
         return (body.model_copy(update={"tag": tag}),)
 
-    done = await serving.written(caller, work, clean)
-    return replace(done.value, redacted=done.redacted)
+    return await serving.written(caller, once(arm_entry), clean)
 
 
 async def list_commitments(
@@ -305,7 +288,7 @@ async def cancel(serving: Serving, caller: Caller, commitment_id: str) -> Commit
     return await serving.engine.write(caller, once(cancel_commitment), commitment_id)
 
 
-def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
+def arm_entry(tx: Transaction, body: CommitmentBody) -> Commitment:
     condition = Condition(tag=body.tag)
     if body.due_at is not None:
         condition = due_condition(instant(body.due_at), tx.now, "dueAt", "must be in the future")
@@ -315,17 +298,9 @@ def arm_entry(tx: Transaction, body: CommitmentBody) -> Written[Commitment]:
         memory=source.memory,
     ):
         raise NotFound(api.NO_ENTRY)
-    same = "c.due_at = :due_at" if condition.tag is None else "c.tag = :tag"
-    armed = _select(
-        tx, f"commitments c {tx[Sql].dialect.hint('commitments_armed')}",
-        f"c.state = 'armed' AND c.memory_id = :source AND {same} LIMIT 1",
-        source=source.memory, due_at=optional_micros(condition.due_at), tag=condition.tag,
-    )  # fmt: skip
-    if armed:
-        return Written(value=armed[0])
     require_room(tx)
     (made,) = arm(tx, source.memory, [condition])
-    return Written(value=known_commitment(tx, made), is_new=True)
+    return known_commitment(tx, made)
 
 
 def known_commitment(tx: Transaction, commitment_id: str) -> Commitment:
@@ -379,20 +354,19 @@ def _has_room(tx: Transaction, source: MemoryId, conditions: Sequence[Condition]
 def fire_matched(tx: Transaction, ref: MemoryRef, entry: RefEntry) -> int:
     """Note the awaited tags of a new entry, and fire at most STEP commitments; return how many."""
     first = note_awaited_tags(tx, ref, entry)
-    return 0 if first is None else _fire(tx, _by_ids(tx, take_matched(tx, STEP, first))).total()
+    return 0 if first is None else _fire(tx, take_matched(tx, STEP, first)).total()
 
 
 def fire_due(tx: Transaction, most: int) -> tuple[Counter[ConditionKind], bool]:
     """Fire at most `most` due commitments; return counts by kind, and whether more are due."""
-    due = _by_ids(tx, take_matched(tx, most))
+    due = take_matched(tx, most)
     if len(due) < most:
-        ids = tx[Sql].column(
+        due += tx[Sql].column(
             f"""SELECT id FROM commitments {tx[Sql].dialect.hint("commitments_by_time")}
                  WHERE {_IS_DUE}
               ORDER BY due_at, id LIMIT :most""",
             most=most - len(due),
         )
-        due += _by_ids(tx, ids)
     return _fire(tx, due), has_due(tx)
 
 
@@ -405,10 +379,18 @@ def has_due(tx: Transaction) -> bool:
     )
 
 
-def _fire(tx: Transaction, commitments: Sequence[Commitment]) -> Counter[ConditionKind]:
+def _fire(tx: Transaction, ids: Sequence[int]) -> Counter[ConditionKind]:
     """Fire armed commitments, with an event each; cancel the others; count the fired by kind."""
-    armed = [it for it in commitments if it.state is CommitmentState.ARMED]
-    orphans = [it for it in commitments if it.state is not CommitmentState.ARMED]
+    sql = tx[Sql]
+    statement = f"""SELECT {_COMMITMENT}
+                      FROM {sql.dialect.ids("listed")}
+                     {sql.dialect.leads} commitments c ON c.id = listed.value
+                     {_JOINS}
+                  ORDER BY listed.key"""
+    due_rows = sql.run(statement, ids=json.dumps(list(dict.fromkeys(ids))))
+    due = list(sql.intact(due_rows, _COMMITMENT))
+    armed = [it for it in due if it.state is CommitmentState.ARMED]
+    orphans = [it for it in due if it.state is not CommitmentState.ARMED]
     _settle(tx, orphans, "state = 'cancelled'")
     if armed:
         _settle(tx, armed, "state = 'fired', fired_at = :now")
@@ -453,48 +435,19 @@ def tags_of(tx: Transaction, source: MemoryId) -> list[str]:
 
 def screen_tags(tx: Transaction, source: MemoryId, screen: api.Screen) -> None:
     """Redact the tags that commitments of an entry await."""
-    sql = tx[Sql]
     for tag in tags_of(tx, source):
         (clean,) = screen.tags([tag])
         if clean == tag:
             continue
-        sql.run(
+        _fire(tx, take_matched(tx, rows.MOST))  # notes have the tag, too
+        tx[Sql].run(
             "UPDATE commitments SET tag = :clean WHERE memory_id = :source AND tag = :tag",
             source=source, tag=tag, clean=clean,
         )  # fmt: skip
-        # Notes of the old tag apply to the redacted tag, too.
-        sql.run(
-            """INSERT INTO met_tags (space_id, tag, newest, source_id)
-               SELECT t.space_id, :clean, t.newest, e.memory_id
-                 FROM met_tags t
-                 JOIN ref_entries e ON e.space_id = t.space_id AND e.memory_id = :source
-                WHERE t.tag = :tag AND (t.source_id IS NULL OR t.source_id = :source)""",
-            source=source, tag=tag, clean=clean,
-        )  # fmt: skip
-        sql.run(
-            """DELETE FROM met_tags
-                WHERE tag = :tag
-                      AND NOT EXISTS (SELECT 1 FROM commitments c
-                                       WHERE c.space_id = met_tags.space_id AND c.tag = :tag
-                                             AND c.state = 'armed')""",
-            tag=tag,
-        )
 
 
 # The rows.
 _IS_DUE = f"state = 'armed' AND due_at BETWEEN {rows.EARLIEST} AND :now"
-
-
-def _select(tx: Transaction, which: str, condition: str, **values: object) -> list[Commitment]:
-    statement = f"SELECT {_COMMITMENT} FROM {which} {_JOINS} WHERE {condition}"
-    return list(tx[Sql].intact(tx[Sql].run(statement, **values), _COMMITMENT))
-
-
-def _by_ids(tx: Transaction, ids: Sequence[int]) -> list[Commitment]:
-    """Return the commitments with these ids, in their order, without duplicates."""
-    dialect, each = tx[Sql].dialect, json.dumps(list(dict.fromkeys(ids)))
-    which = f"{dialect.ids('listed')} {dialect.leads} commitments c ON c.id = listed.value"
-    return _select(tx, which, "TRUE ORDER BY listed.key", ids=each)
 
 
 def _listed(

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import Field, model_validator
 
-from ..engine.engine import Transaction, noop
+from ..engine.engine import Transaction
 from ..errors import BadFields, Refusal
 from ..http.bodies import WRITTEN, fault_of, must
 from ..http.protocol import Operation
@@ -29,7 +29,7 @@ from .api import BASE, MemoryChanged, RefEntryId, Screen, Serving, op, present
 from .archives import MOST_NAMED, first_expiry, units
 from .commitments import arm, conditions_of, note_awaited_tags
 from .entries import Method, Origin, RefEntry, RefTable, add_entry, erase_some, subjects
-from .passes import Link, PassObject, Pausing, Trigger
+from .passes import Link, PassObject, Trigger
 from .runs import Run, RunEventType, RunId, RunKind, RunStatus, RunTable
 
 STEP = 200  # most links of one transaction, for which puts wait
@@ -171,12 +171,8 @@ async def _steps(serving: Serving, caller: Caller, progress: Progress) -> Progre
     for _ in range(passes.TRIES):
         screen = serving.screen(caller)
         listed, newest = await serving.engine.read(caller, corpus, progress.ref)
-        entries: list[RefEntry] = []
-        for start in range(0, len(listed), STEP):
-            some = listed[start : start + STEP]  # entries never change
-            known = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), some)
-            entries += known
-        plan = await asyncio.to_thread(plan_steps, entries, screen, passes.Throttle())
+        entries = await serving.engine.read(caller, lambda tx, it: tx[RefTable].some(it), listed)
+        plan = await asyncio.to_thread(plan_steps, entries, screen)
         replaced = len(progress.replaced) - progress.merges  # by earlier steps
         progress = progress._replace(inputs=len(listed) + replaced, newest=newest)
         with suppress(api.ScreenOutdated, api.MemoryChanged):
@@ -202,69 +198,64 @@ def changed_refs(tx: Transaction, after: MemoryRef) -> Sequence[MemoryRef]:
 # Redundant entries of a ref: older facts, and texts that another contains. Pure functions.
 
 
-def plan(entries: Sequence[RefEntry], pause: Pausing = noop) -> list[Link]:
+def plan(entries: Sequence[RefEntry]) -> list[Link]:
     """Return the links of a consolidation, in the order of `entries`, which are oldest first.
 
     An entry is superseded at most once, by an entry that is not itself superseded. So after a
     partial run, a new plan has exactly the remaining links.
     """
-    survivors = dict(_stale(entries, pause))
+    survivors = dict(_stale(entries))
     alike = defaultdict[Tags, list[RefEntry]](list)
-    for entry in entries:
-        pause()
+    for entry in passes.paced(entries):
         if entry.memory not in survivors:
             tags = frozenset(tag for tag in entry.tags if not tag.startswith(INCIDENTAL))
             alike[tags].append(entry)
-    for similar in alike.values():
-        if len(similar) > 1:
-            survivors.update(_covered(similar, pause))
+    groups = ((tags, similar) for tags, similar in alike.items() if len(similar) > 1)
+    survivors.update(_covered([(tags, it) for tags, similar in groups for it in similar]))
     return [Link(survivors[it.memory], it.memory) for it in entries if it.memory in survivors]
 
 
-def _stale(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _stale(entries: Sequence[RefEntry]) -> Iterator[tuple[MemoryId, MemoryId]]:
     """Yield (stale, newest): entries all of whose keys have a newer holder with equal subjects.
 
     The superseding entry is the newest holder of a key, so it is not stale itself. A tag `key:`
     without a name is ignored.
     """
     facts = list[list[tuple[Tags, str]]]()
-    for entry in entries:
-        pause()
+    for entry in passes.paced(entries):
         about = frozenset(subjects(entry.tags))
         facts.append([(about, tag) for tag in entry.tags if tag.startswith(KEY) and tag != KEY])
     newest = {fact: at for at, of_entry in enumerate(facts) for fact in of_entry}
-    for at, of_entry in enumerate(facts):
-        pause()
+    for at, of_entry in passes.paced(enumerate(facts)):
         holders = [newest[fact] for fact in of_entry]
         if holders and at not in holders:
             yield entries[at].memory, entries[max(holders)].memory
 
 
-def _covered(entries: Sequence[RefEntry], pause: Pausing) -> Iterator[tuple[MemoryId, MemoryId]]:
+def _covered(entries: Sequence[tuple[Tags, RefEntry]]) -> Iterator[tuple[MemoryId, MemoryId]]:
     """Yield (covered, survivor): entries whose units a larger text has, or a newer equal text.
 
-    The survivor is the largest such text and its newest entry. Texts are visited largest first, and
-    only survivors become holders of their units. A larger survivor holds all units of a text, so it
-    is found among the holders of the rarest one.
+    Texts with different tags have no units in common. The survivor is the largest such text and its
+    newest entry. Texts are visited largest first, and only survivors become holders of their units.
+    A larger survivor holds all units of a text, so it is found among the holders of the rarest one.
     """
-    numbers = dict[tuple[str, ...], int]()  # by unit
+    numbers = dict[tuple[Tags, tuple[str, ...]], int]()  # by unit
     places = dict[frozenset[int], list[int]]()  # of each text's entries, the newest last
-    for at, entry in enumerate(entries):
-        pause()
+    for at, (tags, entry) in passes.paced(enumerate(entries)):
         contents = {unit.words for unit in units(entry.content)}
-        text = frozenset([numbers.setdefault(words, len(numbers)) for words in contents])
+        text = frozenset([numbers.setdefault((tags, words), len(numbers)) for words in contents])
         if text:  # an entry without units cannot be shown to be covered
             places.setdefault(text, []).append(at)
     holders = defaultdict[int, list[frozenset[int]]](list)
-    for text in sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True):
-        pause()
+    by_size = sorted(places, key=lambda it: (len(it), places[it][-1]), reverse=True)
+    for text in passes.paced(by_size):
         rarest = min((holders.get(unit, []) for unit in text), key=len)
         survivor = next((other for other in rarest if text < other), text)
         if survivor is text:
             for unit in text:
                 holders[unit].append(text)
-        newest = entries[places[survivor][-1]].memory
-        for memory in (entries[at].memory for at in places[text]):
+        newest = entries[places[survivor][-1]][1].memory
+        for memory in (entries[at][1].memory for at in places[text]):
             if memory != newest:
                 yield memory, newest
 
@@ -280,19 +271,18 @@ def corpus(tx: Transaction, ref: MemoryRef) -> tuple[Sequence[MemoryId], MemoryI
     return listed, tx[RunTable].high()
 
 
-def plan_steps(known: Sequence[RefEntry], screen: Screen, pause: Pausing) -> Sequence[Step]:
+def plan_steps(known: Sequence[RefEntry], screen: Screen) -> Sequence[Step]:
     """Return the steps of a pass; its entries are screened, and planned again until stable."""
     by_id = {it.memory: it for it in known}
     changed, checked = dict[MemoryId, RefEntry](), set[MemoryId]()
     while True:
         entries = [changed.get(id_, it) for id_, it in by_id.items()]
-        links = sorted(plan(entries, pause))  # grouped by surviving entry
+        links = sorted(plan(entries))  # grouped by surviving entry
         unchecked, before = {id_ for it in links for id_ in it} - checked, len(changed)
         checked |= unchecked
-        for id_ in unchecked:
+        for id_ in passes.paced(unchecked):
             if (clean := screened(by_id[id_], screen)) != by_id[id_]:
                 changed[id_] = clean
-            pause()
         if len(changed) == before:
             break
     last = {it.newer: at for at, it in enumerate(links)}  # an entry is renewed with its last link

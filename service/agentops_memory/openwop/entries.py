@@ -219,7 +219,7 @@ class RefTable(Table):
             visible = "" if at is None else f"WHERE {put_by('e')} AND {api.undeleted_at('e')}"
             row = self._execute(
                 f"""SELECT e.created_at, e.memory_id
-                      FROM {_entries_named(before, has_no_name=False)} {visible}
+                      FROM {_entries_named(before)} {visible}
                   ORDER BY e.memory_id DESC LIMIT 1""",
                 ref=ref, name=before, uid=query.uid_of(query.ENTRY, before), **api.values(at),
             ).fetchone()  # fmt: skip
@@ -288,18 +288,14 @@ class RefTable(Table):
         return tuple(ref_entry_id(uid, name) for uid, name in rows)
 
 
-def _entries_named(id_: RefEntryId, *, has_no_name: bool = True) -> str:
-    """Return SQL: the entries of a ref that have or had an id; a deletion frees a name.
-
-    With `has_no_name`, a stable id finds only an entry without a name.
-    """
+def _entries_named(id_: RefEntryId) -> str:
+    """Return SQL: the entries of a ref that have or had an id; a deletion frees a name."""
     if query.uid_of(query.ENTRY, id_) is None:
         return """refs f
                   JOIN ref_entries e ON f.ref = :ref AND e.space_id = f.space_id AND e.name = :name
                   JOIN memories m ON m.id = e.memory_id"""
-    nameless = "AND e.name IS NULL" if has_no_name else ""
-    return f"""memories m
-               JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id {nameless}
+    return """memories m
+               JOIN ref_entries e ON m.uid = :uid AND e.memory_id = m.id
                JOIN refs f ON f.space_id = e.space_id AND f.ref = :ref"""
 
 

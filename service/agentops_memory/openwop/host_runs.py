@@ -124,14 +124,13 @@ def operations(serving: Serving) -> Sequence[Operation]:
         it("POST", f"{one}/end", "end_run", "End a run.", end, body=RunEndBody, answer=Run,
            is_limited=False, refusals=(409,)),
         it("GET", f"{one}/events", "run_events", "The events of a run, in order.", log,
-           answer=RunEvents, fires=True,
+           answer=RunEvents,
            query=(after(help="Only events after this sequence number."), api.limit())),
         it("POST", f"{one}/fork", "fork_run", "Replay an ended run, or branch off from it.", fork,
            body=RunForkBody, answer=ForkedRun, status=201, refusals=(409, 422)),
         it("GET", f"{BASE}/events", "events", "The events of all runs, in commit order.", events,
-           answer=AllRunEvents, fires=True,
-           query=(after(help="The `next` of the previous page."), api.limit(),
-                  Param(name="type", help="Only this type."))),
+           answer=AllRunEvents, query=(after(help="The `next` of the previous page."), api.limit(),
+                                       Param(name="type", help="Only this type."))),
     )  # fmt: skip
 
 

@@ -2,10 +2,10 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Annotated, Any, Literal, NamedTuple, NewType
+from typing import Annotated, Any, Literal, NamedTuple, NewType, TypeVar
 
 from pydantic import Field
 
@@ -30,6 +30,8 @@ from .runs import Run, RunEventType, RunId, RunStatus, RunTable
 
 TRIES = 3  # attempts of a pass whose sources change meanwhile
 MOST_INDEXED = 200  # most archives that an index lists
+
+T = TypeVar("T")
 
 
 class Trigger(StrEnum):
@@ -71,12 +73,12 @@ class UndonePass(CamelRecord):
 class IndexedArchive(CamelRecord):
     """An archive: the number of its sources, and when they were put."""
 
-    memory_ref: Annotated[str, Column("g.ref")]
+    memory_ref: Annotated[str, Column("f.ref")]
     memory_id: Annotated[str, Column("m.uid", read=ref_entry_id, second="e.name")]
     archive_checksum: Annotated[str, Column("m.content", read=sha256_of)]
-    entry_count: Annotated[int, Column("g.sources")]
-    from_: Annotated[Milliseconds, Column("g.first_at"), Field(alias="from")]
-    to: Annotated[Milliseconds, Column("g.last_at")]
+    entry_count: Annotated[int, Column("a.sources")]
+    from_: Annotated[Milliseconds, Column("a.first_at"), Field(alias="from")]
+    to: Annotated[Milliseconds, Column("a.last_at")]
     created_at: Annotated[Milliseconds, Column("m.created_at")]
 
 
@@ -220,23 +222,18 @@ def finish(tx: Transaction, run: Run, type_: RunEventType, payload: dict[str, ob
     return PassEvent.whole(type=type_.value, payload=payload)
 
 
-Pausing = Callable[[], object]
-"""A function that is called between two pieces of work."""
-
 WORK_TIME = 0.001  # seconds of work before a pause
 
 
-class Throttle:
-    """Sleeps as long as it worked, to yield the CPU to other requests."""
-
-    def __init__(self) -> None:
-        self._since = time.perf_counter()
-
-    def __call__(self) -> None:
-        worked = time.perf_counter() - self._since
+def paced(items: Iterable[T]) -> Iterator[T]:
+    """Yield the items, and sleep as long as they took, to yield the CPU to other requests."""
+    since = time.perf_counter()
+    for item in items:
+        yield item
+        worked = time.perf_counter() - since
         if worked >= WORK_TIME:
             time.sleep(worked)
-            self._since = time.perf_counter()
+            since = time.perf_counter()
 
 
 @asynccontextmanager
@@ -273,18 +270,10 @@ def memory_index(tx: Transaction, ref: MemoryRef) -> MemoryIndex:
     live = f"""FROM refs f
               {sql.dialect.leads} archives a ON a.space_id = f.space_id
               {sql.dialect.leads} ref_entries e ON e.memory_id = a.memory_id
+              {sql.dialect.leads} memories m ON m.id = a.memory_id
               WHERE f.ref = :ref AND {api.present(None)}"""
-    rows = sql.run(
-        f"""SELECT {_INDEXED}
-              FROM (SELECT a.*, f.ref
-                      {live}
-                  ORDER BY e.created_at DESC, e.memory_id DESC LIMIT {MOST_INDEXED}) g
-              JOIN ref_entries e ON e.memory_id = g.memory_id
-              JOIN memories m ON m.id = e.memory_id
-          ORDER BY e.created_at DESC, e.memory_id DESC""",
-        ref=ref,
-    )
-    listed = list(sql.intact(rows, _INDEXED))
+    newest = f"ORDER BY e.created_at DESC, e.memory_id DESC LIMIT {MOST_INDEXED}"
+    listed = list(sql.intact(sql.run(f"SELECT {_INDEXED} {live} {newest}", ref=ref), _INDEXED))
     return MemoryIndex(
         version=1, entry_count=sql.number(f"SELECT count(*) {live}", ref=ref), archives=listed,
         archive_checksum=listed[0].archive_checksum if listed else None,
@@ -346,9 +335,7 @@ def _count_replaced(tx: Transaction, run: Run, condition: str) -> int:
     )
 
 
-# Bounds of damaged numbers, so that their sums do not overflow.
 _DEEPEST = 100  # passes over passes; damaged links could form a cycle
-_MOST_COUNT, _MOST_COUNTED = 1 << 31, 1 << 53
 
 
 def _undo_statements(dialect: Dialect) -> Sequence[str]:
@@ -356,13 +343,9 @@ def _undo_statements(dialect: Dialect) -> Sequence[str]:
 
     The counts are also subtracted from entries that later passes added them to.
     """
-    most, least = dialect.greatest, dialect.least
-
-    def bounded(column: str) -> str:
-        return f"{least}({most}({column}, 0), {_MOST_COUNT})"
-
+    most = dialect.greatest
     counted = f"""WITH RECURSIVE counted (id, seen, depth) AS (
-                      SELECT newer_id, {bounded("seen")}, 0
+                      SELECT newer_id, seen, 0
                         FROM ref_supersessions
                        WHERE pass = :pass AND ended_after IS NULL AND seen > 0
                        UNION ALL
@@ -374,13 +357,12 @@ def _undo_statements(dialect: Dialect) -> Sequence[str]:
     return (
         f"""{counted}
             UPDATE memories
-               SET duplicates = {most}({least}(memories.duplicates, {_MOST_COUNTED})
-                                       - sums.seen, 1)
+               SET duplicates = {most}(memories.duplicates - sums.seen, 1)
               FROM sums
              WHERE memories.id = sums.id""",
         f"""{counted}
             UPDATE ref_supersessions
-               SET seen = {most}({bounded("ref_supersessions.seen")} - sums.seen, 1)
+               SET seen = {most}(ref_supersessions.seen - sums.seen, 1)
               FROM sums
              WHERE older_id = sums.id AND ended_after IS NULL AND ref_supersessions.seen > 0""",
         """UPDATE ref_supersessions

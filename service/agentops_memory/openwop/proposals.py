@@ -7,7 +7,6 @@ artifact is a JSON object as compact text, which is installed byte for byte as i
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 from hashlib import sha256
@@ -23,7 +22,7 @@ from ..http.protocol import Operation
 from ..memory.access import Caller, Role
 from ..memory.idempotency import is_due, once
 from ..memory.redactor import JsonRedactor, as_json, is_plain, require_margin, require_room, texts
-from ..memory.rows import UNSTORED, Column, RowMapper, columns, micros, reads, tag_array
+from ..memory.rows import UNSTORED, Column, RowMapper, micros, reads, tag_array
 from ..memory.saves import Written
 from ..memory.table import Sql
 from ..recall.text import clean, object_of
@@ -63,10 +62,7 @@ REQUIRED_MEMBERS: Mapping[ArtifactKind, tuple[str, ...]] = {
 
 class ArtifactInvalid(Refusal):
     code = "artifact_invalid"
-
-    def __init__(self, missing: list[str]) -> None:
-        super().__init__("The artifact lacks members that its kind needs to be applied.")
-        self.missing = missing  # names of members
+    sentence = "The artifact lacks members that its kind needs to be applied."
 
 
 class ArtifactText(Record, extra="allow"):
@@ -169,6 +165,7 @@ class Proposal(CamelRecord):
     number: Annotated[int, Column("p.id"), Field(exclude=True)]
     checksum: bytes = Field(exclude=True)  # SHA-256 of the artifact when it was stored
     revision: int = Field(exclude=True)  # 0 for a new one
+    size: int = Field(exclude=True)  # bytes of its texts
 
     @property
     def installed(self) -> str:
@@ -187,7 +184,6 @@ def _require_whole(of: Proposal) -> None:
 
 
 _PROPOSAL = RowMapper(Proposal, "proposals", "p.id", alias="p.", check=_require_whole)
-_SIZED = columns("proposals", int, int)
 
 Title = Annotated[str, Field(max_length=LONGEST_TITLE), api.Exact]
 Rationale = Annotated[str, Field(max_length=LONGEST_RATIONALE), api.Exact]
@@ -262,10 +258,6 @@ def operations(serving: Serving) -> Sequence[Operation]:
     )  # fmt: skip
 
 
-class Unaudited(Exception):
-    """The proposal changed after its move was audited, so it must be read again."""
-
-
 async def create(serving: Serving, caller: Caller, body: ProposalBody) -> Written[Proposal]:
     return await _write_screened(serving, caller, body, once(create_proposal))
 
@@ -274,8 +266,25 @@ async def list_proposals(
     serving: Serving, caller: Caller, *, limit: int, after: str | None = None, **where: str | None
 ) -> Page:
     """List proposals, oldest first; raises BadFields for an unknown `after`."""
-    rows, has_more = await serving.engine.read(caller, _listed, after, limit, **where)
+    rows, has_more = await serving.engine.read(
+        caller, lambda tx: proposals_after(tx, _number_of(tx, after), limit, **where)
+    )
     return Page("proposals", rows, lambda it: it.id, has_more)
+
+
+async def list_artifacts(
+    serving: Serving, caller: Caller, *, limit: int, kind: str | None, after: str | None = None
+) -> Page:
+    """List installed artifacts, those of the oldest proposals first."""
+    of, which = after and proposal_in(after), {"state": ProposalState.APPLIED.value, "kind": kind}
+    rows, has_more = await serving.engine.read(
+        caller, lambda tx: proposals_after(tx, _number_of(tx, of), limit, **which)
+    )
+    listed = [
+        InstalledArtifact(installed_artifact_ref=it.installed, kind=it.kind, proposal_id=it.id)
+        for it in rows
+    ]
+    return Page("artifacts", listed, lambda it: it.installed_artifact_ref, has_more)
 
 
 async def revise(
@@ -298,18 +307,16 @@ async def move(
 ) -> Proposal:  # fmt: skip
     """Apply, reject or archive an open proposal, or archive an applied one.
 
-    Installing and withdrawing are audited first. Raises ProposalStateConflict.
+    Installing and withdrawing are audited first. Raises ProposalStateConflict, also if another
+    process changes the proposal meanwhile.
     """
     async with serving.locks.of(caller, "proposal", proposal_id):  # audit and move must match
-        while True:
-            plan = await serving.engine.read(caller, proposal_to_move, proposal_id, to)
-            if plan and ProposalState.APPLIED in (to, plan.state):
-                about = {"proposal": plan.id, "kind": plan.kind.value, "artifact": plan.installed}
-                end = "applied" if to is ProposalState.APPLIED else "withdrawn"
-                await audited(serving.audit, caller, f"proposal.{end}", **about)
-            with suppress(Unaudited):  # another process has changed it
-                work = once(move_proposal)
-                return await serving.engine.write(caller, work, proposal_id, to, plan)
+        plan = await serving.engine.read(caller, proposal_to_move, proposal_id, to)
+        if plan and ProposalState.APPLIED in (to, plan.state):
+            about = {"proposal": plan.id, "kind": plan.kind.value, "artifact": plan.installed}
+            end = "applied" if to is ProposalState.APPLIED else "withdrawn"
+            await audited(serving.audit, caller, f"proposal.{end}", **about)
+        return await serving.engine.write(caller, once(move_proposal), proposal_id, to, plan)
 
 
 async def _write_screened(
@@ -363,55 +370,25 @@ def proposal_to_move(tx: Transaction, id_: str, to: ProposalState) -> Proposal |
     if to is ProposalState.APPLIED:
         members = object_of(known.artifact)
         named = {name for name, it in members.items() if isinstance(it, str) and it}
-        if missing := [it for it in REQUIRED_MEMBERS[known.kind] if it not in named]:
-            raise ArtifactInvalid(missing)
+        if not named.issuperset(REQUIRED_MEMBERS[known.kind]):
+            raise ArtifactInvalid
         require_margin(tx)
     return known
 
 
 def move_proposal(tx: Transaction, id_: str, to: ProposalState, plan: Proposal | None) -> Proposal:
-    """Move a proposal; raises Unaudited if it has changed since `plan` was read."""
+    """Move a proposal; raises ProposalStateConflict if it has changed since `plan` was read."""
     current = proposal_to_move(tx, id_, to)
     if current is None:
         return known_proposal(tx, id_)
     if plan is None or (plan.state, plan.checksum) != (current.state, current.checksum):
-        raise Unaudited
+        raise ProposalStateConflict(NOT_ALLOWED)
     changed = {"id": current.number, "state": to.value, "updated_at": micros(tx.now)}
     tx[Sql].update("proposals", "id", changed)
     moved = known_proposal(tx, id_)
     if to is ProposalState.APPLIED:
         _record(tx, RunEventType.ACTIVATED, moved, installedArtifactRef=moved.installed)
     return moved
-
-
-def _listed(
-    tx: Transaction, /, after: str | None, limit: int, **where: str | None
-) -> tuple[Sequence[Proposal], bool]:
-    sizes = proposal_sizes(tx, _number_of(tx, after), limit + 1, **where)
-    numbers, has_more = api.first_fitting(((number, size, 0) for number, size in sizes), limit)
-    return proposals_of(tx, numbers), has_more
-
-
-def _artifacts(
-    tx: Transaction, kind: str | None, after: str | None, limit: int
-) -> Sequence[InstalledArtifact]:
-    of_kind = "" if kind is None else "AND kind = :kind"
-    statement = f"""SELECT id, name, kind, checksum FROM proposals
-                     WHERE state = 'applied' AND id > :after {of_kind}
-                  ORDER BY id LIMIT :limit"""
-    values = {"after": _number_of(tx, after and proposal_in(after)), "kind": kind}
-    return tx[Sql].filled(
-        limit, lambda most: tx[Sql].run(statement, limit=most, **values), _installed
-    )
-
-
-@reads("proposals")
-def _installed(_: int, name: str, kind: ArtifactKind, checksum: bytes) -> InstalledArtifact:
-    ref = installed_ref(kind, name, checksum)
-    return InstalledArtifact(installed_artifact_ref=ref, kind=kind, proposal_id=name)
-
-
-list_artifacts = api.first_page("artifacts", _artifacts, lambda it: it.installed_artifact_ref)
 
 
 def get_artifact(tx: Transaction, artifact_ref: str) -> ArtifactText:
@@ -501,31 +478,21 @@ def known_proposal(tx: Transaction, proposal_id: str, noun: str = "proposal") ->
     )
 
 
-def proposals_of(tx: Transaction, numbers: Sequence[int]) -> Sequence[Proposal]:
-    """Return the proposals with these numbers, in their order."""
-    sql = tx[Sql]
-    rows = sql.run(
+def proposals_after(
+    tx: Transaction, after: int, limit: int, **where: str | None
+) -> tuple[Sequence[Proposal], bool]:
+    """Return the next proposals after a number that fit an answer, and whether more follow."""
+    conditions = [f"AND p.{column} = :{column}" for column, it in where.items() if it is not None]
+    rows = tx[Sql].stream(
         f"""{_SELECT}
-              FROM {sql.dialect.ids("listed")}
-             {sql.dialect.leads} proposals p ON p.id = listed.value
+              FROM proposals p
              {_FIRST_EQUAL}
-          ORDER BY listed.key""",
-        ids=json.dumps(list(numbers)),
-    )
-    return list(sql.intact(rows, partial(_proposal_of, tx)))
-
-
-def proposal_sizes(
-    tx: Transaction, after: int, most: int, **where: str | None
-) -> Sequence[tuple[int, int]]:
-    """Return the next proposals after a number, each with the bytes of its texts."""
-    conditions = [f"AND {column} = :{column}" for column, it in where.items() if it is not None]
-    statement = f"""SELECT id, size FROM proposals
-                     WHERE id > :after {" ".join(conditions)}
-                  ORDER BY id LIMIT :most"""
-    return tx[Sql].filled(
-        most, lambda limit: tx[Sql].run(statement, after=after, most=limit, **where), _SIZED
-    )
+             WHERE p.id > :after {" ".join(conditions)}
+          ORDER BY p.id""",
+        after=after, **where,
+    )  # fmt: skip
+    proposals = tx[Sql].intact(rows, partial(_proposal_of, tx))
+    return api.first_fitting(((it, it.size, 0) for it in proposals), limit)
 
 
 def _number_of(tx: Transaction, proposal: str | None) -> int:

@@ -20,7 +20,7 @@ from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, BadFields, Conflict, Denied, Refusal, required
 from ..http import bodies
 from ..http.bodies import JSON, WRITTEN, Param, answered, fault_of, parsing, whole_number, written
-from ..http.openapi import document
+from ..http.openapi import Description, document
 from ..http.protocol import REDACTED, Operation, Protocol, Refusals
 from ..http.query import instant
 from ..memory.access import Caller
@@ -43,7 +43,7 @@ from .archives import MOST_COMPACTED, MOST_TOKENS, BudgetExceeded
 from .commitments import ConditionKind, arm, cancel_of, conditions_of, fire_matched, remove_entry
 from .entries import Origin, Provenance, RefEntry, RefTable, add_entry
 from .passes import Trigger
-from .proposals import ACTIVATION, ArtifactInvalid, ArtifactKind
+from .proposals import ACTIVATION, ArtifactKind
 from .runs import RunEventType, RunTable, SecretsLost, SnapshotLost, require_open, snapshot_of
 
 TENANT_MEMORY = "tenant-memory"
@@ -462,22 +462,11 @@ HostDiscovery = shape(
     schema_versions=dict[str, int], limits=dict[str, int], implementation=dict[str, str],
     supported_transports=list[str], memory=JsonObject, agents=JsonObject, capabilities=JsonObject,
 )  # fmt: skip
-ProtocolDescription = shape(
-    "ProtocolDescription", "The OpenAPI 3.1 description of this protocol.",
-    openapi=str, info=JsonObject, tags=list[dict[str, str]], paths=JsonObject,
-    components=JsonObject,
-)  # fmt: skip
 
 
 DETAILS: Mapping[type[Refusal], Callable[[Any], JsonObject]] = {
     BadFields: lambda it: {
         "fields": [{"field": name, "problem": problem} for name, problem in it.faults]
-    },
-    ArtifactInvalid: lambda it: {
-        "fields": [
-            {"field": f"artifact.{name}", "problem": "must be a non-empty string"}
-            for name in it.missing
-        ]
     },
     Denied: lambda it: {} if it.scope is None else {"scopeRequired": it.scope},
     errors.TooMany: lambda it: {"retryAfterMs": it.retry_after * 1000, "scope": it.scope},
@@ -524,8 +513,7 @@ def operations(
         content, known = written(served(serving)), request.headers.get("if-none-match", "")
         tag = f'"{sha256(content).hexdigest()[:32]}"'
         headers = {"ETag": tag, "Cache-Control": "public, max-age=300"}
-        tags = (it.strip().removeprefix("W/") for it in known.split(","))
-        if known.strip() == "*" or tag in tags:
+        if known.strip() == "*" or tag in known:  # a list of tags, each perhaps weak
             return Response(status_code=304, headers=headers)
         return Response(content, headers=headers, media_type=JSON)
 
@@ -545,7 +533,7 @@ def operations(
         Operation(
             method="GET", path=f"{PREFIX}/openapi.json", name="openwop_openapi",
             summary="The OpenAPI 3.1 description of this protocol.",
-            handler=describe, answer=ProtocolDescription,
+            handler=describe, answer=Description,
         ),
     ]  # fmt: skip
     return described

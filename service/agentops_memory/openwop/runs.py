@@ -23,7 +23,6 @@ from ..memory.redactor import as_json, require_margin
 from ..memory.rows import Column, RowMapper, Uids, micros, tag_array
 from ..memory.space import MemoryRef
 from ..memory.table import Sql, Table
-from ..recall.text import object_of
 from ..record import CamelRecord, Milliseconds
 from .api import NOWHERE, JsonObject, Offset, Snapshot, put_by, undeleted_at, values
 
@@ -107,22 +106,6 @@ class Run(CamelRecord):
 RUN = RowMapper(Run, "runs", "id")
 
 
-# What the payload of an event may lack: that of a start its workflow, which an older version did
-# not store (most sources of replays are runs of hosts); that of a failure the error.
-_LACKING = f"""CASE v.type
-               WHEN '{RunEventType.STARTED}' THEN
-                    coalesce(r.workflow, CASE r.kind WHEN 'replay' THEN 'host' ELSE r.kind END)
-               WHEN '{RunEventType.FAILED}' THEN ''
-               END"""
-
-
-def _payload_of(text: str, workflow: str | None) -> dict[str, Any]:
-    payload = object_of(text)
-    if workflow == "":  # only the host knows the reason
-        return {"error": {"code": "run_failed", "message": "The run has failed."}, **payload}
-    return payload if workflow is None else {"workflowId": workflow, **payload}
-
-
 class RunEvent(CamelRecord):
     """An event of a run; a copied event keeps the snapshot of its original."""
 
@@ -131,7 +114,7 @@ class RunEvent(CamelRecord):
     ]
     run: Annotated[RunId, Column("r.name"), Field(serialization_alias="runId")]
     type: RunEventType
-    payload: Annotated[dict[str, Any], Column("v.payload", read=_payload_of, second=_LACKING)]
+    payload: dict[str, Any]
     at: Milliseconds = Field(serialization_alias="timestamp")
     sequence: int  # from 0, without gaps
     node: str | None = Field(default=None, serialization_alias="nodeId")
@@ -350,7 +333,9 @@ class RunTable(Table):
 
     def end(self, run: Run, status: RunStatus) -> Run:
         """End a run, with the event of its status as the last of its log."""
-        self.append_event(run, END_EVENTS[status], {})
+        failed = {"code": "run_failed", "message": "The run has failed."}  # why, the host knows
+        payload = {"error": failed} if status is RunStatus.FAILED else {}
+        self.append_event(run, END_EVENTS[status], payload)
         self._execute(
             "UPDATE runs SET status = :status, ended_at = :now WHERE id = :number",
             number=run.number, status=status.value, now=micros(self._now),
@@ -390,13 +375,6 @@ class RunTable(Table):
         rows = self._stream(_EVENT.selecting() + which, **values)
         return list(islice(self._intact(rows, _EVENT), most))
 
-    def rewrite(self, event: Offset, payload: JsonObject) -> None:
-        """Replace the payload of an event by a redacted one."""
-        self._execute(
-            "UPDATE run_events SET payload = :payload WHERE id = :event",
-            event=event, payload=as_json(payload),
-        )  # fmt: skip
-
     def newest(self) -> Offset:
         """Return the offset of the newest event, or 0 without events."""
         return Offset(self._number("SELECT coalesce(max(id), 0) FROM run_events"))
@@ -416,16 +394,15 @@ class RunTable(Table):
             until=micros(until), most=most,
         )  # fmt: skip
 
-    def forget_events(self, runs: Sequence[int], most: int) -> int:
-        """Remove at most `most` events of runs; return how many were removed."""
+    def forget_events(self, run: int, most: int) -> int:
+        """Remove at most `most` events of a run, the last first; return how many were removed."""
         return self._execute(
-            f"""DELETE FROM run_events
-                 WHERE id IN (SELECT v.id
-                                FROM {self._sql.ids("listed")}
-                                JOIN run_events v ON v.run = listed.value
-                            ORDER BY v.run, v.sequence DESC LIMIT :most)""",
-            ids=json.dumps(list(runs)), most=most,
-        ).rowcount  # fmt: skip
+            """DELETE FROM run_events
+                WHERE id IN (SELECT id FROM run_events
+                              WHERE run = :run ORDER BY sequence DESC LIMIT :most)""",
+            run=run,
+            most=most,
+        ).rowcount
 
     def forget(self, runs: Sequence[int]) -> int:
         """Remove runs and their remaining events; return how many runs were removed."""

@@ -14,7 +14,7 @@ from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import at_key
 from ..memory.memories import MemoryTable
 from ..memory.memory import UNSAVED, Memory, MemoryId, Session, SessionId, Text
-from ..memory.redactor import MAX_SCOPE, Redactor
+from ..memory.redactor import MAX_SCOPE, Redactor, as_json
 from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import NO_PROJECT, UNKNOWN_PROJECT, ErasureKind, Project, Space, StoreId
@@ -24,7 +24,7 @@ from ..openintent.entries import entry_with
 from ..openwop.api import Offset, Screen, screened
 from ..openwop.commitments import screen_tags, tags_of
 from ..openwop.entries import measure
-from ..openwop.proposals import Proposal, proposal_sizes, proposals_of, redact_proposal, redacted
+from ..openwop.proposals import Proposal, proposals_after, redact_proposal, redacted
 from ..openwop.runs import RunEvent, RunTable
 from ..recall.summary import Transcript
 from ..recall.text import content_hash, printable, sha256_of
@@ -298,20 +298,18 @@ def _store(
 
 
 def _proposals(tx: Transaction, after: int) -> Iterator[tuple[int, Scan]]:
-    sizes = dict(proposal_sizes(tx, after, PAGE))
-    for number, size in sizes.items():
-        for proposal in proposals_of(tx, [number]):
-            yield number, partial(_proposal, tx, proposal, size)
+    for proposal in proposals_after(tx, after, PAGE)[0]:
+        yield proposal.number, partial(_proposal, tx, proposal)
 
 
 def _proposal(
-    tx: Transaction, proposal: Proposal, size: int, redactor: Redactor, names: Redactor
+    tx: Transaction, proposal: Proposal, redactor: Redactor, names: Redactor
 ) -> Iterator[Scanned]:
     redacted(Screen(redactor), proposal)
     source = proposal.provenance
     for name in (*source.source_run_ids, source.synthesizer_model or ""):
         Screen(names).text(name)
-    yield Scanned(SecretFinding(where={"proposal": proposal.id}), size)
+    yield Scanned(SecretFinding(where={"proposal": proposal.id}), proposal.size)
     redact_proposal(tx, proposal.id, Screen(redactor))
 
 
@@ -326,7 +324,8 @@ def _event(tx: Transaction, event: RunEvent, redactor: Redactor, _: Redactor) ->
     """Scan the tags of a run's event; all other texts of the event are names."""
     tags = Screen(redactor).tags(filter(None, event.payload["tags"]))
     yield Scanned(SecretFinding(where={"run": _shown(event.run)}), rows=0)
-    tx[RunTable].rewrite(event.offset, event.payload | {"tags": tags})
+    payload = as_json(event.payload | {"tags": tags})
+    tx[Sql].update("run_events", "id", {"id": event.offset, "payload": payload})
 
 
 KINDS: Sequence[tuple[Records, Any]] = (

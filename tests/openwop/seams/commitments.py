@@ -78,16 +78,17 @@ class SeamCommitments:
     async def _come(self, caller: Caller, armed: Commitment) -> None:
         """Look until the time has come, and once more."""
         serving, known = self.services, commitments.known_commitment
+        firing = commitments.Firing(engine=serving.engine)
         try:
             async with asyncio.timeout(LONGEST):
                 while (
                     await serving.engine.read(caller, known, armed.id)
                 ).state is CommitmentState.ARMED:
                     await asyncio.sleep(LOOK)
-                    await serving.fire_due(caller)
+                    await firing.step(caller)
         except TimeoutError as error:
             raise Unavailable("The time has not come; try again.") from error
-        await serving.fire_due(caller)
+        await firing.step(caller)
 
     async def _told(self, caller: Caller, armed: Commitment, since: int) -> list[RunEvent]:
         """The events that tell of its firing."""
