@@ -163,8 +163,8 @@ def test_a_pattern_sees_the_whole_output_in_linear_time() -> None:
         (SaveRule, {"tool": " "}, "tool\n.*should match pattern"),
         (InjectRule, {"tool": "bash", "query": "\n"}, "query\n.*should match pattern"),
         (SaveRule, {"tool": 5}, "tool\n.*valid string"),
-        (saving, {"match_output": 5}, "match_output\n.*instance of Pattern"),
-        (saving, {"match_args": {"command": 5}}, "match_args.command\n.*instance of Pattern"),
+        (saving, {"match_output": 5}, "match_output\n.*It must be a Pattern"),
+        (saving, {"match_args": {"command": 5}}, "match_args.command\n.*It must be a Pattern"),
         (saving, {"match_args": ["command"]}, "match_args\n.*valid dictionary"),
         (asking, {"limit": 2.5}, "limit\n.*valid integer"),
     ],
@@ -181,7 +181,7 @@ def test_a_pattern_of_another_dialect_is_refused_in_silence(
 ) -> None:
     for text in (r"(?=a)b", r"(?<!a)b", r"(a)\1", "(a", "[z-a]", r"\Z", "a{1001}",
                  "((a{99}){99}){99}", "(\ud800"):  # fmt: skip
-        with pytest.raises(ValueError, match=r"^RE2 refuses the pattern: "):
+        with pytest.raises(ValueError, match=r"^RE2 does not take the pattern .* and says "):
             Pattern(text)
 
     assert capfd.readouterr() == ("", "")

@@ -2,23 +2,35 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import ConfigDict, Field, InstanceOf, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic.dataclasses import dataclass as checked
-from pydantic.functional_validators import BeforeValidator
+from pydantic.functional_validators import BeforeValidator, PlainValidator
+from pydantic_core import PydanticCustomError
 
-from ..contract.models import CLIENT, Noun, T, adapter_of, install_command
+from ..contract.models import CLIENT, Noun, T, install_command
 from .working_memory import ToolCall, utf8
 
+LONGEST_QUOTED = 80  # characters of a text quoted in a message
 MOST_RESULTS = 1_000  # memories that one search returns
 FROM_ARGUMENTS = "from_tool_args"
+HOOKS, SAVE, INJECT = "toolHooks", "memorySaveRules", "contextInjectTools"  # in a manifest
 NULLS = ("", "~", "null", "Null", "NULL")
+# Messages by pydantic's error type; for other types its own message is plain enough.
+MESSAGES = {
+    "missing": "It is missing.", "unexpected_keyword_argument": "There is no such field.",
+    "tuple_type": "It must be a list.", "string_type": "It must be text.",
+    "string_pattern_mismatch": "It is blank.",
+    **dict.fromkeys(("dict_type", "dataclass_type"), "It must be a mapping of fields."),
+}  # fmt: skip
 
+_SIMILAR = 0.8  # difflib ratio from which a name counts as a misspelling of another
 _TITLE_SUBJECT = 80  # code points of a command or path in a title
 _CONTENT = 1_000  # code points of an output in a content
 _SUBJECTS = ("command", "path")  # names of arguments, the preferred one first
@@ -70,25 +82,39 @@ def _compiled(text: str) -> Any:
     try:
         return re2.compile(utf8(text), options)
     except re2.error as error:
-        raise ValueError(
-            f"RE2 refuses the pattern: {error.args[0].decode(errors='replace')}."
-        ) from error
+        reason = error.args[0].decode(errors="replace")
+        message = f"RE2 does not take the pattern {quoted(text)} and says {quoted(reason)}."
+        raise ValueError(message) from error
 
 
-def _without_empty(fields: object) -> object:
-    """Drop the fields in YAML that are null or, as on the platform, empty."""
-    if not isinstance(fields, dict):
-        return fields
-    return {name: it for name, it in fields.items() if it not in (None, "")}
+def quoted(text: str) -> str:
+    """Quote a text for a message: shortened, and on one line."""
+    cut = text if len(text) <= LONGEST_QUOTED else f"{text[:LONGEST_QUOTED]}..."
+    return f'"{printable(cut)}"'
+
+
+def printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+
+
+def _pattern(value: object) -> Pattern:
+    if not isinstance(value, str | Pattern):
+        raise PydanticCustomError("string_type", "It must be a Pattern.")
+    return Pattern(value) if isinstance(value, str) else value
+
+
+def _without_empty(rule: object) -> object:
+    """Drop the fields of a rule in YAML that are null or, as on the platform, empty."""
+    if not isinstance(rule, dict):
+        return rule
+    return {name: it for name, it in rule.items() if it not in (None, "")}
 
 
 # Limits in code points, as in the service.
 NOT_BLANK = r"\S"
 Tool = Annotated[str, Field(strict=True, max_length=100, pattern=NOT_BLANK)]  # also a tag
 Word = Annotated[str, Field(strict=True, max_length=50, pattern=NOT_BLANK)]
-Searched = Annotated[
-    InstanceOf[Pattern], BeforeValidator(lambda it: Pattern(it) if isinstance(it, str) else it)
-]
+Searched = Annotated[Pattern, PlainValidator(_pattern)]
 Written = Annotated[T, BeforeValidator(_without_empty)]
 OF_RULES = ConfigDict(
     alias_generator=to_camel, validate_by_name=True, extra="forbid", hide_input_in_errors=True,
@@ -168,16 +194,12 @@ def _argument(call: ToolCall, names: tuple[str, ...]) -> str | None:
     return next((value for value in values if isinstance(value, str) and value.strip()), None)
 
 
-@checked(frozen=True, slots=True, kw_only=True, config=OF_RULES | {"extra": "ignore"})
+@checked(frozen=True, slots=True, kw_only=True, config=OF_RULES)
 class ToolHooks:
     """Rules for tools. In each list only the first rule for a tool applies."""
 
-    save_rules: Annotated[
-        tuple[Written[SaveRule], ...], Field(validation_alias="memorySaveRules")
-    ] = ()
-    inject_rules: Annotated[
-        tuple[Written[InjectRule], ...], Field(validation_alias="contextInjectTools")
-    ] = ()
+    save_rules: Annotated[tuple[Written[SaveRule], ...], Field(validation_alias=SAVE)] = ()
+    inject_rules: Annotated[tuple[Written[InjectRule], ...], Field(validation_alias=INJECT)] = ()
 
     @classmethod
     def from_yaml(cls, text: str) -> Self:
@@ -187,33 +209,29 @@ class ToolHooks:
         valid. At most one document of the text may have rules. HooksRefused names every fault.
         ImportError, with an install command, if PyYAML or google-re2 is not installed.
         """
-        found, faults = [cls()], list[str]()
-        for document in _documents(text):
-            path, fields = "", document or {}
-            for name in ("spec", "toolHooks"):
-                if isinstance(fields, dict) and fields.get(name):
-                    path, fields = f"{path}.{name}", fields[name]
-            try:
-                rules = adapter_of(Written[ToolHooks]).validate_python(
-                    fields, by_alias=True, by_name=False
-                )
-            except ValidationError as error:
-                errors = error.errors(include_url=False, include_input=False)
-                faults += [_fault(path, it) for it in errors]
-            else:
-                found += [rules] if rules != cls() else []
-        if len(found) > 2:
-            faults.append(
-                f"toolHooks: Hooks are of one agent; {len(found) - 1} documents have rules."
-            )
+        faults = list[str]()
+        places = _places(text, faults)
+        if len(places) > 1:
+            faults.append(f"{HOOKS}: Hooks are of one agent; these stand in {len(places)} places.")
+        path, rules = places[0] if places else ("", {})
+        try:
+            hooks = TypeAdapter(cls).validate_python(rules, by_alias=True, by_name=False)
+        except ValidationError as error:
+            errors = error.errors(include_url=False, include_input=False)
+            faults += [f"{path}{_fault(it)}" for it in errors]
         if faults:
             raise HooksRefused(*faults)
-        return found[-1]
+        return hooks
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """Read the hooks in a YAML file; ValueError if it is not UTF-8."""
-        return cls.from_yaml(Path(path).read_text("utf-8"))
+        """Read the hooks in a YAML file in UTF-8. HooksRefused names the file, too."""
+        try:
+            return cls.from_yaml(Path(path).read_text("utf-8"))
+        except UnicodeDecodeError as error:
+            raise HooksRefused(f"{path}: Byte {error.start + 1} is not UTF-8.") from error
+        except HooksRefused as refused:
+            raise HooksRefused(*(f"{path}: {fault}" for fault in refused.faults)) from None
 
     def capture(self, call: ToolCall, output: str) -> Capture | None:
         """Return the memory to save after a call, or None if no rule saves it."""
@@ -226,6 +244,23 @@ class ToolHooks:
         return rule.question(call) if rule else None
 
 
+def _places(text: str, faults: list[str]) -> list[tuple[str, Mapping[str, Any]]]:
+    """Return the path and the lists of rules of each place with hooks in a text; note faults."""
+    places = []
+    for document in _documents(text):
+        fields = _mapping(document, "", faults)
+        spec = _mapping(fields.get("spec"), "spec", faults)
+        faults += [
+            f"spec.{it}: It belongs below spec.{HOOKS}." for it in (SAVE, INJECT) if it in spec
+        ]
+        for path, hooks in ((f"spec.{HOOKS}", spec.get(HOOKS)), (HOOKS, fields.get(HOOKS))):
+            if hooks is not None:
+                places.append((f"{path}.", _mapping(hooks, path, faults)))
+        if SAVE in fields or INJECT in fields:
+            places.append(("", fields))
+    return [(path, {it: at[it] for it in (SAVE, INJECT) if it in at}) for path, at in places]
+
+
 def _documents(text: str) -> list[Any]:
     """Parse YAML in which all scalars are text but null: so `no` and `1` can be names."""
     yaml: Any = _imported("yaml", "Tool hooks in YAML need PyYAML")
@@ -235,24 +270,39 @@ def _documents(text: str) -> list[Any]:
             return None if node.style is None and node.value in NULLS else node.value
 
         def construct_mapping(self, node: Any, deep: bool = False) -> dict[object, object]:
-            fields: dict[object, object] = super().construct_mapping(node, deep)
-            if len(fields) < len(node.value):
+            names = [key.value if isinstance(key.value, str) else id(key) for key, _ in node.value]
+            if len({*names}) < len(names):
                 problem = "a field stands twice"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
-            return fields
+            values = (self.construct_object(value, deep) for _, value in node.value)
+            return dict(zip(names, values, strict=True))
 
     try:
         return [*yaml.load_all(text, Loader)]
     except (yaml.YAMLError, OverflowError, RecursionError, ValueError) as error:
-        raise HooksRefused(f"The YAML cannot be read: {_line(str(error))}.") from error
+        mark = getattr(error, "problem_mark", None)
+        place = f"line {mark.line + 1}, column {mark.column + 1}" if mark else "the text"
+        reason = printable(str(getattr(error, "problem", None) or error))
+        raise HooksRefused(f"{place}: This is not YAML: {reason}.") from error
 
 
-def _fault(path: str, fault: Any) -> str:
-    """Return the path and the sentence of an error of pydantic below a path."""
-    path += "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in fault["loc"])
+def _mapping(value: Any, path: str, faults: list[str]) -> dict[str, Any]:
+    """Return the fields that are not null; note another value, and misspelled names."""
+    if not isinstance(value, dict):
+        if value is not None:
+            faults.append(f"{path or 'the document'}: It must be a mapping of fields.")
+        return {}
+    fields = {str(name): it for name, it in value.items() if it is not None}
+    names = (HOOKS, SAVE, INJECT)
+    for name in fields:
+        if name not in names and (meant := get_close_matches(name, names, 1, _SIMILAR)):
+            place = printable(f"{path}.{name}".removeprefix("."))
+            faults.append(f"{place}: There is no such field. Did you mean {meant[0]}?")
+    return fields
+
+
+def _fault(fault: Any) -> str:
+    """Return the path and the sentence of an error of pydantic."""
+    path = "".join(f"[{it}]" if isinstance(it, int) else f".{it}" for it in fault["loc"])
     reason = fault["msg"].removeprefix("Value error, ").rstrip(".")
-    return _line(f"{path[1:] or 'the document'}: {reason}.")
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())
+    return printable(f"{path[1:]}: {MESSAGES.get(fault['type'], f'{reason}.')}")
