@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
@@ -25,7 +25,7 @@ from .gate import HAS_BODY
 
 log = logging.getLogger(__name__)
 
-_END = b"\r\n\r\n"  # the only end of a head or a chunked body that the parser accepts
+_END = b"\r\n\r\n"
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _WITHOUT_HOST = ("0.9", "1.0")  # versions of HTTP that need no Host header
 _KEYS = frozenset({b"authorization", b"x-api-key"})  # may be repeated with the same value
@@ -38,6 +38,7 @@ STALL_TIME = 150.0  # seconds in which a client must read 64 KiB; `gate` cuts lo
 NO_REQUEST = "This is not an HTTP request."
 LATE = "The headers of the request did not arrive in time."
 LARGE = f"The headers of the request are larger than {MAX_HEADERS} bytes."
+TRAILERS = "Trailers are not supported."
 FLOOD = f"More than {MAX_WAITING} requests on this connection wait for their responses."
 _ALWAYS = b"".join(b"%s: %s\r\n" % header for header in ALWAYS)
 SHORT = 32 * 1024  # bytes of a body that may be answered early
@@ -51,71 +52,6 @@ class Refused(Exception):
         super().__init__(sentence)
         self.status = status
         self.sentence = sentence
-
-
-@dataclass(slots=True, eq=False)
-class Framing:
-    """Splits the bytes of a connection at the ends of requests, independently of the packets.
-
-    The parser gets one part at a time and reports heads and ends. So it never reads the bytes of
-    one request in the state of another.
-    """
-
-    size: int = 0  # bytes of a head with the lines before it, or since the last bytes of a body
-    _pending: bytes = b""  # the start of a possible end
-    _has_begun: bool = False
-    _in_line: bool = True  # before the end of the request line
-    _left: int | None = None  # bytes of the body; None while the end of a head or body is searched
-
-    def parts(self, data: bytes) -> Iterator[bytes]:
-        """Yield the data in parts of one request each; request lines are percent-encoded.
-
-        The parser must call head_ended and request_ended before the next part.
-        """
-        data, at = self._pending + data, 0
-        while at < len(data):
-            start = at
-            if not self._has_begun:
-                start = len(data) - len(data[at:].lstrip(b"\r\n"))
-                self._has_begun = start < len(data)
-                self.size += start - at
-            at = self._end(data, start)
-            if start == at:
-                break
-            part = self._escaped(data[start:at]) if self._in_line else data[start:at]
-            self.size += len(part)
-            yield part
-        self._pending = data[at:]
-
-    def head_ended(self, headers: Headers) -> None:
-        self.size = 0
-        for name, value in headers:
-            if name == b"content-length":
-                self._left = int(value)
-
-    def request_ended(self) -> None:
-        self._has_begun, self._in_line, self._left, self.size = False, True, None, 0
-
-    def _end(self, data: bytes, at: int) -> int:
-        """Return the end of the part that begins at `at`, without the start of a possible end."""
-        if self._left is not None:
-            size = min(self._left, len(data) - at)
-            self._left -= size
-            return at + size
-        end = data.find(_END, at)
-        if end >= 0:
-            return end + len(_END)
-        tail = data[max(at, len(data) - len(_END) + 1) :]
-        return len(data) - next(size for size in (3, 2, 1, 0) if tail.endswith(_END[:size]))
-
-    def _escaped(self, part: bytes) -> bytes:
-        """Return the part with its share of the request line percent-encoded."""
-        if part.isascii():
-            self._in_line = b"\n" not in part
-            return part
-        line, end, after = part.partition(b"\n")
-        self._in_line = not end
-        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + after
 
 
 def require_clear(headers: Headers, version: Callable[[], str]) -> None:
@@ -191,8 +127,8 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._is_answered_early = False
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
-        self._has_trailers = False
-        self._framing = Framing()
+        self._in_line = True  # whether the next read begins in, or before, a request line
+        self._pending = 0  # bytes of the reads since the last end of a head or part of a body
         self._refusal: Refused | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._stall: asyncio.TimerHandle | None = None
@@ -214,14 +150,12 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         if self.transport.is_closing() or self._refusal:
             return
         self._unset_keepalive_if_required()
-        for part in self._framing.parts(data):
-            is_large = self._framing.size > MAX_HEADERS
-            if is_large and (self._in_headers or not self._is_receiving()):
-                break
-            self._parse(part)
-            if self._refusal:
-                return
-        if self._framing.size > MAX_HEADERS:
+        self._pending += len(data)
+        self._parse(self._encoded(data))
+        if self._refusal:
+            return
+        self._in_line |= not self._is_receiving()
+        if self._pending > MAX_HEADERS:
             self._refuse(Refused(431, LARGE))
         elif self._in_headers and self._deadline is None:
             self._wait(HEADERS_TIME, self._headers_are_late)
@@ -248,10 +182,9 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._in_headers = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_headers:
-            super().on_header(name, value)
-        else:
-            self._has_trailers = True
+        if not self._in_headers:
+            raise Refused(400, TRAILERS)
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
@@ -259,8 +192,12 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             if self.parser.get_method() == b"CONNECT":
                 raise Refused(400, NO_REQUEST)
             return
+        if self._pending > MAX_HEADERS:  # else the head is smaller in any case
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > MAX_HEADERS:
+                raise Refused(431, LARGE)
+        self._pending = 0
         require_clear(self.headers, self.parser.get_http_version)
-        self._framing.head_ended(self.headers)
         self._stop_waiting()
         self._unset_keepalive_if_required()
         if self._answered_early():
@@ -296,13 +233,13 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         return True
 
     def on_body(self, body: bytes) -> None:
-        self._framing.size = 0
+        self._pending = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        self._framing.request_ended()
+        self._pending = 0
         if self._is_answered_early:
             self._is_answered_early = False
             return
@@ -325,32 +262,44 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
         super()._start_asgi_task(cycle, partial(_run, app, self._service, cycle))
 
-    def _parse(self, part: bytes) -> None:
-        is_upgrade = False
-        if self._has_trailers and not self._is_receiving():
-            self._reset_parser()  # the parser stops after `Connection: close` in trailers
-        try:
-            self.parser.feed_data(part)
-        except httptools.HttpParserUpgrade:
-            is_upgrade = True
-        except httptools.HttpParserError as error:
-            raised = error.__context__  # raised by one of the parser's callbacks
-            self._refuse(raised if isinstance(raised, Refused) else Refused(400, NO_REQUEST))
-        if is_upgrade:
+    def _encoded(self, data: bytes) -> bytes:
+        """Return the data, of which a request line at its start is percent-encoded.
+
+        Clients such as curl send URLs as typed. The parser refuses those of pipelined requests.
+        """
+        if not self._in_line:
+            return data
+        if not self._in_headers:
+            data = data.lstrip(b"\r\n")
+        line, end, rest = data.partition(b"\n")
+        self._in_line = not end
+        if line.isascii():
+            return data
+        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + rest
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        while data and not self._refusal:
+            offer = None  # the end of a head that offers another protocol
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as upgrade:
+                offer = upgrade.args[0]
+            except httptools.HttpParserError as error:
+                raised = error.__context__  # raised by one of the parser's callbacks
+                self._refuse(raised if isinstance(raised, Refused) else Refused(400, NO_REQUEST))
+            if offer is None:
+                return
             self._decline_upgrade()
+            data = memoryview(data)[offer:]
 
     def _decline_upgrade(self) -> None:
         """Parse the head again without the Upgrade header, which makes the parser skip the body."""
         version = self.parser.get_http_version().encode()
         line = b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, version)
         headers = [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
-        self._reset_parser()
-        self._parse(b"".join([line, *headers, b"\r\n"]))
-
-    def _reset_parser(self) -> None:
-        self._has_trailers = False
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._parse(b"".join([line, *headers, b"\r\n"]))
 
     def _is_receiving(self) -> bool:
         return self._in_headers or (self.cycle is not None and self.cycle.more_body)
