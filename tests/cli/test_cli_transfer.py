@@ -198,7 +198,7 @@ def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
     for content, sentence in (
         (b'{"version": "1", "results": []}', "this one has version, results."),
         (b'{"a": 1}', "as `agentops-memory export` writes; this one has a."),
-        (b" \n", "this is empty."), (b"\xff" * 99, "invalid JSON"),
+        (b" \n", "an object is expected."), (b"\xff" * 99, "invalid JSON"),
         (half.encode(), "observations[1]"),
     ):  # fmt: skip
         file = folder / "document"

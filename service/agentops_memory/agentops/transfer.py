@@ -6,7 +6,6 @@ repeating it stores the rest.
 """
 
 import asyncio
-import json
 import logging
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
@@ -43,7 +42,6 @@ else:
 
 log = logging.getLogger(__name__)
 
-HEAD = 64 * 1024  # bytes; JSON lines whose first line is longer are not recognized
 NAMED_MEMBERS = 5  # most members that a refusal names
 _UID = re.compile("[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 # Only what looks like a field of a format: another name may be data, which a refusal never quotes.
@@ -52,37 +50,10 @@ _FIELD = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _EXPECTED = (
     "an object with sessions and observations is expected, as `agentops-memory export` writes"
 )
-_UNREAD = "which no importer reads"
-_BY_START = {
-    b"SQLite format 3\0": "a SQLite database: `agentops-memory export --db FILE` exports one of "
-    "this service",
-    b"PK\x03\x04": "a ZIP file: `agentops-memory restore` reads one that `backup` wrote",
-    b"\x1f\x8b": "compressed by gzip: decompress it first",
-    b"[": f"a list, {_UNREAD}",
-    b'"': "a string",
-    b"null": "null",
-    b"true": "a boolean",
-    b"false": "a boolean",
-    **dict.fromkeys((b"-", *(b"%d" % digit for digit in range(10))), "a number"),
-}
 _BY_MEMBER = {
     "prompts": " It looks like an export of Engram: `agentops-memory import` reads one.",
-    "results": f" It looks like a list of memories from mem0, {_UNREAD}.",
+    "results": " It looks like a list of memories from mem0, which no importer reads.",
 }
-
-
-def recognized(file: BinaryIO) -> str | None:
-    """Return why a file that is not a JSON object cannot be imported; None if unrecognized."""
-    file.seek(0)
-    head = file.read(HEAD).removeprefix(b"\xef\xbb\xbf").lstrip()
-    kind = next((it for start, it in _BY_START.items() if head.startswith(start)), None)
-    first, _, rows = head.partition(b"\n")
-    if not head:
-        kind = "empty"
-    elif rows.lstrip().startswith(b"{"):
-        with suppress(ValueError, RecursionError):
-            kind = f"JSON lines, {_UNREAD}" if isinstance(json.loads(first), dict) else kind
-    return kind and f"invalid JSON: {_EXPECTED}, and this is {kind}."
 
 
 def require_export(file: BinaryIO, lists: Collection[str]) -> None:
@@ -90,23 +61,19 @@ def require_export(file: BinaryIO, lists: Collection[str]) -> None:
 
     An object without members is an empty export, as in the original service.
     """
-    names: dict[str, None] = {}
-    count, hint = 0, ""
+    names, hint, is_empty = list[str](), "", True
     for name, position, _ in members(file):
         if name in lists:
             return
-        count += position is None  # otherwise it is an item of the last member
+        is_empty = False
         # A refusal may name what looks like a field, and holds no secret.
         is_field = position is None and _FIELD.fullmatch(name)
         if is_field and len(names) < NAMED_MEMBERS and hidden(name) == name:
-            names[name] = None
+            names.append(name)
         hint = hint or _BY_MEMBER.get(name, "")
-    if not count:
-        return
-    more = count - len(names)
-    others = f"{more:,} more" if names else "1 member" if more == 1 else f"{more:,} members"
-    has = ", ".join([*names, *([others] if more else [])])
-    raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
+    if not is_empty:
+        has = ", ".join(names) or "others"
+        raise Invalid(f"validation failed: {_EXPECTED}; this one has {has}.{hint}")
 
 
 KEPT, ROW = 4 * 1024 * 1024, 1024  # characters of a document that is kept, and of a row's overhead
@@ -153,23 +120,18 @@ class Document:
         kept: dict[str, list[Row]] = {name: [] for name in _ROWS}
         room = KEPT
         self.counts = dict.fromkeys(_ROWS, 0)
-        try:
-            for name, position, item in entries(self._file, _ROWS):
-                self.counts[name] += 1
-                try:
-                    make = self._row(name, position, item)
-                except InvalidFields as error:
-                    faults.append(str(error).removeprefix(FAULTY))
-                    if len(faults) == NAMED_ROWS:
-                        break
-                    continue
-                if room > 0:
-                    kept[name].append(row := make())
-                    room -= ROW + len(row.text.content if isinstance(row, Memory) else row.summary)
-        except Invalid as error:
-            if reason := recognized(self._file):
-                raise Invalid(reason) from error
-            raise
+        for name, position, item in entries(self._file, _ROWS):
+            self.counts[name] += 1
+            try:
+                make = self._row(name, position, item)
+            except InvalidFields as error:
+                faults.append(str(error).removeprefix(FAULTY))
+                if len(faults) == NAMED_ROWS:
+                    break
+                continue
+            if room > 0:
+                kept[name].append(row := make())
+                room -= ROW + len(row.text.content if isinstance(row, Memory) else row.summary)
         if faults:
             raise InvalidFields(FAULTY + "; ".join(faults))
         if not len(self):

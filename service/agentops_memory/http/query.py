@@ -52,8 +52,8 @@ def written(value: object) -> bytes:
 def entries(file: BinaryIO, names: Collection[str]) -> Iterator[tuple[str, int, object]]:
     """Yield the items of the named arrays of the object in a file, each with its name and index.
 
-    Only one item, or a chunk of the text with its items, is in memory at a time, and the whole file
-    is checked. A named member that is null counts as an empty array.
+    Only one item, or a chunk of the text, is in memory at a time, and the whole file is checked. A
+    named member that is null counts as an empty array.
     """
     for name, index, value in members(file):
         if name not in names:
@@ -91,7 +91,7 @@ class _Reader:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._decoder = codecs.getincrementaldecoder(_ENCODING)("replace")
-        self._text = self._tried = ""
+        self._text = ""
         self._at = self._passed = 0  # the position in the text; the characters before the text
         self._ended = False
 
@@ -118,30 +118,11 @@ class _Reader:
         if self.take("]"):
             return
         while True:
-            yield from self._objects() or (self.value(inside=2),)
+            yield self.value(inside=2)
             if self.take("]"):
                 return
             if not self.take(","):
                 self.fail("a comma or a closing bracket is expected")
-
-    def _objects(self) -> list[object]:
-        """Parse at once all complete objects in the text but the last; none if that fails.
-
-        Parsing them one by one takes twice as long.
-        """
-        self.peek()
-        end = max(self._text.rfind(it, self._at) for it in ("},{", "}, {")) + 1
-        if not end or len(self._text) > MAX_ITEM or self._text is self._tried:
-            return []
-        self._tried, array = self._text, f"[{self._text[self._at : end]}]"
-        try:
-            objects, read = _value(array, 0, inside=1)
-        except Invalid:  # reading them one by one finds the reason
-            return []
-        if read < len(array):  # another array has begun
-            return []
-        self._at = end
-        return list(objects)
 
     def value(self, *, inside: int) -> object:
         """Read the next whole value; `inside` is its depth of brackets."""

@@ -22,7 +22,6 @@ from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.models import MemoryServiceError
 from agentops_memory_client.contract.service import MemoryService
 
-from ...agentops.transfer import recognized
 from ...engine.files import os_errors_as
 from ...errors import Invalid
 from ...http.query import entries, members
@@ -230,8 +229,7 @@ def _document(file: str, target: Target) -> Iterator[Path]:
         try:
             is_of_engram = is_engram(source)
         except Invalid as error:
-            reason = recognized(source) or error
-            raise out.FileRefused(f"{file} is not an export: {reason}") from error
+            raise out.FileRefused(f"{file} is not an export: {error}") from error
         if is_of_engram:
             left_out: Counter[str] = Counter()
             source = stack.enter_context(_temporary(target, converted(source, left_out)))
