@@ -173,13 +173,12 @@ def _term(term: Term) -> str:
     return f"{term.text}*" if term.starts else term.text
 
 
-def _noun(
-    name: str, doc: str, noun: type[Any], *, without: Sequence[str] = (), **overrides: Any
-) -> Any:
+def _noun(noun: type[Any], **overrides: Any) -> Any:
     """Create the model of a noun of the contract, without the fields that are sent in headers."""
-    left_out = {*wire.IN_HEADERS, *without}
-    members = {each.name: _field(each, noun) for each in fields(noun) if each.name not in left_out}
-    return create_model(name, __doc__=doc, __config__=_LATER, **{**members, **overrides})
+    members = {it.name: _field(it, noun) for it in fields(noun) if it.name not in wire.IN_HEADERS}
+    return create_model(
+        noun.__name__, __doc__=noun.__doc__, __config__=_LATER, **{**members, **overrides}
+    )
 
 
 def _field(field: Any, noun: type[Any]) -> tuple[Any, Any]:
@@ -190,55 +189,26 @@ def _field(field: Any, noun: type[Any]) -> tuple[Any, Any]:
     return (kind | None, None) if field.default == () else (kind, field.default)
 
 
-_TEXT = (str, ...)
 _LATER = ConfigDict(defer_build=True)
 _EXPLAINED = (ItemExplanation | None, None)
 
-SessionOpened = _noun(
-    "SessionOpened", "A session as returned by POST /sessions.", c.Session,
-    without=("ended_at", "summary"),
-)  # fmt: skip
-SessionRow: Any = _noun("SessionRow", "A session as lists and exports show it.", c.Session)
-SessionEnded = _noun("SessionEnded", "The response to ending a session.", c.SessionEnd)
-ObservationSaved = _noun("ObservationSaved", "The response to a save.", c.Saved, action=_TEXT)
-Observation = _noun("Observation", "An observation in full.", c.Observation)
-ExportedObservation: Any = _noun(
-    "ExportedObservation",
-    "An observation with the id by which an import recognizes it.",
-    transfer.ExportedObservation,
-)
-RevisionRow = _noun(
-    "RevisionRow", "One change of an observation; a deletion has no text.", c.Revision
-)
-SearchHit: Any = _noun(
-    "SearchHit", "A search result; a lower rank is better.", c.Hit, explain=_EXPLAINED
-)
-SummaryLine: Any = _noun("SummaryLine", "A session in a context.", wire.SummaryLine)
-ObservationLine: Any = _noun(
-    "ObservationLine", "An observation in a context, its content cut.", c.Line, explain=_EXPLAINED
-)
+Session: Any = _noun(c.Session)
+SessionEnd = _noun(c.SessionEnd)
+Saved = _noun(c.Saved)
+Observation: Any = _noun(c.Observation)
+ExportedObservation: Any = _noun(transfer.ExportedObservation)
+Revision = _noun(c.Revision)
+Hit: Any = _noun(c.Hit, explain=_EXPLAINED)
+SummaryLine: Any = _noun(wire.SummaryLine)
+Line: Any = _noun(c.Line, explain=_EXPLAINED)
 ReviewItem: Any = _noun(
-    "ReviewItem", "An observation that needs a review; near duplicates come as a pair.",
-    c.ReviewItem, observation=(Observation, ...), other=(Observation | None, None),
-)  # fmt: skip
-ReviewList = _noun(
-    "ReviewList", "Observations to review; `before` takes the `next` of a page.", c.ReviewList,
-    items=(list[ReviewItem], ...),
-)  # fmt: skip
-TimelineEntry = _noun("TimelineEntry", "An observation in a timeline.", c.TimelineEntry)
-Stats = _noun("Stats", "Counts of what is stored.", c.Stats)
-ImportAnswer: Any = _noun("ImportAnswer", "What an import added.", c.Imported)
-ImportConflict: Any = _noun(
-    "ImportConflict",
-    "An observation of a document that differs from the stored one, and which one is kept.\n\n"
-    "Its place in the list counts from 0; the id is 0 if the stored one is an earlier\n"
-    "row of the document.",
-    c.ImportConflict, reason=_TEXT, kept=_TEXT,
-)  # fmt: skip
-ImportPlan: Any = _noun(
-    "ImportPlan", "What an import would do; the first hundred conflicts are named.", c.ImportPlan,
-    conflicts=(list[ImportConflict], ...),
-)  # fmt: skip
+    c.ReviewItem, observation=(Observation, ...), other=(Observation | None, None)
+)
+ReviewList = _noun(c.ReviewList, items=(list[ReviewItem], ...))
+TimelineEntry = _noun(c.TimelineEntry)
+Stats = _noun(c.Stats)
+Imported: Any = _noun(c.Imported)
+ImportPlan: Any = _noun(c.ImportPlan)
 
 
 class Problem(BaseModel):
@@ -250,11 +220,11 @@ class Problem(BaseModel):
 class ExplainedSearch(BaseModel):
     """The results of a search, with explanations."""
 
-    results: list[SearchHit]
+    results: list[Hit]
     explain: AnswerExplanation
 
 
-class SearchAnswer(RootModel[list[SearchHit] | ExplainedSearch]):
+class SearchAnswer(RootModel[list[Hit] | ExplainedSearch]):
     """A list of results, or an object if an explanation was requested."""
 
 
@@ -262,7 +232,7 @@ class ContextAnswer(BaseModel):
     """The sessions and observations of a context."""
 
     recent_sessions: list[SummaryLine]
-    recent_observations: list[ObservationLine]
+    recent_observations: list[Line]
     explain: AnswerExplanation | None = None
 
 
@@ -270,11 +240,11 @@ class Export(BaseModel):
     """GET /export, which is streamed; this model only describes it."""
 
     exported_at: Instant
-    sessions: list[SessionRow]
+    sessions: list[Session]
     observations: list[ExportedObservation]
 
 
-class ImportOutcome(RootModel[ImportAnswer | ImportPlan]):
+class ImportOutcome(RootModel[Imported | ImportPlan]):
     """What an import added, or with dry_run=true the plan of one."""
 
 

@@ -30,7 +30,7 @@ from ..recall.summary import Message
 from ..recall.text import clean
 from .wire import IN_HEADERS, WITH_EMPTY_LISTS, Rows, SummaryLine
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound="_Body")
 
 
 def _folded(name: Any) -> Any:
@@ -266,7 +266,7 @@ def body(model: type[Model], value: object, path: str = "") -> Model:
     """Return the validated body; InvalidFields names every fault. `null` counts as absent."""
     if not isinstance(value, Mapping):
         raise InvalidFields(f"validation failed: {path or 'the body'} must be an object")
-    nullable = getattr(model, "NULLABLE", ())
+    nullable = model.NULLABLE
     # Most values are ASCII, and an import has millions: `clean` is not called for them.
     members = {
         k: v if v.__class__ is str and v.isascii() and "\0" not in v else _value(v)

@@ -89,4 +89,6 @@ class Rows(tuple[T, ...]):  # noqa: SLOT001 - a tuple with slots can have no att
 
 @dataclass(frozen=True, slots=True)
 class SummaryLine:
+    """A session in a context."""
+
     summary: str

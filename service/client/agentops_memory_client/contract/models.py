@@ -211,6 +211,8 @@ class Appended(Noun):
 
 
 class SessionEnd(Noun):
+    """The outcome of ending a session."""
+
     session_id: str
     summary: str
     message_count: int
@@ -347,6 +349,8 @@ class Context(Noun):
 
 
 class TimelineEntry(Noun):
+    """A memory in a timeline."""
+
     id: int
     type: str
     title: str
