@@ -231,13 +231,13 @@ def test_a_browser_learns_which_headers_a_page_may_send_and_the_package_sends_no
 
 
 LOOPBACK = (
-    "localhost", "LOCALHOST", "127.0.0.1", "127.255.255.254", "127.1", "::1", "0:0:0:0:0:0:0:1",
+    "localhost", "LOCALHOST", "127.0.0.1", "127.255.255.254", "::1", "0:0:0:0:0:0:0:1",
     "::1%lo", "::ffff:127.0.0.1",
 )  # fmt: skip
 OTHERS = (
     "", "0.0.0.0",  # noqa: S104 - asked about, not bound
     "::", "::2", "10.0.0.1", "fe80::1%eth0", "::ffff:10.0.0.1", "localhost.", "localhost.example",
-    "memory", "128.0.0.1",
+    "memory", "128.0.0.1", "127.1",
 )  # fmt: skip
 
 

@@ -86,12 +86,7 @@ def test_when_words_took_too_long_a_memory_is_out_by_its_age_and_spans_say_so(
     degraded, brief = collector.all("memory.fetch_context")
     assert search.attributes["memory.search.degraded"] is True
     assert degraded.attributes["memory.context.degraded"] is True
-    assert "memory.context.max_tokens" not in degraded.attributes
-    told = {name.removeprefix("memory.context."): it for name, it in brief.attributes.items()}
-    assert "degraded" not in told
-    assert "max_chars" not in told
-    assert (told["max_tokens"], told["used_tokens"], told["used_chars"]) == (8, 7, 27)
-    assert told["left_out_count"] == 1 + 1  # and the summary
+    assert "memory.context.degraded" not in brief.attributes
 
 
 @pytest.mark.sqlite_files

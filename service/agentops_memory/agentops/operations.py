@@ -157,7 +157,7 @@ class AgentOps:
             budget=budget, include=options, sources=_other_sources(request),
         )  # fmt: skip
         result = context.found
-        annotate({**context_span(text, filter_.project, result), **budget_span(budget, context)})
+        annotate(context_span(text, filter_.project, result))
         events("context.injected", map(injected, result.hits))
         if (metrics := CURRENT.get()) is not None:
             methods = [hit.method.value for hit in result.hits]
@@ -528,20 +528,6 @@ def context_span(text: str, project: Project | None, result: SearchResult) -> At
         "gen_ai.operation.name": OwnText("retrieval"),
         "gen_ai.retrieval.query.text": Cut(text, MAX_PROMPT),
         "gen_ai.retrieval.document_count": len(result.hits),
-    }
-
-
-def budget_span(budget: Budget, context: Context) -> Attributes:
-    """Return a budget, its use, and the number of hits left out; empty without a budget."""
-    packed = context.packed
-    if not budget.is_bounded or packed is None:
-        return {}
-    return {
-        "memory.context.max_tokens": budget.max_tokens,
-        "memory.context.max_chars": budget.max_chars,
-        "memory.context.used_tokens": packed.tokens,
-        "memory.context.used_chars": packed.chars,
-        "memory.context.left_out_count": len(packed.left_out) + packed.summaries_left_out,
     }
 
 

@@ -9,7 +9,6 @@ was sent or its client has disconnected.
 import asyncio
 import gc
 import re
-import socket
 import sys
 import time
 from base64 import b64decode
@@ -18,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterat
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
-from ipaddress import IPv4Address, ip_address
+from ipaddress import ip_address
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
@@ -264,15 +263,10 @@ def is_loopback(host: str) -> bool:
 
     An empty host means every interface, and any other name may resolve to any address.
     """
-    if host.lower() == "localhost":
-        return True
     try:
         address = ip_address(host)
     except ValueError:
-        try:  # like the resolver, which reads `127.1` as 127.0.0.1
-            return IPv4Address(socket.inet_aton(host)).is_loopback
-        except (OSError, ValueError):  # a ValueError for characters that no name has
-            return False
+        return host.lower() == "localhost"
     return (getattr(address, "ipv4_mapped", None) or address).is_loopback
 
 
