@@ -197,13 +197,13 @@ def test_a_role_may_do_what_it_says_and_no_more(house: House, role: str) -> None
             assert (status < 400) if may else (status == 403), (method, path, status)
 
 
-def test_without_a_key_nothing_is_answered_but_probes(house: House) -> None:
+def test_without_a_key_nothing_is_answered_but_probes_and_descriptions(house: House) -> None:
     paths = house.admin.get("/openapi.json").json()["paths"]
     with calling(house.service, None) as nobody:
         for path, methods in paths.items():
             for method in methods:
                 answer = nobody.request(method, path.replace("{id}", "1"))
-                is_open = path.startswith(("/health", "/.well-known/", "/v1/openapi.json"))
+                is_open = path.startswith(("/health", "/docs", "/.well-known/", "/v1/openapi.json"))
                 assert answer.status_code == (200 if is_open else 401), path
                 assert ("www-authenticate" in answer.headers) is not is_open
         assert nobody.get("/health").json() == {"status": "ok"}

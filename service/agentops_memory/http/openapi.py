@@ -16,14 +16,13 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from .. import __version__
-from ..errors import Denied, Unauthenticated
+from ..errors import Denied
 from ..memory.access import DEFAULT_TENANT, Role
 from ..memory.idempotency import LONGEST_KEY
 from ..record import Record
-from .app import is_browser
 from .bodies import JSON, KEY_HEADERS
 from .gate import REPLAYED, Gate, PlainEndpoint
-from .protocol import HEADERS, Handler, Operation, Parameter, Protocol, Served, template
+from .protocol import Handler, Operation, Parameter, Protocol, Served, template
 
 REFUSED_AT_THE_GATE = (400, 401, 403, 429, 503)
 # With a key, the body is read and a record stored; a stored answer may have been erased.
@@ -216,25 +215,17 @@ def documentation(
         gate.admit(request, Role.READER)
         return Response(await asyncio.to_thread(described), media_type=JSON)
 
-    async def docs(request: Request) -> Response:
-        status = 200
-        try:
-            gate.admit(request, Role.READER)
-        except Unauthenticated:
-            # A browser sends no key with a link; the page only asks for a key.
-            if not is_browser(request):
-                raise
-            status = 401
-        answer = _page_file(PAGE / "page.html", status)
-        answer.headers.update({"Content-Security-Policy": PAGE_POLICY, **HEADERS.get(status, {})})
-        return answer
+    async def docs(_: Request) -> Response:
+        page = _page_file(PAGE / "page.html")  # for any caller; its script asks for a key
+        page.headers["Content-Security-Policy"] = PAGE_POLICY
+        return page
 
-    operation = partial(Operation, method="GET", role=Role.READER, refusals=(503,))
+    operation = partial(Operation, method="GET")
     own = [
         *more,
         operation(
             path="/openapi.json", name="openapi", summary="This description, in OpenAPI 3.1.",
-            handler=openapi, answer=Description,
+            handler=openapi, answer=Description, role=Role.READER, refusals=(503,),
         ),
         operation(
             path="/docs", name="docs", summary="This description, on a page.", handler=docs,
@@ -290,8 +281,8 @@ PAGE_FILES = {
 }  # fmt: skip
 
 
-def _page_file(path: Path, status: int = 200) -> FileResponse:
-    return FileResponse(path, status, media_type=TYPES[path.suffix])
+def _page_file(path: Path) -> FileResponse:
+    return FileResponse(path, media_type=TYPES[path.suffix])
 
 
 async def _load(path: Path, _: Request) -> Response:
