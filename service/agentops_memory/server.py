@@ -21,7 +21,7 @@ from .http.app import HttpService
 from .http.http_limits import LimitedProtocol
 from .http.protocol import Protocol
 from .light import dataclass, replace
-from .settings import IN_WORKING_FOLDER, Address, Settings, file
+from .settings import Address, Settings
 from .telemetry import BOLD, DIM, Telemetry, TextFormatter
 
 if TYPE_CHECKING:
@@ -243,8 +243,6 @@ def _announce(settings: Settings, address: Address) -> None:
     host = {"::": "0.0.0.0"}.get(address.host, address.host)  # noqa: S104 - printed, not bound
     bound = Address(host=host, port=address.port)
     data = "PostgreSQL" if settings.database_url else str(settings.db_path)
-    is_by_folder = data == str(file(IN_WORKING_FOLDER))  # from another folder it would not be found
-    note = " (below the current folder; --db selects another file)" if is_by_folder else ""
     handler = next(iter(logging.root.handlers), None)
     form = handler and handler.formatter
     if not (isinstance(handler, logging.StreamHandler) and isinstance(form, TextFormatter)):
@@ -256,7 +254,7 @@ def _announce(settings: Settings, address: Address) -> None:
         return
     facts = {
         "address": f"http://{bound}",
-        "data": data + note,
+        "data": data,
         "documentation": f"http://{bound}/docs",
         "try it": "agentops-memory demo, in another terminal",
         "stop it": "Ctrl-C",

@@ -159,7 +159,6 @@ def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
         banner = line(r".*agentops-memory[\s\S]*Ctrl-C")
         assert "\x1b[1magentops-memory" in banner
         assert "/data/memory.db" in banner
-        assert "(below the current folder; --db selects another file)" in banner
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from starlette.types import Scope
 from agentops_memory_client.contract.models import Appended
 
 from ..errors import Invalid, Refusal
-from ..http.bodies import is_empty, json_object, keyed_caller, query_of, spooled
+from ..http.bodies import JSON, is_empty, json_object, keyed_caller, query_of, spooled
 from ..http.gate import admission, current_caller
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
 from ..http.query import asks_for, entries
@@ -26,7 +26,7 @@ from . import answers as a, models as m
 from .operations import MOST_TYPES, AgentOps, RequestContext, project_of
 from .reader import Reader
 from .transfer import Document
-from .wire import JSON, OMITTED, WARNING
+from .wire import OMITTED, WARNING
 
 ERASURE_ID = "X-Erasure-Id"
 

@@ -18,6 +18,7 @@ from starlette.types import Scope
 
 from ..errors import Refusal
 from ..http.app import ALWAYS, Body, Headers
+from ..http.bodies import JSON
 from ..http.gate import CHARGED, FAILED, PIECE, Gate
 from ..http.protocol import REDACTED
 from ..http.query import parsed
@@ -38,7 +39,7 @@ from ..telemetry import BEGAN, OwnText, Telemetry, log_answered, noted, sendable
 from ..telemetry.metrics import DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
 from .operations import METHODS, AgentOps, context_span, injected, search_span
-from .wire import JSON, WARNING, SummaryLine, hit, line
+from .wire import WARNING, SummaryLine, hit, line
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span

@@ -13,7 +13,6 @@ from ..recall.text import cut
 
 T = TypeVar("T")
 
-JSON = "application/json"
 OMITTED = "X-Results-Omitted"
 WARNING = "X-Memory-Warning"
 IN_HEADERS = {"redacted", "warning"}

@@ -115,6 +115,21 @@ class HeldTransport:
             self._finish()
 
 
+class _Timer:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self.handle: asyncio.TimerHandle | None = None
+
+    def start(self, seconds: float, then: Callable[[], None]) -> None:
+        self.stop()
+        self.handle = self._loop.call_later(seconds, then)
+
+    def stop(self) -> None:
+        if self.handle is not None:
+            self.handle.cancel()
+            self.handle = None
+
+
 class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     """HTTP/1.1 with limits; its refusals are JSON.
 
@@ -130,21 +145,20 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._in_line = True  # whether the next read begins in, or before, a request line
         self._pending = 0  # bytes of the reads since the last end of a head or part of a body
         self._refusal: Refused | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self._stall: asyncio.TimerHandle | None = None
+        self._deadline, self._stall = _Timer(self.loop), _Timer(self.loop)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._wire = transport
         super().connection_made(
             cast(asyncio.Transport, HeldTransport(transport, self._finish, self.loop))
         )
-        self._wait(HEADERS_TIME, self._headers_are_late)
+        self._deadline.start(HEADERS_TIME, self._headers_are_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unset_keepalive_if_required()
-        self._stop_waiting()
-        self._stop_watching()
+        self._deadline.stop()
+        self._stall.stop()
 
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing() or self._refusal:
@@ -157,8 +171,8 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._in_line |= not self._is_receiving()
         if self._pending > MAX_HEADERS:
             self._refuse(Refused(431, LARGE))
-        elif self._in_headers and self._deadline is None:
-            self._wait(HEADERS_TIME, self._headers_are_late)
+        elif self._in_headers and self._deadline.handle is None:
+            self._deadline.start(HEADERS_TIME, self._headers_are_late)
         elif self.timeout_keep_alive_task is None and not (
             self._is_receiving() or self._is_unanswered()
         ):
@@ -168,11 +182,11 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._watch()
+        self._stall.start(STALL_TIME, self._wire.abort)
 
     def resume_writing(self) -> None:
         if not self.transport.is_closing():
-            self._stop_watching()
+            self._stall.stop()
         super().resume_writing()
 
     def on_message_begin(self) -> None:
@@ -198,7 +212,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
                 raise Refused(431, LARGE)
         self._pending = 0
         require_clear(self.headers, self.parser.get_http_version)
-        self._stop_waiting()
+        self._deadline.stop()
         self._unset_keepalive_if_required()
         if self._answered_early():
             return
@@ -245,7 +259,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             return
         self.cycle.more_body = False
         if self.cycle.response_complete:
-            self._stop_waiting()
+            self._deadline.stop()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -257,7 +271,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         if self._refusal:
             self._refuse(self._refusal)
         elif self.cycle.response_complete and self.cycle.more_body:
-            self._wait(LINGER_TIME, self._close)
+            self._deadline.start(LINGER_TIME, self._close)
 
     def _start_asgi_task(self, cycle: httptools_impl.RequestResponseCycle, app: Any) -> None:
         super()._start_asgi_task(cycle, partial(_run, app, self._service, cycle))
@@ -308,9 +322,9 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _headers_are_late(self) -> None:
-        self._stop_waiting()
+        self._deadline.stop()
         if self.flow.read_paused:  # by us, not by the client
-            self._wait(HEADERS_TIME, self._headers_are_late)
+            self._deadline.start(HEADERS_TIME, self._headers_are_late)
         elif self._in_headers:
             self._refuse(Refused(408, LATE))
         else:
@@ -319,7 +333,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     def _refuse(self, refusal: Refused) -> None:
         """Read no more from this client, and send the refusal once no other response is due."""
         self._refusal = refusal.with_traceback(None)  # a traceback would keep this connection alive
-        self._stop_waiting()
+        self._deadline.stop()
         if self._is_unanswered() and (
             self.pipeline or self.cycle.response_started or not self.cycle.more_body
         ):
@@ -345,32 +359,13 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self.flow.resume_reading()
         with contextlib.suppress(OSError):  # the client has gone
             self._wire.write_eof()
-        self._wait(LINGER_TIME, self._close)
+        self._deadline.start(LINGER_TIME, self._close)
 
     def _close(self) -> None:
-        self._stop_waiting()
+        self._deadline.stop()
         self._wire.close()
         # Unsent bytes would keep the connection open as long as the client does not read.
-        self._watch()
-
-    def _watch(self) -> None:
-        """Abort the connection unless the client reads what is unsent within STALL_TIME."""
-        self._stop_watching()
-        self._stall = self.loop.call_later(STALL_TIME, self._wire.abort)
-
-    def _stop_watching(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
-
-    def _wait(self, seconds: float, then: Callable[[], None]) -> None:
-        self._stop_waiting()
-        self._deadline = self.loop.call_later(seconds, then)
-
-    def _stop_waiting(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+        self._stall.start(STALL_TIME, self._wire.abort)
 
 
 async def _run(
@@ -385,30 +380,21 @@ async def _run(
     try:
         if not cycle.more_body:
             scope[HAS_BODY] = True
-        if await _is_posted_early(service, cycle, scope, send):
-            return
-        await app(scope, receive, send)
+        is_plain = scope["method"] == "POST" and not scope["query_string"]
+        early_post = service.early_posts.get(scope["path"]) if is_plain else None
+        answer = await early_post(scope, partial(_body, cycle)) if early_post else None
+        if answer is None:
+            await app(scope, receive, send)
+        else:
+            status, headers, body = answer
+            await send({"type": "http.response.start", "status": status, "headers": headers})
+            await send({"type": "http.response.body", "body": body})
     except asyncio.CancelledError:
         if not cycle.disconnected:
             raise
     if cycle.response_started and not cycle.response_complete:
         cycle.disconnected = True  # nothing more is sent
         cycle.transport.close()
-
-
-async def _is_posted_early(
-    service: HttpService, cycle: httptools_impl.RequestResponseCycle, scope: Scope, send: Send
-) -> bool:
-    """Answer the request without the application if possible; return whether it was answered."""
-    is_plain = scope["method"] == "POST" and not scope["query_string"]
-    early_post = service.early_posts.get(scope["path"]) if is_plain else None
-    answer = await early_post(scope, partial(_body, cycle)) if early_post else None
-    if answer is None:
-        return False
-    status, headers, body = answer
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
-    return True
 
 
 async def _body(cycle: httptools_impl.RequestResponseCycle) -> tuple[bytes, bool] | None:
