@@ -402,11 +402,8 @@ def reasons(explanation: m.Explanation) -> Iterator[str]:
     tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
     yield f"Place {explanation.get('place', '?')}, {method}{tier}."
     if matched := explanation.get("matched"):
-        terms = (
-            f"{it['term']} (for {it['instead_of']})" if it.get("instead_of") else str(it["term"])
-            for it in matched
-        )  # fmt: skip
-        yield f"Matched: {', '.join(dict.fromkeys(terms))}."
+        terms = dict.fromkeys(str(it["term"]) for it in matched)
+        yield f"Matched: {', '.join(terms)}."
     if fields := explanation.get("fields"):
         shares = sorted(fields.items(), key=lambda it: -it[1])
         names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
