@@ -10,7 +10,7 @@ import errno
 import os
 import re
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from logging import LogRecord
@@ -205,11 +205,10 @@ class SettingRefused(Exception):
 
 PACKAGE = __name__.partition(".")[0]
 WITHHELD = "..."
-MAX_EXCEPTIONS = 20  # most exceptions of a chain or a group
+MAX_EXCEPTIONS = 20  # most exceptions of a chain
 
 CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
-MEMBER = "\nAn exception of the group:\n\n"
 
 # Prefixes of SQLite's messages, as patterns. A value or a word of a query may follow them; names
 # of the schema are safe.
@@ -284,8 +283,20 @@ def described(error: BaseException) -> str:
 
 
 def trace(error: BaseException) -> str:
-    """Return the traceback of an exception, of its causes, and of the members of a group."""
-    return "".join(_sections(error, set()))
+    """Return the traceback of an exception and of its causes, the first cause first."""
+    sections: list[str] = []
+    current: BaseException | None = error
+    visited, link = set[int](), ""
+    while current is not None and id(current) not in visited and len(visited) < MAX_EXCEPTIONS:
+        visited.add(id(current))
+        frames = "".join(traceback.format_tb(current.__traceback__))
+        head = "Traceback (most recent call last):\n" if frames else ""
+        sections.append(f"{head}{frames}{described(current)}\n{link}")
+        before, link = current.__cause__, CAUSE
+        if before is None and not current.__suppress_context__:
+            before, link = current.__context__, CONTEXT
+        current = before
+    return "".join(reversed(sections))
 
 
 def message_of(record: LogRecord) -> str:
@@ -318,24 +329,6 @@ def text_of(value: object) -> str:
 def is_own(record: LogRecord) -> bool:
     """Whether a log record is from this package, not from a library."""
     return str(record.name).partition(".")[0] == PACKAGE
-
-
-def _sections(error: BaseException, visited: set[int]) -> Iterator[str]:
-    visited.add(id(error))
-    before, link = error.__cause__, CAUSE
-    if before is None and not error.__suppress_context__:
-        before, link = error.__context__, CONTEXT
-    if before is not None and id(before) not in visited and len(visited) < MAX_EXCEPTIONS:
-        yield from _sections(before, visited)
-        yield link
-    if error.__traceback__:
-        yield "Traceback (most recent call last):\n"
-        yield from traceback.extract_tb(error.__traceback__).format()
-    yield f"{described(error)}\n"
-    for member in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
-        if id(member) not in visited and len(visited) < MAX_EXCEPTIONS:
-            yield MEMBER
-            yield from _sections(member, visited)
 
 
 def _as_text(value: object) -> object:
