@@ -12,17 +12,7 @@ from agentops_memory_client.contract import models as c
 
 from ..errors import InvalidFields
 from ..light import fields, is_dataclass
-from ..memory import redactor as limits
-from ..memory.memory import (
-    MAX_SUPERSEDED,
-    MAX_TTL,
-    TOPIC_KEY,
-    Change,
-    Draft,
-    LifecycleChange,
-    SessionId,
-    Text,
-)  # fmt: skip
+from ..memory import memory as records, redactor as limits
 from ..memory.rows import parsed, whole_seconds
 from ..memory.saves import Lookalike, Saved
 from ..memory.space import PROJECT_SCOPE, Project, Space, project_name
@@ -80,7 +70,7 @@ Positive = Annotated[int, Field(ge=1, le=(1 << 53))]
 FutureInstant = Annotated[
     datetime, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
 ]
-Ttl = Annotated[int, Field(ge=1, le=MAX_TTL, description="Seconds from now.")]
+Ttl = Annotated[int, Field(ge=1, le=records.MAX_TTL, description="Seconds from now.")]
 ObservationRef = Annotated[
     int | str, BeforeValidator(_reference),
     WithJsonSchema({"anyOf": [
@@ -90,12 +80,14 @@ ObservationRef = Annotated[
 ]  # fmt: skip
 Superseded = Annotated[
     list[ObservationRef],
-    Field(max_length=MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."),
+    Field(
+        max_length=records.MAX_SUPERSEDED, description="Ids, or stable ids, of the same project."
+    ),
 ]
 Instant = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
 
 
-_LIFECYCLE = {it.name for it in fields(LifecycleChange)}
+_LIFECYCLE = {it.name for it in fields(records.LifecycleChange)}
 
 
 class _Body(BaseModel):
@@ -159,14 +151,14 @@ class LifecycleBody(_Body):
         return self
 
     @property
-    def lifecycle(self) -> LifecycleChange:
+    def lifecycle(self) -> records.LifecycleChange:
         """The fields that the body sets; in a change `null` removes an instant."""
         named: dict[str, Any] = {it: getattr(self, it) for it in _LIFECYCLE & self.model_fields_set}
         if "ttl" in named:
             named["ttl"] = timedelta(seconds=named["ttl"])
         if "supersedes" in named:
             named["supersedes"] = tuple(named["supersedes"])
-        return LifecycleChange(**named)
+        return records.LifecycleChange(**named)
 
 
 class MemoryBody(_Body):
@@ -179,16 +171,16 @@ class MemoryBody(_Body):
     project: ProjectName
     tags: Tags | None = None
     scope: Scope | None = None
-    key: Annotated[TopicKey | None, Field(validation_alias=TOPIC_KEY)] = None
+    key: Annotated[TopicKey | None, Field(validation_alias=records.TOPIC_KEY)] = None
 
     @property
     def memory(self) -> dict[str, Any]:
         """The fields that a draft and a memory have in common."""
-        text = Text(
+        text = records.Text(
             type=self.type, title=self.title, content=self.content, tags=tuple(self.tags or ())
         )
         space = Space(project=self.project, scope=self.scope or PROJECT_SCOPE)
-        session = SessionId(self.session_id)
+        session = records.SessionId(self.session_id)
         return {"session": session, "space": space, "text": text, "key": self.key or None}
 
 
@@ -196,8 +188,8 @@ class ObservationBody(MemoryBody, LifecycleBody):
     """POST /observations."""
 
     @property
-    def draft(self) -> Draft:
-        return Draft(**self.memory, lifecycle=self.lifecycle)
+    def draft(self) -> records.Draft:
+        return records.Draft(**self.memory, lifecycle=self.lifecycle)
 
 
 class ChangeBody(LifecycleBody):
@@ -213,8 +205,8 @@ class ChangeBody(LifecycleBody):
     )
 
     @property
-    def change(self) -> Change:
-        return Change(
+    def change(self) -> records.Change:
+        return records.Change(
             type=self.type, title=self.title, content=self.content,
             tags=None if self.tags is None else tuple(self.tags), lifecycle=self.lifecycle,
         )  # fmt: skip

@@ -26,6 +26,7 @@ from .gate import HAS_BODY
 log = logging.getLogger(__name__)
 
 _END = b"\r\n\r\n"
+_LINE = len(b"GET  HTTP/1.1") + len(_END)  # bytes of a head besides the URL and the header lines
 _NOT_ASCII = re.compile(rb"[\x80-\xff]")
 _WITHOUT_HOST = ("0.9", "1.0")  # versions of HTTP that need no Host header
 _KEYS = frozenset({b"authorization", b"x-api-key"})  # may be repeated with the same value
@@ -207,8 +208,8 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
                 raise Refused(400, NO_REQUEST)
             return
         if self._pending > MAX_HEADERS:  # else the head is smaller in any case
-            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-            if size > MAX_HEADERS:
+            size = sum(len(name) + len(value) + 4 for name, value in self.headers)
+            if len(self.url) + size + _LINE > MAX_HEADERS:
                 raise Refused(431, LARGE)
         self._pending = 0
         require_clear(self.headers, self.parser.get_http_version)
@@ -285,11 +286,11 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             return data
         if not self._in_headers:
             data = data.lstrip(b"\r\n")
-        line, end, rest = data.partition(b"\n")
+        line, end, after = data.partition(b"\n")
         self._in_line = not end
         if line.isascii():
             return data
-        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + rest
+        return _NOT_ASCII.sub(lambda byte: b"%%%02X" % byte[0][0], line) + end + after
 
     def _parse(self, data: bytes | memoryview) -> None:
         while data and not self._refusal:
