@@ -250,4 +250,4 @@ def test_an_export_to_an_output_that_is_closed_is_refused(at: Terminal) -> None:
     done = in_shell(at, f"{IN_SHELL} export --project '' >&-")
 
     assert done.returncode == 1
-    assert done.stderr.startswith("agentops-memory: Standard output is closed.\nHint: ")
+    assert done.stderr.startswith("agentops-memory: Standard output is closed.\n")

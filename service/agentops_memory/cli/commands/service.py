@@ -133,7 +133,7 @@ def open_(url: str | None, key_file: str | None, listen: str | None, is_printed:
     """Open the API documentation of the running service in a browser."""
     base = _url(Target.of({"url": url, "key_file": key_file}), listen)
     if _readiness(base) is None:
-        raise out.CommandRefused(f"Nothing answers at {base}.", "NoService")
+        raise out.CommandRefused(f"Nothing answers at {base}; `agentops-memory serve` starts it.")
     click.echo(base + PAGE)
     if not is_printed:
         click.launch(base + PAGE)
