@@ -195,6 +195,6 @@ def test_what_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
     refused = [nowhere.run("stats", "--storage"), service.run("stats", "--storage")]
 
     assert [it.exit_code for it in refused] == [1, 2]
-    assert "There is no database at" in refused[0].stderr
+    assert "There is no database: " in refused[0].stderr
     assert "--storage reads files" in refused[1].stderr
     assert list(tmp_path.iterdir()) == []

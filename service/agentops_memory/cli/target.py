@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ..engine.files import os_errors_as
@@ -49,37 +48,24 @@ class Target:
     key_file: str | None
 
     @classmethod
-    def of(cls, params: Mapping[str, str | None]) -> "Target":
-        """Read the options; a file that they name takes precedence over MEMORY_URL."""
+    def of(cls, params: Mapping[str, str | None], *, is_operator: bool = False) -> "Target":
+        """Read the options; a file that they name takes precedence over MEMORY_URL.
+
+        An operator's command ignores that variable: it is meant for agents, and an erasure must
+        not follow it.
+        """
         url, db, tenant, key_file = (params.get(name) or None for name in OPTIONS)
-        if url and (db or tenant):
-            raise click.UsageError("--url selects a service; --db and --tenant work on files.")
-        if not (db or tenant):
+        has_file = any(params.get(name) for name in FILE_OPTIONS)
+        if params.get("url") == "":  # an unset variable of a script, which does not mean files
+            raise click.UsageError("--url is empty; it must be the address of a service.")
+        if url and has_file:
+            raise click.UsageError("--url selects a service; --db, --tenant and settings do not.")
+        if not (has_file or is_operator):
             url = url or os.environ.get(URL) or None
         if key_file and not url:
-            raise click.UsageError(f"--key-file is the key for a service: add --url or {URL}.")
+            variable = "" if is_operator else f" or {URL}"
+            raise click.UsageError(f"--key-file is the key for a service: add --url{variable}.")
         return cls(url=url, db=db, tenant=tenant, key_file=key_file)
-
-    @classmethod
-    def of_operator(cls, params: dict[str, str | None]) -> "Target | None":
-        """Return the service that an operator's command names, or None for local files.
-
-        MEMORY_URL is ignored: it is meant for agents, and an erasure must not follow it. The
-        options of the service are removed from `params`.
-        """
-        url, key_file = params.pop("url"), params.pop("key_file")
-        if url is None:
-            if key_file:
-                raise click.UsageError("--key-file is the key for a service: add --url.")
-            return None
-        if not url:  # an unset variable of a script, which does not mean local files
-            raise click.UsageError("--url is empty; it must be the address of a service.")
-        context = click.get_current_context()
-        for option in context.command.params:
-            name, source = str(option.name), context.get_parameter_source(str(option.name))
-            if name in FILE_OPTIONS and source is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--url selects a service; {option.opts[0]} works on files.")
-        return cls(url=url, db=None, tenant=None, key_file=key_file)
 
     @property
     def key(self) -> str | None:
@@ -369,7 +355,6 @@ SERVICE = (
     option("--url", metavar="URL", help="A running service to use instead of local files."),
     KEY_FILE,
 )
-OWN_TENANT = option("--tenant", default="default", show_default=True, help="The tenant to use.")
 TENANTS = option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this tenant; may be repeated."
 )

@@ -52,11 +52,11 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
 
 
 @command(
-    *o.setting_options(), o.OWN_TENANT,
+    *o.setting_options(), o.TENANT,
     o.flag("--check", help="Compare every word, not only the number of rows."),
     o.flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong."),
 )  # fmt: skip
-def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
+def index(tenant: str | None, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Check each partition of the full-text index, even while others use the file.
 
     Exits with 1 if a partition does not match the memories and was not repaired.
@@ -84,7 +84,7 @@ def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
             are_good.append(is_good or is_rebuilt)
         return all(are_good)
 
-    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), check_all)
+    is_good = backends.on_tenant(backends.backend_of(flags), backends.tenant_of(tenant), check_all)
     sys.exit(0 if is_good else 1)
 
 
@@ -189,7 +189,7 @@ def print_storage(params: dict[str, Any]) -> None:
     retention, at = backend.settings.retention, backends.now()
     every: dict[TenantId, StorageStats] = {}
     for each in [tenant] if target.tenant else backend.tenants():
-        backend.require_usable(each)
+        backends.require_usable(backend, each)
         every[each] = backend.stats(each, at)
     audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
     if out.has_flag("json"):
@@ -310,17 +310,18 @@ def _document(findings: Sequence[Finding], fixes: Sequence[Finding]) -> dict[str
 
 @command(
     *o.setting_options(),
-    o.OWN_TENANT,
+    o.TENANT,
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
     o.json_option(help="Print a line of JSON for each place."),
 )
-def scan(tenant: str, redact: bool, **flags: str | None) -> None:
+def scan(tenant: str | None, redact: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
     A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
     backend = backends.backend_of(flags)
-    findings = backends.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
+    scanned = partial(_scanned, backend, redact)
+    findings = backends.on_tenant(backend, backends.tenant_of(tenant), scanned)
     lines = _secrets(findings, redact=redact)
     if out.has_flag("json"):
         names = "kinds in_names"

@@ -16,7 +16,7 @@ from ...operations.files.seal import SealFile
 from ...recall.text import clean, printable
 from ...settings import duration
 from .. import output as out, target as o
-from ..place import Backend, backend_of, now, user
+from ..place import Backend, backend_of, now, require_usable, tenant_of, user
 from ..program import command, group
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
@@ -44,7 +44,7 @@ def keys() -> None:
     *_FILES,
     o.option("--name", required=True, help="A name that says what the key is for."),
     o.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do."),
-    o.OWN_TENANT,
+    o.TENANT,
     o.option("--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
              help="A project that the key may use, such as billing or billing-*; may be repeated. "
              "[default: *]"),
@@ -57,7 +57,7 @@ def keys() -> None:
     o.json_option(help="Print the key with its record, as JSON."),
     of=keys,
 )  # fmt: skip
-def create(name: str, role: str, tenant: str, **params: Any) -> None:
+def create(name: str, role: str, tenant: str | None, **params: Any) -> None:
     """Create a key, and print it once: only a digest is stored.
 
     \b
@@ -66,7 +66,7 @@ def create(name: str, role: str, tenant: str, **params: Any) -> None:
     """
     patterns = access.new_patterns(tuple(map(clean, params["projects"])))
     key, token = issued(
-        name, tenant_id(tenant), Role(role), patterns, now(),
+        name, tenant_of(tenant), Role(role), patterns, now(),
         agents=access.agent_patterns(params["agents"]), coordinates=params["coordinates"],
     )  # fmt: skip
     backend = backend_of(params)
@@ -260,7 +260,7 @@ def rewrite(name: str, **files: str | None) -> None:
     erased data.
     """
     backend, tenant = backend_of(files), tenant_id(name)
-    backend.require_usable(tenant)
+    require_usable(backend, tenant)
     backend.rewrite(tenant)
     click.echo(f"No erased data is left in {backend.name_of(tenant)}.")
 

@@ -77,7 +77,8 @@ def serve(**flags: str | None) -> None:
 @command(*o.SERVICE, *o.setting_options())
 def health(**flags: str | None) -> None:
     """Exit with 0 if the service at --url, or else at --listen, is healthy, and with 1 if not."""
-    if target := Target.of_operator(flags):
+    target = Target.of(flags, is_operator=True)
+    if target.url:
         try:
             with client.MemoryClient.from_environment(
                 url=target.url, key=target.key, timeout=timedelta(seconds=TIMEOUT), retries=0
