@@ -152,7 +152,7 @@ class FileBackend(_Backend):
     def has(self, tenant: TenantId) -> bool:
         path = self._local_file(tenant)
         with os_errors_as(FileRefused, f"The database {path} cannot be used"):
-            return path.exists()
+            return path.exists() and path.stat().st_size > 0
 
     def require_current(self, tenant: TenantId, *, may_be_new: bool) -> None:
         path, features = self._file(tenant), self.settings.recall

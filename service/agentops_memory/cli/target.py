@@ -18,10 +18,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from ..engine.files import os_errors_as
-from ..errors import StartRefused
 from ..light import dataclass, replace
 from ..settings import VARIABLES, Settings
-from .output import FileRefused, NoDatabase, has_flag, one_line, print_json, say
+from .output import FileRefused, has_flag, one_line, print_json, say
 from .program import SettingOption, is_id
 
 if TYPE_CHECKING:
@@ -56,10 +55,12 @@ class Target:
         """
         url, db, tenant, key_file = (params.get(name) or None for name in OPTIONS)
         has_file = any(params.get(name) for name in FILE_OPTIONS)
-        if params.get("url") == "":  # an unset variable of a script, which does not mean files
+        if (
+            is_operator and params.get("url") == ""
+        ):  # an unset variable of a script, which does not mean files
             raise click.UsageError("--url is empty; it must be the address of a service.")
         if url and has_file:
-            raise click.UsageError("--url selects a service; --db, --tenant and settings do not.")
+            raise click.UsageError("--url selects a service; --db and --tenant work on files.")
         if not (has_file or is_operator):
             url = url or os.environ.get(URL) or None
         if key_file and not url:
@@ -136,22 +137,17 @@ async def _opened(
     from .place import usable  # noqa: PLC0415
 
     with ExitStack() as stack:
-        try:
-            backend, tenant = usable(target.db, target.tenant, may_make=may_make)
-            settings = backend.settings
-        except (NoDatabase, StartRefused):
-            if not may_be_missing:
-                raise
-            backend, tenant = usable(target.db, target.tenant, may_make=True)
+        backend, tenant = usable(target.db, target.tenant, may_make=may_make or may_be_missing)
+        settings = backend.settings
+        if may_be_missing and not backend.has(tenant):
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
             folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")
             path = Path(stack.enter_context(folder)) / "memory.db"
-            settings = replace(backend.settings, database_url=None, db_path=path)
-        else:
-            if not backend.has(tenant):
-                hint = "" if target.db else f" To use a running service instead, set {URL}."
-                say(f"Creating {backend.name_of(tenant)}.{hint}")
+            settings = replace(settings, database_url=None, db_path=path)
+        elif not backend.has(tenant):
+            hint = "" if target.db else f" To use a running service instead, set {URL}."
+            say(f"Creating {backend.name_of(tenant)}.{hint}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
         # No index cache: loading it takes longer than a single command without it.
         settings = replace(settings, index_cache=0)

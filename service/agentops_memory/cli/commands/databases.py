@@ -20,7 +20,7 @@ from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction, RedactionFile
 from ...memory.rows import rendered
-from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
+from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.service_lock import service_lock
@@ -175,9 +175,7 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
 NONE = "-"
-BYTES = (
-    "database_bytes=database index_bytes=index free_bytes=free log_bytes=log copies_bytes=copies"
-)
+SIZES = ("database", "index", "free", "log", "copies")
 DAY = timedelta(days=1)
 
 
@@ -187,37 +185,31 @@ def print_storage(params: dict[str, Any]) -> None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
     retention, at = backend.settings.retention, backends.now()
-    every: dict[TenantId, StorageStats] = {}
+    tenants = list[dict[str, Any]]()
     for each in [tenant] if target.tenant else backend.tenants():
         backends.require_usable(backend, each)
-        every[each] = backend.stats(each, at)
-    audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
+        stats = backend.stats(each, at)
+        sizes = {f"{name}_bytes": getattr(stats, name) for name in SIZES}
+        tenants.append({"tenant": each, **sizes, "kept": _rows(stats.held, retention)})
+    [audit] = _rows([backend.audit.measured(retention.until(Kind.AUDIT, at))], retention)
     if out.has_flag("json"):
-        tenants = [
-            {"tenant": tenant, **out.parts(stats, BYTES), "kept": _rows(stats.held, retention)}
-            for tenant, stats in every.items()
-        ]
-        out.print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
+        out.print_json({"tenants": tenants, "audit": audit})
         return
-    for tenant, stats in every.items():
-        out.show(f"{tenant}: {out.size(stats.database)}", bold=True)
-        out.show(
-            f"including {out.size(stats.index)} of index and {out.size(stats.free)} free; "
-            f"in addition {out.size(stats.log)} of log and {out.size(stats.copies)} of copies",
-            indent=2,
-        )
-        _print_kept(stats.held, retention)
-    out.show(f"audit file of all tenants: {out.size(audit.size)}", bold=True)
-    _print_kept([audit], retention)
+    for it in tenants:
+        texts = [f"{name} {out.size(it[f'{name}_bytes'])}" for name in SIZES]
+        out.show(f"{it['tenant']}: {', '.join(texts)}", bold=True)
+        _print_kept(it["kept"])
+    out.show(f"audit file of all tenants: {out.size(audit['bytes'])}", bold=True)
+    _print_kept([audit])
 
 
-def _print_kept(kept: Sequence[Held], retention: Retentions) -> None:
-    rows = [
+def _print_kept(rows: Sequence[out.Record]) -> None:
+    cells = [
         (it["kind"], f"{it['rows']:,}", out.size(it["bytes"]), it.get("oldest", NONE),
-         it["kept_for"], f"{it['next_sweep']:,}" if it["next_sweep"] else NONE)
-        for it in _rows(kept, retention)
+         it["kept_for"], it["next_sweep"] or NONE)
+        for it in rows
     ]  # fmt: skip
-    out.print_table(HEADINGS, rows)
+    out.print_table(HEADINGS, cells)
 
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
@@ -271,17 +263,9 @@ def _lines(findings: Sequence[Finding], fixes: Sequence[Finding]) -> Iterator[st
     for finding in fixes:
         kind = "fixed" if finding.status is Status.OK else "not fixed"
         yield f"{kind:{WIDEST}}  {_sentence(finding)}"
-    wrong = [it for it in worst_first(findings) if it.status is not Status.OK]
-    for finding in wrong:
+    for finding in worst_first(findings):
         label = click.style(f"{finding.status:{WIDEST}}", fg=COLORS.get(finding.status))
         yield f"{label}  {_sentence(finding)}"
-    codes: dict[str, list[str]] = {}
-    failing = {(it.code, it.tenant) for it in wrong}
-    for it in findings:
-        if it.status is Status.OK and (it.code, it.tenant) not in failing:
-            codes.setdefault(it.tenant or "shared by all tenants", []).append(it.code)
-    for where, good in codes.items():
-        yield f"{Status.OK:{WIDEST}}  {where}: {', '.join(dict.fromkeys(good))}"
     counts = Counter(finding.status for finding in findings)
     if not (counts[Status.FAILED] or counts[Status.WARNING]):
         yield "Nothing is wrong."

@@ -10,7 +10,7 @@ import click
 from ...engine.files import make_folder
 from ...errors import NotFound, Refusal, Unavailable
 from ...memory import access
-from ...memory.access import DEFAULT_TENANT, Key, Role, TenantId, issued, tenant_id
+from ...memory.access import Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
 from ...operations.files.seal import SealFile
 from ...recall.text import clean, printable
@@ -82,9 +82,6 @@ def create(name: str, role: str, tenant: str | None, **params: Any) -> None:
     )
     if is_first:
         out.say("This is the first key: from now on every request needs a key.")
-    if key.tenant != DEFAULT_TENANT and not backend.has(key.tenant):
-        storage = backend.name_of(key.tenant)
-        out.say(f"Note: the tenant {key.tenant} has no database yet; its name will be {storage}.")
     out.print_result({**_fields(key), "key": token}, token)
 
 
