@@ -55,9 +55,8 @@ class Target:
         """
         url, db, tenant, key_file = (params.get(name) or None for name in OPTIONS)
         has_file = any(params.get(name) for name in FILE_OPTIONS)
-        if (
-            is_operator and params.get("url") == ""
-        ):  # an unset variable of a script, which does not mean files
+        # It comes from an unset variable of a script, and does not mean files.
+        if is_operator and params.get("url") == "":
             raise click.UsageError("--url is empty; it must be the address of a service.")
         if url and has_file:
             raise click.UsageError("--url selects a service; --db and --tenant work on files.")
@@ -318,16 +317,6 @@ def _required_name(context: click.Context, _: click.Parameter, name: str) -> str
     return name
 
 
-def _project_here() -> str | None:
-    """Return the folder's project; None if FILE is unreadable while a shell completes."""
-    try:
-        return project_here()
-    except FileRefused:
-        if click.get_current_context().resilient_parsing:
-            return None
-        raise
-
-
 # Options for the output, and for what a command may change.
 json_option = partial(flag, "--json", expose_value=False, help="Print JSON.")
 DRY_RUN = flag("--dry-run", help="Show what would be done, and change nothing.")
@@ -361,7 +350,7 @@ PROJECT_OPTION = option(
     help=f"Only this project. [{PROJECT}, default: all projects]",
 )  # fmt: skip
 HERE = option(
-    "--project", metavar="NAME", envvar=PROJECT, default=_project_here, shell_complete=projects,
+    "--project", metavar="NAME", envvar=PROJECT, default=project_here, shell_complete=projects,
     help=f"The project; '' means all. [{PROJECT}, default: the current repository's]",
 )  # fmt: skip
 ID = argument("memory", metavar="ID", type=MemoryId(), shell_complete=ids)

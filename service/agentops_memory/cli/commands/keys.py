@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from ...engine.files import make_folder
-from ...errors import NotFound, Refusal, Unavailable
+from ...errors import NotFound
 from ...memory import access
 from ...memory.access import Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
@@ -243,7 +243,10 @@ def erase(name: str, dry_run: bool, **files: str | None) -> None:
         raise NotFound(f"There is no tenant {tenant}.")
     if not dry_run:
         out.confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
-        plan = _erased(tenant, backend, plan)
+        # The keys first: if one cannot be revoked, nothing is changed.
+        keys = backend.keys.revoke_all(tenant, at=now(), by=user())
+        counts = {name: plan[name] for name in (*COUNTS, "bytes")}
+        plan |= {"keys": out.key_names(keys), "files": backend.erase(tenant, **counts)}
     sentence = f"{'It would erase' if dry_run else 'Erased'} the tenant {tenant}: {_counts(plan)}."
     out.print_result({**plan, "dry_run": dry_run}, sentence)
 
@@ -273,19 +276,6 @@ def _tenant_row(tenant: Mapping[str, Any]) -> list[str]:
     numbers = (tenant[name] for name in ("bytes", *COUNTS))
     keys = ", ".join(f"{key['name']} ({key['id']})" for key in tenant["keys"])
     return [tenant["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
-
-
-def _erased(tenant: TenantId, backend: Backend, plan: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        keys = backend.keys.revoke_all(tenant, at=now(), by=user())
-    except Refusal as refusal:
-        names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
-        raise Unavailable(
-            f"These keys open the tenant {tenant} and cannot be revoked, so nothing was changed: "
-            f"{names}. {refusal}"
-        ) from refusal
-    files = backend.erase(tenant, **{name: plan[name] for name in (*COUNTS, "bytes")})
-    return {**plan, "keys": out.key_names(keys), "files": files}
 
 
 def _counts(plan: Mapping[str, Any]) -> str:

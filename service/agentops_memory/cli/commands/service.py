@@ -266,10 +266,6 @@ OBSERVATIONS: tuple[dict[str, Any], ...] = (
      "content": "max_connections went from 100 to 40 on staging, because each worker holds one "
      "connection and there are 32 workers.",
      "tags": ["postgres", "staging"]},
-    {"type": "bugfix", "title": "Webhook retries created duplicate invoices",
-     "content": "The retry handler made a new idempotency key for each attempt. The key is now "
-     "derived from the event id.",
-     "tags": ["billing"]},
 )  # fmt: skip
 MESSAGES = (
     ("user", "Find out why saves to the orders database fail under load."),
