@@ -201,13 +201,9 @@ def progress_bar(label: str, *, step: tuple[int, int] | None = None) -> Iterator
     from rich import progress as rich_progress  # noqa: PLC0415 - takes 50 ms, for terminals only
     from rich.console import Console  # noqa: PLC0415
 
-    columns = (
-        rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
-        rich_progress.TaskProgressColumn(), rich_progress.TimeElapsedColumn(),
-    )  # fmt: skip
     done, total = step or (0, None)
     with rich_progress.Progress(
-        *columns, console=Console(stderr=True), redirect_stdout=False, transient=step is not None
+        console=Console(stderr=True), redirect_stdout=False, transient=step is not None
     ) as bar:
         task = bar.add_task(label, completed=done, total=total)
 

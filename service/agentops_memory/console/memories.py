@@ -363,11 +363,11 @@ async def perform(visit: Visit, id_: int, action: str) -> None:
             await update(expires_at=None)
         case "review":
             await update(review_at=_instant(visit, "review_at"))
-        case "supersede":  # this memory is the newer or the older one
-            newer, older = (
-                whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
-            )
-            await supersede(visit, newer, older)
+        case "extend":
+            await update(ttl=LONGER)
+        case "newer" | "older":  # of this memory and the other
+            pair = id_, whole_number(form.get("other", ""), "other")
+            await supersede(visit, *(pair if action == "newer" else pair[::-1]))
         case "delete":
             await memories.delete(id_)
         case "restore":
@@ -441,23 +441,11 @@ def reasons(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[
 async def decide(visit: Visit) -> Response:
     """Apply a decision, unless a memory has changed; the browser continues at the next line."""
     form, action = visit.form, visit.form.get("action", "")
-    id_, other, line = (
-        whole_number(form.get(name) or form.get("id", ""), name)
-        for name in ("id", "other", "place")
-    )
+    id_, line = (whole_number(form.get(name, ""), name) for name in ("id", "place"))
     try:
         if unseen := await unseen_changes(visit):
             return await show_review(visit, status=409, unseen=unseen)
-        match action:
-            case "newer":
-                await supersede(visit, id_, other)
-            case "older":
-                await supersede(visit, other, id_)
-            case "extend":
-                revision = revisions_of(visit).get(id_)
-                await visit.memories.update(id_, ttl=LONGER, revision=revision)
-            case _:
-                await perform(visit, id_, action)
+        await perform(visit, id_, action)
     except Refused as refusal:
         return await show_review(visit, status=refusal.status, problem=str(refusal))
     filters = visit.only(*REVIEW_FILTERS)

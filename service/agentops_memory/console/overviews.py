@@ -35,7 +35,7 @@ from ..memory.redactor import NO_STORE, Redactor
 from ..memory.rows import EPOCH, LAST
 from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
-from ..memory.sight import AgentEntryId, Tier, Viewer
+from ..memory.sight import AgentEntryId, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
@@ -339,7 +339,7 @@ async def show_agent(visit: Visit) -> Response:
 
     def read(tx: Transaction) -> dict[str, Any]:
         agents.require_known(tx, viewer.agent)
-        readable, name = sight.readable(tx, viewer), filter_.namespace or ""
+        readable = sight.readable(tx, viewer)
         condition, values = entries.AgentFilter().condition(tx, readable)
         spaces = f"""SELECT p.namespace, p.tier, count(*)
                        FROM {entries.ENTRIES}
@@ -348,12 +348,10 @@ async def show_agent(visit: Visit) -> Response:
                    ORDER BY p.namespace, p.tier
                       LIMIT {MOST_SPACES}"""
         ids = [it for it, _ in entries.ids_of(tx, filter_, readable, MOST_ROWS, offset)]
-        is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, viewer, name)
         return {
             "summary": agents.summary(tx, viewer, viewer.agent, console.agents.capacities),
             "spaces": tx[Sql].run(spaces, **values).fetchall(),
             "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, readable),
-            "permissions": sight.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
     filters = visit.only(*(it.name for it in entries.FILTER))

@@ -146,31 +146,26 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
     from ...operations.copying import copied  # noqa: PLC0415
 
     backends.require_local_files(chosen)
-    results: list[dict[str, Any]] = []
-
-    def report(done: int, total: int) -> None:
-        advance(done, total)  # of the bar of the current tenant
-
-    with o.silent(logging.getLogger("psycopg")):  # it would log errors that are also raised
-        copies = copied(
+    # psycopg would log errors that are also raised.
+    with o.silent(logging.getLogger("psycopg")), out.progress_bar("Copying") as progress:
+        copies = [*copied(
             chosen, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(), by=backends.user(),
-            progress=report,
-        )  # fmt: skip
-        while True:
-            with out.progress_bar("Copying", step=(0, 1)) as advance:
-                it = next(copies, None)
-            if it is None:
-                break
-            rows = {name: count for name, (count, _) in it.tally.items()}
-            results.append({"tenant": it.tenant, "was_there": it.was_there, "rows": rows})
-            if not out.has_flag("json"):
-                verb = "was already copied" if it.was_there else "is copied"
-                count = out.counted(sum(rows.values()), "row")
-                click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
-                tables = [(name, *its) for name, its in it.tally.items() if its[0]]
-                out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
+            progress=progress,
+        )]  # fmt: skip
+    results = [
+        {"tenant": it.tenant, "was_there": it.was_there,
+         "rows": {name: count for name, (count, _) in it.tally.items()}}
+        for it in copies
+    ]  # fmt: skip
     if out.has_flag("json"):
         click.echo(json.dumps({"tenants": results}))
+        return
+    for it in copies:
+        verb = "was already copied" if it.was_there else "is copied"
+        count = out.counted(sum(count for count, _ in it.tally.values()), "row")
+        click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
+        tables = [(name, *its) for name, its in it.tally.items() if its[0]]
+        out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
