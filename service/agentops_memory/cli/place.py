@@ -135,10 +135,6 @@ class _Backend:
 class FileBackend(_Backend):
     """Manages the tenants, keys and audit log of a service in files. It may be running."""
 
-    @property
-    def keys_name(self) -> str:
-        return str(self.settings.keys_file)
-
     def prepare(self) -> None:
         make_folder(self.settings.db_path.parent)
 
@@ -223,8 +219,6 @@ def require_local_files(settings: Settings) -> None:
 
 class DatabaseBackend(_Backend):
     """Manages the tenants, keys and audit log of a service in PostgreSQL."""
-
-    keys_name = "the database"
 
     def _in_database(
         self, work: Callable[..., T], *args: object, makes: bool = False, **more: object

@@ -13,7 +13,7 @@ from ...memory import access
 from ...memory.access import Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
 from ...operations.files.seal import SealFile
-from ...recall.text import clean, printable
+from ...recall.text import clean
 from ...settings import duration
 from .. import output as out, target as o
 from ..place import Backend, backend_of, now, require_usable, tenant_of, user
@@ -74,12 +74,7 @@ def create(name: str, role: str, tenant: str | None, **params: Any) -> None:
     if backend.keys.are_lost():
         out.say("The keys created earlier are lost; none of them works any more.")
     is_first = backend.keys.create(key, at=now(), by=user())
-    agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
-    agents += ", coordinator" if key.coordinates else ""
-    out.say(
-        f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
-        f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown only once."
-    )
+    out.say(f"Key {key.id} ({key.name}) is shown only once.")
     if is_first:
         out.say("This is the first key: from now on every request needs a key.")
     out.print_result({**_fields(key), "key": token}, token)
@@ -95,7 +90,7 @@ def list_(with_revoked: bool, **files: str | None) -> None:
     ring = backend.keys.ring()
     backend.keys.require_kept(ring)
     if not ring.was_ever_used:
-        out.say(f"No key has been created: there is none in {backend.keys_name}.")
+        out.say("No key has been created.")
     every = ring.keys.values()
     rows = [_fields(key) for key in every if with_revoked or key.revoked_at is None]
     out.print_records(rows, HEADINGS, _row)
