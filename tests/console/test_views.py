@@ -131,7 +131,7 @@ def test_bad_fields_are_refused_on_a_page(filled: Service) -> None:
         (memories, "Preview for the selected", {"action": "tag", "new_tag": " "}, 400),
         (memories, "Preview for the selected", {"action": "delete", "item": "1-x"}, 400),
         (line, "", {"action": "explode"}, 400), (line, "", {"action": "older", "other": "x"}, 400),
-        (line, "", {"action": "confirm", "id": "-1"}, 400),
+        (line, "", {"action": "confirm", "id": "-1"}, 404),
         (line, "", {"action": "confirm", "place": "\r\nx"}, 400),
         (line, "", {"action": "newer", "other": "3"}, 409),
     ]  # fmt: skip

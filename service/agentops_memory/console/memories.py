@@ -20,7 +20,7 @@ from ..agentops import wire
 from ..agentops.operations import filter_of, project_of
 from ..engine.engine import Transaction
 from ..errors import Invalid, Unavailable
-from ..http.query import natural, row_count
+from ..http.query import row_count, whole_number
 from ..light import dataclass
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, positions, with_links
@@ -53,7 +53,6 @@ ACTIONS: Mapping[str, tuple[str, str]] = {
 }
 SIMILAR = 5
 MOST_OF_UNSEEN = 8_000  # most bytes of HTML of a field's unseen change
-MOST_ID = (1 << 53) - 1  # as in AgentOps REST
 REVIEW = f"{PREFIX}/review"
 REVIEWED = 20  # lines of a page
 MOST_REVIEWED = 1000  # most lines in total: as many as a REST list has
@@ -366,7 +365,8 @@ async def perform(visit: Visit, id_: int, action: str) -> None:
         case "extend":
             await update(ttl=LONGER)
         case "newer" | "older":  # of this memory and the other
-            pair = id_, whole_number(form.get("other", ""), "other")
+            other = form.get("other", "").strip().removeprefix("#")
+            pair = id_, whole_number(other, "other")
             await supersede(visit, *(pair if action == "newer" else pair[::-1]))
         case "delete":
             await memories.delete(id_)
@@ -389,13 +389,6 @@ def _instant(visit: Visit, name: str) -> datetime | None:
     if text and at is None:
         raise Invalid(f"{name} must be a date and a time.")
     return at
-
-
-def whole_number(text: str, name: str) -> int:
-    number = natural(text.strip().removeprefix("#"))
-    if not 0 < number <= MOST_ID:
-        raise Invalid(f"{name} must be a whole number.")
-    return number
 
 
 async def plan_erasure(visit: Visit) -> Response:
