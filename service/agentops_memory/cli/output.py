@@ -188,12 +188,11 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 @contextmanager
-def progress_bar(label: str, *, step: tuple[int, int] | None = None) -> Iterator[Progress]:
+def progress_bar(label: str) -> Iterator[Progress]:
     """Draw a progress bar on standard error, if that is a terminal; yield its callback.
 
-    The callback takes the amount done and the total, in any unit. `step` is the number of
-    this step and the number of steps; such a bar disappears at its end. Print nothing
-    inside, because the bar would overwrite it.
+    The callback takes the amount done and the total, in any unit. Print nothing inside, because
+    the bar would overwrite it.
     """
     if not is_terminal(sys.stderr):
         yield lambda _done, _total: None
@@ -201,16 +200,9 @@ def progress_bar(label: str, *, step: tuple[int, int] | None = None) -> Iterator
     from rich import progress as rich_progress  # noqa: PLC0415 - takes 50 ms, for terminals only
     from rich.console import Console  # noqa: PLC0415
 
-    done, total = step or (0, None)
-    with rich_progress.Progress(
-        console=Console(stderr=True), redirect_stdout=False, transient=step is not None
-    ) as bar:
-        task = bar.add_task(label, completed=done, total=total)
-
-        def advance(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield advance
+    with rich_progress.Progress(console=Console(stderr=True), redirect_stdout=False) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def one_line(text: str) -> str:

@@ -41,14 +41,15 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
-    are_good = []
-    with nullcontext() if dry_run else service_lock(chosen.db_path):
-        for number, tenant in enumerate(tenants):
-            with out.progress_bar("Migrating", step=(number, len(tenants))):
-                line, is_good = _upgraded(chosen, tenant, is_dry=dry_run)
-            click.echo(f"{tenant}: {line}")
-            are_good.append(is_good)
-    sys.exit(0 if all(are_good) else 1)
+    results = []
+    lock = nullcontext() if dry_run else service_lock(chosen.db_path)
+    with lock, out.progress_bar("Migrating") as progress:
+        for number, tenant in enumerate(tenants, start=1):
+            results.append(_upgraded(chosen, tenant, is_dry=dry_run))
+            progress(number, len(tenants))
+    for tenant, (line, _) in zip(tenants, results, strict=True):
+        click.echo(f"{tenant}: {line}")
+    sys.exit(0 if all(is_good for _, is_good in results) else 1)
 
 
 @command(
@@ -62,30 +63,27 @@ def index(tenant: str | None, check: bool, rebuild: bool, **flags: str | None) -
     Exits with 1 if a partition does not match the memories and was not repaired.
     """
 
-    async def check_all(engine: Engine, caller: Caller) -> bool:
-        are_good, drifts = [], await engine.maintenance.drifts(caller)
-        label = "Rebuilding" if rebuild else "Examining"
-        for done, (partition, drift) in enumerate(drifts.items()):
-            with out.progress_bar(label, step=(done, len(drifts))):
-                is_good = not drift and (
-                    not check or await engine.maintenance.is_exact(caller, partition)
-                )
-                if is_rebuilt := rebuild and not (check and is_good):
+    async def check_all(engine: Engine, caller: Caller) -> list[tuple[str, bool]]:
+        results, drifts = [], await engine.maintenance.drifts(caller)
+        with out.progress_bar("Rebuilding" if rebuild else "Examining") as progress:
+            for done, (partition, drift) in enumerate(drifts.items(), start=1):
+                line, is_good = "exact" if check else "matches the memories", not drift
+                if drift:
+                    line = f"differs from the memories in {out.counted(drift, 'row')}"
+                elif check and not await engine.maintenance.is_exact(caller, partition):
+                    line, is_good = "its words differ from those of the memories", False
+                if rebuild and not (check and is_good):
                     await engine.maintenance.rebuild(caller, partition)
-            if is_rebuilt:
-                line = "rebuilt"
-            elif is_good:
-                line = "exact" if check else "matches the memories"
-            elif drift:
-                line = f"differs from the memories in {out.counted(drift, 'row')}"
-            else:
-                line = "its words differ from those of the memories"
-            click.echo(f"partition {partition}: {line}")
-            are_good.append(is_good or is_rebuilt)
-        return all(are_good)
+                    line, is_good = "rebuilt", True
+                results.append((f"partition {partition}: {line}", is_good))
+                progress(done, len(drifts))
+        return results
 
-    is_good = backends.on_tenant(backends.backend_of(flags), backends.tenant_of(tenant), check_all)
-    sys.exit(0 if is_good else 1)
+    backend = backends.backend_of(flags)
+    results = backends.on_tenant(backend, backends.tenant_of(tenant), check_all)
+    for line, _ in results:
+        click.echo(line)
+    sys.exit(0 if all(is_good for _, is_good in results) else 1)
 
 
 def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[str, bool]:
