@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 # Most bytes of HTML of a text, so that no page exceeds 300 KB; the REST response has all of it.
 MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
 MOST_PAIRS = 1_000_000  # most pairs of pieces to compare; beyond, the whole text counts as changed
-PIECE = 64  # characters of a text that are escaped at a time
 SNIPPET = 240  # characters of a memory in a list
 AROUND = 240  # unchanged characters shown around a change
 
@@ -87,14 +86,14 @@ def prose(text: str, most: int = MOST) -> Markup:
 
 def marked(parts: Iterable[tuple[str, str]], most: int = MOST) -> Markup:
     """Render an isolated text whose parts are (element, text), until it is too long."""
-    html, size = Markup(), 0
+    html, size = list[Markup](), 0
     for element, text in parts:
         if size > most:
             break
         inside = _clipped(text, most - size)
         size += len(inside.encode())
-        html += _ELEMENTS[element].format(inside)
-    return Markup("<bdi>{}</bdi>").format(html)
+        html.append(_ELEMENTS[element].format(inside))
+    return Markup("<bdi>{}</bdi>").format(Markup().join(html))
 
 
 def snippet(text: str, most: int = 2_000) -> Markup:
@@ -165,37 +164,30 @@ def _common(old: list[str], new: list[str]) -> int:
     return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(old, new, strict=False)))
 
 
-def _clipped(text: str, most: float, allowed: Collection[str] = LINE_BREAKS) -> Markup:
-    """Escape at most so many bytes of the text, and add the number of omitted characters.
+def _clipped(text: str, most: int, allowed: Collection[str] = LINE_BREAKS) -> Markup:
+    """Escape at most so many bytes of the text, and add the number of omitted characters."""
+    length = min(len(text), most)
+    # Hostile text can take forty times its length.
+    while (size := len((html := _escaped(text[:length], allowed)).encode())) > most:
+        length = min(length * most // size, length - 1)
+    omitted = len(text) - length
+    return html + _CLIPPED.format(f"{omitted:,}") if omitted else html
 
-    Each invisible character is shown by its code.
-    """
+
+def _escaped(text: str, allowed: Collection[str]) -> Markup:
+    """Escape the text; each invisible character is shown by its code."""
     # A shortcut for most texts of lists, without which a page takes twice as long.
-    if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
-        return whole
-    parts, size, length = list[Markup](), 0, 0
-    for html, count in _pieces(text, allowed):
-        size += len(html.encode())
-        if size > most:
-            return Markup().join(parts) + _CLIPPED.format(f"{len(text) - length:,}")
-        parts.append(html)
-        length += count
-    return Markup().join(parts)
-
-
-def _pieces(text: str, allowed: Collection[str]) -> Iterator[tuple[Markup, int]]:
-    """Yield the escaped text in small pieces, each with its number of characters.
-
-    Hostile text can take forty times its length, so a caller that needs only a part stops early.
-    """
+    if text.isascii() and text.isprintable():
+        return escape(text)
+    parts = list[Markup]()
     for is_visible, run in runs(text):
         if is_visible:
-            slices = (run[at : at + PIECE] for at in range(0, len(run), PIECE))
-            yield from ((escape(it), len(it)) for it in slices)
+            parts.append(escape(run))
             continue
         for char, some in groupby(run):
             count = sum(1 for _ in some)
-            yield (escape(char * count) if char in allowed else _codes(char, count)), count
+            parts.append(escape(char * count) if char in allowed else _codes(char, count))
+    return Markup().join(parts)
 
 
 @lru_cache(1024)
