@@ -166,8 +166,8 @@ def test_a_port_in_use_ends_the_start_with_a_sentence(path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == (
         f"agentops-memory: MEMORY_LISTEN: {address} cannot be used: Address already in use.\n"
-        "Hint: `agentops-memory status` shows what answers there; --listen selects another "
-        "address.\n"
+        "Hint: `agentops-memory serve --help-all` describes every setting, and `agentops-memory "
+        "status` shows what is running.\n"
     )
     assert done.stdout == ""  # nothing else is said
     assert not (path).exists()

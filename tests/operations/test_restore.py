@@ -379,14 +379,11 @@ def test_a_key_comes_back_unless_it_was_changed_since(
 
 
 @pytest.mark.slow
-def test_keys_stay_away_unless_they_are_asked_for_and_it_says_where_nobody_can_know_of_changes(
-    path: Path, tmp_path: Path
-) -> None:
+def test_keys_stay_away_unless_they_are_asked_for(path: Path, tmp_path: Path) -> None:
     token = made_key(path)
     archive, new = backed_up(path, tmp_path / "a.zip", "--keys"), tmp_path / "new.db"
 
-    brought = at(new).run("restore", archive)
-    assert "the service cannot start here yet. Keys were created" in brought.stderr
+    at(new).say("restore", archive)
     with pytest.raises(KeysLost), serving(new):
         pass
     without = backed_up(path, tmp_path / "b.zip")
@@ -394,9 +391,7 @@ def test_keys_stay_away_unless_they_are_asked_for_and_it_says_where_nobody_can_k
     assert not Path(f"{new}.keys").exists()
     assert (refused.exit_code, "has no keys" in refused.stderr) == (1, True)
 
-    done = at(new).run("restore", archive, "--keys")
-    printed = done.stdout
-    assert (done.exit_code, "the service cannot start" in done.stderr) == (0, False)
+    printed = at(new).say("restore", archive, "--keys")
     assert "it is unknown" in printed
     assert f"({token.split('_')[1]}) gives access to the tenant default again" in printed
 
