@@ -45,11 +45,13 @@ from agentops_memory_client.contract.models import Imported
 
 from ..support import raw
 from ..support.engine import opened
-from ..support.engines import rows
+from ..support.engines import rows, storage_at
 from ..support.files import assert_index_is_whole, assert_sound
+from ..support.forks import PROGRAM
 from ..support.process import program, run, until
 from ..support.service import Clock, observation, serving
 
+LONGER_THAN_A_PIPE = 200_000
 OTHER = Project("other")
 TOLD = {"id": "told", "project": "demo"}
 
@@ -271,6 +273,36 @@ def test_threads_take_turns_sooner_while_a_long_body_is_read_and_then_as_before(
         one.close()  # in the middle of its body
         until(lambda: sys.getswitchinterval() == pytest.approx(before))
         assert gc.get_threshold()[0] == GC_THRESHOLD
+
+
+# A thread that takes the signals, so that none of them wakes a read of the main thread.
+UNWOKEN = f"""
+import signal, threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+{PROGRAM}
+"""
+
+
+@pytest.mark.slow
+def test_sigterm_ends_an_import_whose_pipe_is_silent_with_one_line_and_leaves_no_file(
+    tmp_path: Path,
+) -> None:
+    path, pipe = tmp_path / "memory.db", tmp_path / "pipe"
+    os.mkfifo(pipe)
+    variables, before = storage_at(path), {*tmp_path.iterdir()}
+    with (
+        program("import", str(pipe), variables=variables, code=UNWOKEN) as process,
+        pipe.open("w") as writer,
+    ):
+        writer.write("{" + " " * LONGER_THAN_A_PIPE)
+        writer.flush()
+        until(lambda: any(it.stat().st_size for it in tmp_path.glob(".import-*")))
+        process.send(signal.SIGTERM)
+        assert process.wait() == TERMINATED
+
+    assert process.errors.strip() == "agentops-memory: Stopped."
+    assert {*tmp_path.iterdir()} == before
 
 
 @pytest.mark.slow

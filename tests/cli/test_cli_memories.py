@@ -150,16 +150,14 @@ def test_an_explanation_is_sentences(terminal: Terminal) -> None:
 
 
 @pytest.mark.slow
-def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal, tmp_path: Path) -> None:
+def test_stored_text_cannot_speak_to_the_terminal(terminal: Terminal) -> None:
     project = f"p{next(NUMBERS)} \x1b[2J\u202e"
     named = Terminal(terminal.variables | {"MEMORY_PROJECT": project})
     stored = observation(
         f"word {HOSTILE}\n{HOSTILE}", title=f"T {HOSTILE}", project=project, type=HOSTILE,
         topic_key=HOSTILE, tags=[HOSTILE], session_id=HOSTILE,
     )  # fmt: skip
-    file = tmp_path / "hostile.json"
-    file.write_text(json.dumps({"observations": [stored]}), "utf-8")
-    named.say("import", file)
+    named.say("import", "-", given=json.dumps({"observations": [stored]}))
     first = saved(
         named, f"T2 {HOSTILE}", f"word\n{HOSTILE}", "--topic-key", HOSTILE, "--session", HOSTILE
     )
@@ -203,8 +201,11 @@ def test_wrong_use_is_told_from_a_refusal(service: Service) -> None:
         ("save", "T", "C", "--project", ""), ("save",), ("search",), ("history", "x"),
         ("search", "x", "--limit", "0"), ("stats", "--url", service.url, "--db", "x"),
         ("stats", "--url", service.url, "--tenant", "x"),
+        ("import", "-"),
     ):  # fmt: skip
-        assert Terminal().run(*arguments).exit_code == 2, arguments
+        given = None if arguments != ("import", "-") else ""
+        done = Terminal().run(*arguments, given=given)
+        assert done.exit_code == (1 if given == "" else 2), arguments
 
 
 def test_every_refusal_is_a_harmless_sentence_and_has_an_exit_code(

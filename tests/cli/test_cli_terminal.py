@@ -192,7 +192,7 @@ def test_no_terminal_gets_no_colours_and_whole_lines(at: Terminal) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["search wide", "import --dry-run {}"])
+@pytest.mark.parametrize("words", ["search wide", "import - --dry-run < {}"])
 def test_a_reader_that_leaves_is_no_failure_worth_a_word(
     at: Terminal, tmp_path: Path, words: str
 ) -> None:

@@ -1,10 +1,12 @@
 """Exports and imports at the terminal: whole or not at all, over HTTP and on the file."""
 
 import asyncio
+import io
 import json
 import os
 import re
 import stat
+import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,7 +97,7 @@ def test_an_export_is_a_whole_file_that_is_not_written_over(
 
 
 @pytest.mark.slow
-def test_what_is_exported_is_imported_once_and_from_a_file_alone(
+def test_what_is_exported_is_imported_once_from_a_file_a_pipe_or_standard_input(
     terminal: Terminal, service: Service, folder: Path
 ) -> None:
     service.save("Queues hold.", tags=["a"])
@@ -109,10 +111,13 @@ def test_what_is_exported_is_imported_once_and_from_a_file_alone(
     assert again == "Imported 0 observations and 0 sessions.\n"
     assert terminal.json("import", file) == {"imported_sessions": 0, "imported_observations": 0}
     assert list(folder.iterdir()) == [file]
+    document = json.dumps({"observations": [row(1, "Piped.")]})
+    assert terminal.say("import", "-", given=document) == "Imported 1 observation and 0 sessions.\n"
     os.mkfifo(pipe)
-    for other in (pipe, "-"):
-        refused = terminal.run("import", other, given="{}")
-        assert (refused.exit_code, "it is not a file" in refused.stderr) == (1, True)
+    writing = threading.Thread(target=pipe.write_text, args=(document, "utf-8"))
+    writing.start()
+    assert terminal.say("import", pipe) == "Imported 0 observations and 0 sessions.\n"
+    writing.join()
 
 
 @pytest.mark.slow
@@ -149,7 +154,7 @@ def test_a_dry_run_tells_each_conflict_and_changes_nothing(
 
 @pytest.mark.slow
 def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
-    terminal: Terminal, service: Service, folder: Path
+    terminal: Terminal, service: Service, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = json.dumps({"observations": [row(1, "x"), row(2, "y") | {"uid": "me"}]})
     for content, sentence in (
@@ -168,19 +173,21 @@ def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
     for wrong in (folder, folder / "none.json"):
         assert terminal.run("import", wrong).exit_code == 1
     assert (stored(service)["sessions"], stored(service)["observations"]) == ([], [])
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # as it is for all but root
+    unreadable = terminal.run("import", folder)
+    assert (unreadable.exit_code, unreadable.stdout) == (1, "")
+    assert unreadable.stderr.startswith(f"agentops-memory: {folder} cannot be read: ")
 
 
 @pytest.mark.slow
-def test_a_dry_run_needs_no_database_and_makes_none(folder: Path, tmp_path: Path) -> None:
+def test_a_dry_run_needs_no_database_and_makes_none(folder: Path) -> None:
     terminal = Terminal({"MEMORY_DB_PATH": str(folder / "none" / "memory.db")})
     rows = [row(1, "New.", topic_key="k"), row(2, "Newer.", topic_key="k", updated_at=LATER)]
-    sessions = [{"id": "s", "project": "p"}]
-    document = written(tmp_path / "a.json", {"sessions": sessions, "observations": rows})
-    wrong = written(tmp_path / "b.json", {"observations": [1]})
+    document = json.dumps({"sessions": [{"id": "s", "project": "p"}], "observations": rows})
 
-    plan = terminal.json("import", document, "--dry-run")
-    refused = terminal.run("import", wrong, "--dry-run")
-    no_tenant = terminal.run("import", document, "--dry-run", "--tenant", "acme")
+    plan = terminal.json("import", "-", "--dry-run", given=document)
+    refused = terminal.run("import", "-", "--dry-run", given=b'{"observations": [1]}')
+    no_tenant = terminal.run("import", "-", "--dry-run", "--tenant", "acme", given=b"{}")
 
     assert (plan["new_sessions"], plan["new_observations"]) == (1, 1)
     assert [it["place"] for it in plan["conflicts"]] == [1]
@@ -190,21 +197,22 @@ def test_a_dry_run_needs_no_database_and_makes_none(folder: Path, tmp_path: Path
     if not is_postgresql():
         file = folder / "memory.db"  # with nothing in it, which stays so
         file.touch()
-        again = terminal.json("import", document, "--dry-run", "--db", file)
+        again = terminal.json("import", "-", "--dry-run", "--db", file, given=document)
         assert again == plan
         assert [(it.name, it.stat().st_size) for it in folder.iterdir()] == [("memory.db", 0)]
 
 
 @pytest.mark.sqlite_files
-def test_an_import_that_is_interrupted_ends_as_shells_have_it(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
+def test_an_import_that_is_interrupted_ends_as_shells_have_it(folder: Path) -> None:
+    class Interrupted(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
 
-    monkeypatch.setattr("agentops_memory.cli.commands.transfer.run_on_target", interrupted)
+        def readinto(self, _: Any) -> int:
+            raise KeyboardInterrupt
+
     done = Terminal({"MEMORY_DB_PATH": str(folder / "memory.db")}).run(
-        "import", written(tmp_path / "all.json", {})
+        "import", "-", given=io.BufferedReader(Interrupted())
     )
 
     assert (done.exit_code, done.stdout) == (130, "")

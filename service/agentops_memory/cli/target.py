@@ -85,6 +85,12 @@ class Target:
 
         return chosen_settings({"db_path": self.db})
 
+    @property
+    def scratch(self) -> Path | None:
+        """The folder of temporary files: the database's, the only writable one in some pods."""
+        folder = None if self.url else self.settings.db_path.parent
+        return folder if folder and folder.is_dir() else None
+
 
 def run_on_target(
     params: dict[str, Any], work: Callable[["MemoryService"], Awaitable[T]], *,
@@ -135,8 +141,7 @@ async def _opened(
         if may_be_missing and not backend.has(tenant):
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
-            parent = settings.db_path.parent  # the only folder that some pods can write to
-            folder = TemporaryDirectory(dir=parent if parent.is_dir() else None, prefix=".empty-")
+            folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")
             path = Path(stack.enter_context(folder)) / "memory.db"
             settings = replace(settings, database_url=None, db_path=path)
         elif not backend.has(tenant):

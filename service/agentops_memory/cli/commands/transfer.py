@@ -1,9 +1,16 @@
 """`export` and `import`: all sessions and observations, as a JSON file."""
 
 import asyncio
+import os
+import select
+import stat
 import sys
-from contextlib import aclosing
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, aclosing, contextmanager, suppress
+from io import BufferedReader, UnsupportedOperation
 from pathlib import Path
+from typing import BinaryIO, cast
 
 import click
 
@@ -11,6 +18,7 @@ from agentops_memory_client.contract import models as m
 from agentops_memory_client.contract.models import MemoryServiceError
 from agentops_memory_client.contract.service import MemoryService
 
+from ...engine.files import os_errors_as
 from .. import output as out
 from ..place import output_file, refuse_own
 from ..program import command
@@ -18,6 +26,8 @@ from ..target import ANSWER, FORCE, PROJECT_OPTION, TARGET, Target, argument, fl
 
 # Shells complete it as a path. click does not check it: a bad file is no usage error.
 FILE = click.Path(allow_dash=True, readable=False)
+PIECE = 64 * 1024  # bytes, the capacity of a pipe
+SIGNAL_DELAY = 1.0  # seconds until a signal is handled, at most
 
 
 @command(
@@ -65,19 +75,56 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
 def import_(file: str, dry_run: bool, **where: str | None) -> None:
     """Store everything in the export FILE that is not stored yet.
 
-    Existing rows are skipped, so you can repeat an import, also to complete one that was
-    interrupted.
+    - reads standard input. Existing rows are skipped, so you can repeat an import, also to
+    complete one that was interrupted.
     """
-    path = Path(file)
-    if not path.is_file():  # it is read more than once, which a pipe cannot be
-        raise out.FileRefused(f"{file} cannot be read: it is not a file.")
+    with _document(file, Target.of(where)) as path:
 
-    async def work(memories: MemoryService) -> m.Imported | m.ImportPlan:
-        do = memories.plan_import if dry_run else memories.import_from
-        with out.progress_bar("Checking" if dry_run else "Importing") as progress:
-            return await do(path, progress=progress)
+        async def work(memories: MemoryService) -> m.Imported | m.ImportPlan:
+            do = memories.plan_import if dry_run else memories.import_from
+            with out.progress_bar("Checking" if dry_run else "Importing") as progress:
+                return await do(path, progress=progress)
 
-    _print_done(run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run))
+        done = run_on_target(where, work, may_make=not dry_run, may_be_missing=dry_run)
+        _print_done(done)
+
+
+@contextmanager
+def _document(file: str, target: Target) -> Iterator[Path]:
+    """Yield the path of the document: the named file, or a copy of what can be read only once."""
+    with ExitStack() as stack:
+        if file != "-":
+            with os_errors_as(out.FileRefused, f"{file} cannot be read"):
+                source: BinaryIO = stack.enter_context(Path(file).open("rb"))
+        elif sys.stdin is None or out.is_terminal(sys.stdin):
+            raise click.UsageError("- reads standard input, but standard input is empty.")
+        else:
+            source = sys.stdin.buffer
+        if file != "-" and stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            yield Path(file)
+            return
+        # In some pods, only the folder of the database can be written to.
+        with os_errors_as(out.FileRefused, "A copy of the document cannot be made"):
+            copy = stack.enter_context(
+                tempfile.NamedTemporaryFile(dir=target.scratch, prefix=".import-")
+            )
+            copy.writelines(_arriving(source))
+            copy.flush()
+        yield Path(copy.name)
+
+
+def _arriving(source: BinaryIO) -> Iterator[bytes]:
+    """Yield the pieces of a pipe, which may stay open for a long time.
+
+    Python handles a signal that arrives just before a read only after it, so no read blocks long.
+    """
+    piece = b" "
+    while piece:
+        with suppress(UnsupportedOperation):  # a stream in memory cannot be selected
+            while not select.select([source], [], [], SIGNAL_DELAY)[0]:
+                pass
+        piece = cast(BufferedReader, source).read1(PIECE)
+        yield piece
 
 
 def _print_done(done: m.Imported | m.ImportPlan) -> None:
