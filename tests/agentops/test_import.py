@@ -531,7 +531,7 @@ def test_an_export_with_nothing_in_it_adds_nothing(service: Service, body: bytes
         (b'{"a": 1}', "this one has a."),
         (b'{"exported_at": "2026-04-12T10:00:00Z"}', "this one has exported_at."),
         (b'{"results": [{"memory": "x"}, {"memory": "y"}]}', "a list of memories from mem0"),
-        (b'{"version": "1", "prompts": []}', "an export of Engram: docs/cli.md shows how"),
+        (b'{"version": "1", "prompts": []}', "an export of Engram: `agentops-memory import` reads"),
         (b'{"a": 1, "b": [2, 3], "c": {}, "d": 0, "e": 0, "f": 0}', "has a, b, c, d, e, 1 more."),
         (b'{"me@example.com": 1, "b": 2}', "this one has b, 1 more."),
         (b'{"": 1, "\\u202e": 2}', "this one has 2 members."),

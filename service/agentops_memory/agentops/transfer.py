@@ -66,7 +66,7 @@ _BY_START = {
     **dict.fromkeys((b"-", *(b"%d" % digit for digit in range(10))), "a number"),
 }
 _BY_MEMBER = {
-    "prompts": " It looks like an export of Engram: docs/cli.md shows how to convert one.",
+    "prompts": " It looks like an export of Engram: `agentops-memory import` reads one.",
     "results": f" It looks like a list of memories from mem0, {_UNREAD}.",
 }
 

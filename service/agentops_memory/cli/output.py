@@ -188,13 +188,13 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 @contextmanager
-def progress_bar(label: str) -> Iterator[Progress]:
+def progress_bar(label: str, *, is_output_shown: bool = False) -> Iterator[Progress]:
     """Draw a progress bar on standard error, if that is a terminal; yield its callback.
 
     The callback takes the amount done and the total, in any unit. Print nothing inside, because
     the bar would overwrite it.
     """
-    if not is_terminal(sys.stderr):
+    if not is_terminal(sys.stderr) or (is_output_shown and is_terminal(sys.stdout)):
         yield lambda _done, _total: None
         return
     from rich import progress as rich_progress  # noqa: PLC0415 - takes 50 ms, for terminals only
