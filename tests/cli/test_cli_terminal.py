@@ -89,7 +89,7 @@ def test_a_terminal_gets_tables_and_lines_that_fit(forked: list[str], at: Termin
 @pytest.mark.parametrize(
     ("arguments", "label", "last"),
     [
-        (["doctor"], "Examining", "100%"), (["export", "{file}"], "Exporting", "100%"),
+        (["export", "{file}"], "Exporting", "100%"),
         (["import", "{file}"], "Importing", "100%"),
         (["index", "--check"], "Examining", "partition 0: exact"),
         (["migrate"], "Migrating", "there is nothing to do."),

@@ -197,24 +197,6 @@ def test_whatever_is_there_is_replaced_or_refused_with_a_sentence(
         assert all_rows(path) == expected
 
 
-def test_an_archive_of_the_version_before_counts_the_revisions_that_are_stored(
-    path: Path, tmp_path: Path
-) -> None:
-    def first_ones_are_gone(_: Members, manifest: Manifest) -> None:
-        for tenant in manifest["tenants"]:
-            tenant["counts"]["revisions"] = 0  # as `doctor --fix` had moved all of them away
-
-    for file in (path, tenant_file(path, TenantId("acme"))):
-        with closing(sqlite3.connect(file)) as database:
-            assert database.execute("SELECT count(*) FROM revisions").fetchone() == (0,)
-            database.execute("PRAGMA user_version = 25")
-    archive = repacked(backed_up(path, tmp_path), tmp_path / "before.zip", first_ones_are_gone)
-
-    at(path).say("restore", archive, "--force")
-
-    assert words(path) == {"apple", "pear"}
-
-
 def _within_largest(archive: Path) -> int:
     """A place among the bytes of the largest file in an archive, and of no header."""
     with zipfile.ZipFile(archive) as opened:

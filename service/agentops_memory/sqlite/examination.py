@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from ..engine.engine import noop
 from ..errors import Unreadable, reason
 from ..memory.damage import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ..memory.memory import UNSAVED
@@ -202,19 +201,15 @@ def check_seals(database: db.Database, subject: Subject) -> Iterator[Finding]:
     )
 
 
-def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> list[Finding]:
-    """Return the findings of all checks of an existing file; a check that fails is a finding, too.
-
-    `progress` is called with the number of checks done, of `CHECKS_OF_FILE`.
-    """
+def check_database(subject: Subject) -> list[Finding]:
+    """Return the findings of all checks of an existing file; a failed check is one, too."""
     # A file that nobody has open is read as one that does not change: again, if it did.
     is_closed = db.log_size(subject.path) is None
     findings = list[Finding]()
     try:
         with db.open_read_only(subject.path, subject.features) as database:
             checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
-            for done, (code, check) in enumerate(checks.items()):
-                progress(done)
+            for code, check in checks.items():
                 try:
                     findings.extend(check(database, subject))
                 except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
@@ -222,7 +217,7 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
     except (sqlite3.Error, OSError) as error:
         findings = [_unreadable("integrity", error)]
     if is_closed and db.log_size(subject.path) is not None:
-        return check_database(subject, progress)
+        return check_database(subject)
     return findings
 
 
@@ -383,7 +378,6 @@ CHECKS: Mapping[str, Check] = {
 }
 CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_integrity}
 """The checks of a file of another format, or of another program."""
-CHECKS_OF_FILE = len(CHECKS)
 
 
 def _unreadable(code: str, error: Exception) -> Finding:
