@@ -309,12 +309,8 @@ async def _scanned(
     exceptions.read()
     rules = Redaction(exceptions=exceptions.rules).rules(caller)
     findings: list[scans.SecretFinding] = []
-    done, total = 0, await engine.read(caller, scans.size)
-    with out.progress_bar("Scanning") as advance:
-        async for scanned in scans.pages(engine, caller, rules, is_redacting=redact):
-            findings += scanned.findings
-            done += scanned.rows
-            advance(done, total)
+    async for some in scans.pages(engine, caller, rules, is_redacting=redact):
+        findings += some
     if redact and any(finding.kinds for finding in findings):
         out.say("overwriting the removed bytes")
         if remaining := await backends.finish_scrub(backend, engine, caller):
