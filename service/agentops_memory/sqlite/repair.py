@@ -13,6 +13,7 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from ..engine.engine import Sealer
 from ..engine.files import private_file
@@ -218,7 +219,8 @@ Repair = Callable[..., str]
 def repaired(subject: Subject, repair: Repair, *args: object) -> str:
     """Run a repair; its change is committed if the file is undamaged at its end, else undone."""
     path = subject.path
-    with _explained(), closing(_connected(path, subject.features)) as database:
+    opening = partial(connect, busy_timeout=TIMEOUT, features=subject.features, mode=CHANGING)
+    with _explained(), closing(opening(path)) as database:
         # Referenced rows may be missing already; a repair must not fail for that.
         database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
@@ -229,26 +231,19 @@ def repaired(subject: Subject, repair: Repair, *args: object) -> str:
     return done
 
 
-def rebuild(database: Database, _: Path, number: int) -> str:
-    Index(database).rebuild(number)
-    return f"Partition {number} was rebuilt."
-
-
 def make_partition(database: Database, _: Path, number: int) -> str:
     Index(database).recreate(number)
     return f"Partition {number} was recreated."
 
 
-def make_indexes(database: sqlite3.Connection, _: Path, indexes: Mapping[str, str]) -> str:
-    run(database, indexes.values())
-    return f"Created: {', '.join(indexes)}."
-
-
-def reindex(database: sqlite3.Connection, _: Path) -> str:
+def reindex(
+    database: sqlite3.Connection, _: Path, missing: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Rebuild all indexes, and create missing ones by their statements."""
     rows = database.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
     )
-    indexes = dict(rows.fetchall())
+    indexes = {**dict(rows.fetchall()), **missing}
     run(database, [*drop_statements(indexes), *indexes.values()])
     database.execute("REINDEX")  # the indexes of constraints
     database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
@@ -286,26 +281,9 @@ def remove_orphans(database: sqlite3.Connection, path: Path) -> str:
     return f"Removed {removed:,} rows. A copy of the file as it was before is {copy}."
 
 
-def is_exact(path: Path, features: Features, number: int) -> bool:
-    """Whether a partition matches the memories exactly; nothing is changed.
-
-    SQLite needs the write lock for it, and waits until another process releases it.
-    """
-    with closing(_connected(path, features)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        try:
-            return Index(database).is_exact(number)
-        finally:
-            database.execute("ROLLBACK")
-
-
 @contextmanager
 def _explained() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
         raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
-
-
-def _connected(path: Path, features: Features) -> Database:
-    return connect(path, busy_timeout=TIMEOUT, features=features, mode=CHANGING)
