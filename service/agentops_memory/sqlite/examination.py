@@ -251,28 +251,22 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed("format", "It is a database of another program.", remedy)
 
 
-def difference(database: db.Database) -> tuple[Parts, set[Part]]:
-    """Return the parts that the schema lacks, and those that differ from the migrations'."""
-    numbers = tuple(Partitions(database).all())
-    parts, expected = _parts(database), _expected(numbers, migrate.scripts())
-    shared = expected.keys() & parts.keys()
-    changed = {it for it in shared if _plain(expected[it]) != _plain(parts[it])}
-    return {part: sql for part, sql in expected.items() if part not in parts}, changed
-
-
-@lru_cache(maxsize=16)  # used twice per file, and many tenants' files are alike
-def _expected(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
-    """Return the schema of the migrations, with these partitions."""
+@lru_cache(maxsize=1)  # many tenants' files are alike
+def _expected(_: tuple[str, ...]) -> Parts:
+    """Return the schema of the migrations."""
     with closing(db.connect(Path(":memory:"))) as database:
         migrate.apply_migrations(database)
-        for number in partitions:
-            Partitions(database, is_alone=True).make(number)
         return _parts(database)
 
 
 def _parts(database: sqlite3.Connection) -> Parts:
+    """Return the schema of a file, without the partitions of the full-text index."""
     rows = database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema")
-    return {(kind, name): sql for kind, name, sql in rows if not name.startswith("sqlite_")}
+    return {
+        (kind, name): sql
+        for kind, name, sql in rows
+        if not name.startswith("sqlite_") and partition_of(name) is None
+    }
 
 
 def _plain(sql: str) -> str:
@@ -290,14 +284,17 @@ def partition_of(name: str) -> int | None:
 
 
 def check_schema(database: db.Database, subject: Subject) -> Iterator[Finding]:
-    missing, changed = difference(database)
+    parts, expected = _parts(database), _expected(migrate.scripts())
+    missing = {part: sql for part, sql in expected.items() if part not in parts}
+    changed = {
+        it for it in expected.keys() & parts.keys() if _plain(expected[it]) != _plain(parts[it])
+    }
     # Ordinary indexes, with their statements.
     if indexes := {name: sql for (kind, name), sql in missing.items() if kind == "index"}:
         problem = f"Missing: {names_of_parts(('index', name) for name in indexes)}."
         fix = subject.fix(repair.reindex, indexes)
         yield failed("schema", problem, f"{FIX} rebuilds them.", fix=fix)
-    parts = [it for it in (*missing, *changed) if partition_of(it[1]) is None]
-    if others := [part for part in parts if part[1] not in indexes]:
+    if others := [part for part in (*missing, *changed) if part[1] not in indexes]:
         problem = f"Missing, or different from the migrations: {names_of_parts(others)}."
         yield failed("schema", problem, RESTORE)
     elif not (missing or changed):
@@ -319,17 +316,8 @@ def check_index(database: db.Database, subject: Subject) -> Iterator[Finding]:
         yield warn("index", problem, remedy)
         return
     partitions = Partitions(database)
-    missing, changed = difference(database)
-    parts = [partition_of(name) for _, name in (*missing, *changed)]
-    numbers, broken = partitions.all(), {number for number in parts if number is not None}
-    findings = [
-        failed(
-            "index", f"Partition {number} of the full-text index is incomplete.", REBUILDS,
-            fix=subject.fix(repair.make_partition, number),
-        )
-        for number in sorted(broken)
-    ]  # fmt: skip
-    for number in set(numbers) - broken:
+    findings, numbers = list[Finding](), partitions.all()
+    for number in numbers:
         fault = ""
         try:
             if drift := partitions.drift(number):
