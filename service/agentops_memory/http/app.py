@@ -299,15 +299,6 @@ class HttpService:
             )
         metrics.look_up(REQUESTS_IN_FLIGHT, lambda: metrics.in_flight)
 
-    def wait(self, reason: str) -> None:
-        """Refuse requests, and give probes the reason of the wait; an empty reason ends this."""
-        self._probes = WHILE_STARTING
-        self._no_wait.clear()
-        if reason:
-            waits = {STARTUP: _refused(reason), READY: _unready(DATABASE, reason)}
-            self._probes = {**WHILE_STARTING, **waits}
-            self._no_wait.set()
-
     def upgrade(self) -> None:
         """Refuse requests until the service is open: an upgrade may take any time."""
         self._no_wait.set()
