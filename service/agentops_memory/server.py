@@ -22,7 +22,7 @@ from .http.http_limits import LimitedProtocol
 from .http.protocol import Protocol
 from .light import dataclass, replace
 from .settings import IN_WORKING_FOLDER, Address, Settings, file
-from .telemetry import Telemetry, TextFormatter
+from .telemetry import BOLD, DIM, Telemetry, TextFormatter
 
 if TYPE_CHECKING:
     from .openwop.routes import OpenWopOperations
@@ -260,6 +260,7 @@ def _announce(settings: Settings, address: Address) -> None:
         "try it": "agentops-memory demo, in another terminal",
         "stop it": "Ctrl-C",
     }
-    rows = [f"  {name:<15}{fact}" for name, fact in facts.items()]
-    handler.stream.write("\n".join(["", f"  agentops-memory {__version__}", *rows, "", ""]))
+    title = form.styled(f"agentops-memory {__version__}", BOLD)
+    rows = [f"  {form.styled(f'{name:<15}', DIM)}{fact}" for name, fact in facts.items()]
+    handler.stream.write("\n".join(["", f"  {title}", *rows, "", ""]))
     handler.stream.flush()

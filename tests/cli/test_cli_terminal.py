@@ -147,7 +147,7 @@ def watched_service(
 @pytest.mark.slow
 @pytest.mark.sqlite_files
 def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
-    with watched_service("--db", "memory.db", cwd=tmp_path) as (url, line):
+    with watched_service("--db", "memory.db", cwd=tmp_path, NO_COLOR="1") as (url, line):
         banner = line(r"agentops-memory [\s\S]*Ctrl-C")
         httpx.get(f"{url}/stats?project=secret")
         request = line(r"\d\d:\d\d:\d\d  200  GET    /stats .*\n")
@@ -157,6 +157,7 @@ def test_a_service_at_a_terminal_speaks_to_people(tmp_path: Path) -> None:
     assert re.fullmatch(r".* /stats  [\d.]+ ms  default  127\.0\.0\.1\s*", request)
     with watched_service(cwd=tmp_path) as (_, line):
         banner = line(r".*agentops-memory[\s\S]*Ctrl-C")
+        assert "\x1b[1magentops-memory" in banner
         assert "/data/memory.db" in banner
         assert "(below the current folder; --db selects another file)" in banner
 

@@ -204,12 +204,14 @@ def test_what_is_erased_while_it_is_scanned_is_passed_over(stored: Path) -> None
     async def scan_and_erase() -> tuple[list[MemoryId | None], int]:
         async with opened(stored, clock=lambda: START) as engine:
 
-            def pages(*, is_redacting: bool) -> AsyncIterator[scanning.Findings]:
+            def pages(*, is_redacting: bool) -> AsyncIterator[scanning.ScanPage]:
                 other = cast(Engine, ErasingEngine(engine))
                 return scanning.pages(other, OPERATOR, DEFAULT_RULES, is_redacting=is_redacting)
 
-            redacted = [it.memory async for page in pages(is_redacting=True) for it in page]
-            left = [len(page) async for page in pages(is_redacting=False)]
+            redacted = [
+                it.memory async for page in pages(is_redacting=True) for it in page.findings
+            ]
+            left = [len(page.findings) async for page in pages(is_redacting=False)]
             return redacted, sum(left)
 
     redacted, left = asyncio.run(scan_and_erase())
@@ -229,8 +231,9 @@ def test_long_histories_are_scanned_part_by_part(
             for _ in range(3):
                 service.save(f"{number} " * 1500, title="t", topic_key=str(number))
 
-    async def pages() -> int:
+    async def pages() -> list[int]:
         async with opened(path, clock=lambda: START) as engine:
-            return len([it async for it in scanning.pages(engine, OPERATOR, DEFAULT_RULES)])
+            pages = scanning.pages(engine, OPERATOR, DEFAULT_RULES)
+            return [page.rows async for page in pages]
 
-    assert asyncio.run(pages()) == 3 + 1  # the last has the session
+    assert asyncio.run(pages()) == [2, 2, 2, 1]

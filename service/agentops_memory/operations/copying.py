@@ -19,6 +19,7 @@ from typing import Any
 import psycopg
 from psycopg import IsolationLevel, errors
 
+from ..engine.engine import noop
 from ..engine.files import drafts, make_folder, os_errors_as, placed, private_file, sync
 from ..errors import Refusal, Unavailable
 from ..light import dataclass
@@ -39,6 +40,7 @@ from ..sqlite.index import Index as SqliteIndex
 from ..sqlite.migrate import make_schema, newest_format, planned, require_small_ids
 from ..sqlite.open_files import require_one_name
 from ..sqlite.tenants import tenant_file, tenants_of
+from .backup import Advance, Progress, meter
 from .files.keys import KeyFile, written_at
 from .files.service_lock import service_lock
 
@@ -73,11 +75,13 @@ class Table:
         return ", ".join(f'"{it}"' for it in self.columns)
 
 
-def counting(table: Table, rows: Iterable[Row], tally: Tally) -> Iterator[Row]:
+def counting(table: Table, rows: Iterable[Row], tally: Tally, advance: Advance) -> Iterator[Row]:
     """Yield the rows of a table; at the end the tally has them."""
     count = total = 0
     for row in rows:
         count += 1
+        if not count % 1000:
+            advance(1000)
         digest = blake2b(repr(row).encode(), digest_size=16).digest()
         total = (total + int.from_bytes(digest)) % MODULUS
         yield row
@@ -106,6 +110,10 @@ class FileRows:
                 f"A text in the table {table.name} is not UTF-8; nothing of the tenant was copied. "
                 "`agentops-memory doctor --fix` repairs the file."
             ) from None
+
+    def count(self, table: Table) -> int:
+        count: int = self.database.execute(f"SELECT count(*) FROM {table.name}").fetchone()[0]
+        return count
 
     def last_ids(self) -> Mapping[str, int]:
         return dict(self.database.execute("SELECT name, seq FROM sqlite_sequence"))
@@ -267,6 +275,10 @@ class DatabaseRows:
             copy.set_types(table.types)
             yield from copy.rows()
 
+    def count(self, table: Table) -> int:
+        row = self._execute(f"SELECT count(*) FROM {table.name}").fetchone()
+        return row[0] if row else 0
+
     def last_ids(self) -> Mapping[str, int]:
         """Return the last id that each table has used; its row may have been deleted."""
         identities = self._execute(_IDENTITIES).fetchall()
@@ -424,14 +436,16 @@ class Copied:
 
 
 def copied(
-    settings: Settings, named: Sequence[TenantId], *, to_files: bool, at: datetime, by: By
-) -> Iterator[Copied]:
+    settings: Settings, named: Sequence[TenantId], *, to_files: bool, at: datetime, by: By,
+    progress: Progress = noop,
+) -> Iterator[Copied]:  # fmt: skip
     """Copy the tenants of a service with their keys: the named tenants, or all if none is named.
 
     The rows go from the files to the database, or back if `to_files`. A copy of all tenants
     includes the audit. Each tenant is compared and kept before the next. CopyRefused if the target
     holds anything else, StartRefused or Unavailable if a side cannot be used. Also refused while a
-    service runs on either side.
+    service runs on either side. `progress` is called with the rows of a tenant that are done, and
+    all rows; each row counts once when copied, and once when compared.
     """
     assert settings.database_url  # else there is nothing to copy from, or to
     files = Files(settings)
@@ -442,11 +456,11 @@ def copied(
         Database.opened(settings.database_url, files.features, is_source=to_files) as database,
     ):
         source, target = (database, files) if to_files else (files, database)
-        yield from _all_copied(source, target, named, at, by)
+        yield from _all_copied(source, target, named, progress, at, by)
 
 
 def _all_copied(
-    source: Side, target: Side, named: Sequence[TenantId], at: datetime, by: By
+    source: Side, target: Side, named: Sequence[TenantId], progress: Progress, at: datetime, by: By
 ) -> Iterator[Copied]:
     tenants = source.tenants()
     if missing := [it for it in named if it not in tenants]:
@@ -473,16 +487,17 @@ def _all_copied(
         tally = done.get(tenant)
         if tally is None:
             with source.rows(tenant) as rows, target.new_rows(tenant) as new:
-                tally = _copied(rows, new, source.features)
+                tally = _copied(rows, new, source.features, progress)
         yield Copied(tenant=tenant, tally=tally, was_there=tenant in done)
 
 
-def _copied(source: Rows, target: Rows, features: Features) -> Tally:
+def _copied(source: Rows, target: Rows, features: Features, progress: Progress) -> Tally:
     """Copy all rows, index them, and compare the copy; CopyRefused if it differs."""
     tables = source.tables or target.tables
-    tally = _tally(source, tables, target)
+    advance = meter(2 * sum(map(source.count, tables)), progress)
+    tally = _tally(source, tables, advance, target)
     target.finish(source.last_ids(), features)
-    copy = _tally(target, tables)
+    copy = _tally(target, tables, advance)
     if differing := sorted(name for name in tally if tally[name] != copy[name]):
         raise CopyRefused(
             f"The copy differs in the tables {', '.join(differing)}; it was discarded."
@@ -502,11 +517,13 @@ def _compared(source: Side, target: Side, tenant: TenantId) -> Tally:
     return tally
 
 
-def _tally(rows: Rows, tables: Iterable[Table], target: Rows | None = None) -> Tally:
+def _tally(
+    rows: Rows, tables: Iterable[Table], advance: Advance = noop, target: Rows | None = None
+) -> Tally:
     """Count all rows, and copy them if there is a target."""
     tally: Tally = {}
     for table in tables:
-        counted = counting(table, rows.read(table), tally)
+        counted = counting(table, rows.read(table), tally, advance)
         if target is None:
             deque(counted, maxlen=0)
         else:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
+from ..engine.engine import noop
 from ..engine.files import file_system, is_network, leftovers, opened
 from ..errors import Refusal, SettingRefused, Unavailable, sentence_of
 from ..http.gate import must_have_keys
@@ -233,12 +234,22 @@ class DoctorContext:
     is_thorough: bool = False
 
 
-def findings_of(context: DoctorContext) -> list[Finding]:
-    """Return all findings, first about the service as a whole. Changes and raises nothing."""
-    findings = [it for code, check in _shared(context).items() for it in _safely(code, check)]
-    for tenant in _tenants(context):
+def findings_of(
+    context: DoctorContext, progress: Callable[[int, int], None] = noop
+) -> list[Finding]:
+    """Return all findings, first about the service as a whole. Changes and raises nothing.
+
+    `progress` is called with the number of finished parts, and of all: checks, and tenants.
+    """
+    shared, tenants, findings = _shared(context), _tenants(context), list[Finding]()
+    total = len(shared) + len(tenants)
+    for done, (code, check) in enumerate(shared.items(), start=1):
+        findings += _safely(code, check)
+        progress(done, total)
+    for done, tenant in enumerate(tenants, start=len(shared) + 1):
         of_tenant = _safely("file", partial(_check_tenant, context, tenant))
         findings += [replace(it, tenant=tenant) for it in of_tenant]
+        progress(done, total)
     return findings
 
 

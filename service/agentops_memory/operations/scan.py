@@ -33,6 +33,7 @@ from ..stores import store as stores
 from ..stores.entry import Past, measure as measure_version, past
 
 PAGE = 200  # most memories, sessions or stores of one page
+MAX_STORES = 100_000  # most stores that are counted
 MAX_PAGE_SIZE = 2 * 1024 * 1024  # characters after which a page ends early: reads have a timeout
 
 
@@ -51,7 +52,12 @@ class SecretFinding:
     in_names: Mapping[str, int] = field(default_factory=dict)
 
 
-Findings = Sequence[SecretFinding]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanPage:
+    """One page of a scan: the number of rows read, and the findings in them."""
+
+    rows: int
+    findings: tuple[SecretFinding, ...] = ()
 
 
 class Scanned(NamedTuple):
@@ -60,6 +66,7 @@ class Scanned(NamedTuple):
     finding: SecretFinding
     size: int = 0  # characters of the texts that may be long
     revisions: int = 0  # earlier revisions with secrets
+    rows: int = 1
 
 
 Scan = Callable[[Redactor, Redactor], Iterator[Scanned]]
@@ -74,12 +81,11 @@ Records = Callable[[Transaction, Any], Iterator[tuple[Any, Scan]]]
 
 async def pages(
     engine: Engine, caller: Caller, rules: Rules, *, is_redacting: bool = False
-) -> AsyncIterator[Findings]:
+) -> AsyncIterator[ScanPage]:
     """Scan memories, live and deleted, revisions, sessions, stores, proposals, and logs of runs.
 
-    Yields the findings page by page. When redacting, all secrets are removed, with an erasure
-    receipt for each page and project, and the stored answers of idempotency keys, whatever their
-    content. Requires the role admin.
+    When redacting, all secrets are removed, with an erasure receipt for each page and project, and
+    the stored answers of idempotency keys, whatever their content. Requires the role admin.
     """
     caller.require(Role.ADMIN)
     if is_redacting:
@@ -87,25 +93,31 @@ async def pages(
     for records, first in KINDS:
         after = first
         while page := await engine.read(caller, scan_page, records, after, rules):
-            last, findings = page
-            if is_redacting and any(finding.kinds for finding in findings):
+            last, scanned = page
+            if is_redacting and any(finding.kinds for finding in scanned.findings):
                 # Scanned again in a write: only pages with secrets make other writers wait.
                 again = await engine.write(
                     caller, scan_page, records, after, rules, is_redacting=True
                 )
-                last, findings = again or (last, [])
+                last, scanned = again or (last, ScanPage(rows=scanned.rows))
             after = last
-            yield findings
+            yield scanned
+
+
+def size(tx: Transaction) -> int:
+    count = len(stores.stores_of(tx, stores.Page(limit=MAX_STORES)).items)
+    rows = tx[MemoryTable].total() + tx[SessionTable].count(None) + count
+    return rows + tx[Sql].number("SELECT count(*) FROM proposals")
 
 
 def scan_page(
     tx: Transaction, records: Records, after: Any, rules: Rules, *, is_redacting: bool = False
-) -> tuple[Any, Findings] | None:
-    """Return the position after which the next page begins, and the findings; None at the end.
+) -> tuple[Any, ScanPage] | None:
+    """Return the position after which the next page begins, and this page; None at the end.
 
     When redacting, the secrets are removed, with a receipt for each project.
     """
-    room, findings, last = MAX_PAGE_SIZE, list[SecretFinding](), None
+    room, rows, findings, last = MAX_PAGE_SIZE, 0, [], None
     done: list[tuple[SecretFinding, int]] = []
     for key, scan in records(tx, after):
         redactor, names = Redactor(rules), Redactor(rules)
@@ -117,7 +129,7 @@ def scan_page(
             if is_redacting and redactor.count:
                 next(steps, None)
                 done.append((finding, it.revisions))
-        last, room = key, room - it.size
+        last, rows, room = key, rows + it.rows, room - it.size
         if room < 0:
             break
     done.sort(key=lambda it: it[0].project)
@@ -128,7 +140,7 @@ def scan_page(
             ErasureKind.REDACTION, project, memories=memories, observations=len(memories),
             revisions=sum(revisions), sessions=sum("session" in it.where for it in of_project),
         )  # fmt: skip
-    return None if last is None else (last, findings)
+    return None if last is None else (last, ScanPage(rows=rows, findings=tuple(findings)))
 
 
 def _shown(name: object) -> str:
@@ -236,7 +248,7 @@ def _earlier_versions(
     clean = [(it, _redacted_content(redactor, it.text)) for it in versions]
     changed = {it.number: text for it, text in clean if text != it.text}
     finding = _of_store(store, memory, entry, versions=", ".join(map(str, changed)))
-    yield Scanned(finding, revisions=len(changed))
+    yield Scanned(finding, revisions=len(changed), rows=0)
     for number, text in changed.items():
         tx[RevisionTable].put_text(memory, number, text, is_own=True)
         _measure(tx, memory, number, text)
@@ -311,7 +323,7 @@ def _events(tx: Transaction, after: Offset) -> Iterator[tuple[Offset, Scan]]:
 def _event(tx: Transaction, event: RunEvent, redactor: Redactor, _: Redactor) -> Iterator[Scanned]:
     """Scan the tags of a run's event; all other texts of the event are names."""
     tags = Screen(redactor).tags(filter(None, event.payload["tags"]))
-    yield Scanned(SecretFinding(where={"run": _shown(event.run)}))
+    yield Scanned(SecretFinding(where={"run": _shown(event.run)}), rows=0)
     payload = as_json(event.payload | {"tags": tags})
     tx[Sql].update("run_events", "id", {"id": event.offset, "payload": payload})
 

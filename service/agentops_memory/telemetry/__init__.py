@@ -53,8 +53,13 @@ class OwnText(str):
 
 CHATTY = ("httpx", "httpcore")  # they log each request, sometimes with its whole query
 
+BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"  # codes of ANSI terminals
+STYLES = {logging.WARNING: YELLOW, logging.ERROR: RED, logging.CRITICAL: RED}
 
-def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout, form: str = "") -> None:
+
+def configure_logging(
+    level: str = "INFO", stream: TextIO = sys.stdout, form: str = "", *, has_colors: bool = True
+) -> None:
     """Write every logger's lines of this level and above to the stream, as JSON.
 
     `form` is `json`, or `text` for people; if it is empty, a terminal gets text. Libraries that
@@ -62,7 +67,7 @@ def configure_logging(level: str = "INFO", stream: TextIO = sys.stdout, form: st
     """
     handler = logging.StreamHandler(stream)
     is_text = form == "text" or (not form and stream.isatty())
-    handler.setFormatter(TextFormatter() if is_text else JsonFormatter())
+    handler.setFormatter(TextFormatter(has_colors=has_colors) if is_text else JsonFormatter())
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level)
@@ -104,22 +109,33 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """Formats a record as a line for people, without secrets; a request's line is short."""
 
+    def __init__(self, *, has_colors: bool) -> None:
+        super().__init__()
+        self._has_colors = has_colors
+
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
         extra = {name: _without_secrets(it) for name, it in _extra(record).items()}
         if record.name == requests.name and "status" in extra:
+            status: Any = extra["status"]
             who = "  ".join(
                 printable(str(extra[it])) for it in ("key", "tenant", "client") if it in extra
             )
+            took = self.styled(f"{extra['duration_ms']:g} ms  {who}", DIM)
+            style = RED if status >= 500 else YELLOW if status >= 400 else GREEN
             return (
-                f"{at}  {extra['status']}  {extra['method']:<6} {printable(str(extra['path']))}  "
-                f"{extra['duration_ms']:g} ms  {who}"
+                f"{self.styled(at, DIM)}  {self.styled(str(status), style)}  "
+                f"{extra['method']:<6} {printable(str(extra['path']))}  {took}"
             )
-        level = f"{record.levelname.lower()}  " if record.levelno >= logging.WARNING else ""
-        line = f"{at}  {level}{hidden(errors.message_of(record))}"
+        style = STYLES.get(record.levelno, "")
+        level = f"{self.styled(record.levelname.lower(), style)}  " if style else ""
+        line = f"{self.styled(at, DIM)}  {level}{hidden(errors.message_of(record))}"
         line += "".join(f"  {name}={it}" for name, it in extra.items())
         error = record.exc_info[1] if record.exc_info else None
         return line + (f"\n{errors.trace(error).rstrip()}" if error else "")
+
+    def styled(self, text: str, style: str) -> str:
+        return f"\x1b[{style}m{text}\x1b[0m" if self._has_colors else text
 
 
 def _extra(record: logging.LogRecord) -> dict[str, object]:

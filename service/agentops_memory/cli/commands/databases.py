@@ -144,22 +144,26 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
     from ...operations.copying import copied  # noqa: PLC0415
 
     backends.require_local_files(chosen)
-    results: list[dict[str, Any]] = []
-
-    with o.silent(logging.getLogger("psycopg")):  # it would log errors that are also raised
-        for it in copied(
-            chosen, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(), by=backends.user()
-        ):
-            rows = {name: count for name, (count, _) in it.tally.items()}
-            results.append({"tenant": it.tenant, "was_there": it.was_there, "rows": rows})
-            if not out.has_flag("json"):
-                verb = "was already copied" if it.was_there else "is copied"
-                count = out.counted(sum(rows.values()), "row")
-                click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
-                tables = [(name, *its) for name, its in it.tally.items() if its[0]]
-                out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
+    # psycopg would log errors that are also raised.
+    with o.silent(logging.getLogger("psycopg")), out.progress_bar("Copying") as progress:
+        copies = [*copied(
+            chosen, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(), by=backends.user(),
+            progress=progress,
+        )]  # fmt: skip
+    results = [
+        {"tenant": it.tenant, "was_there": it.was_there,
+         "rows": {name: count for name, (count, _) in it.tally.items()}}
+        for it in copies
+    ]  # fmt: skip
     if out.has_flag("json"):
         click.echo(json.dumps({"tenants": results}))
+        return
+    for it in copies:
+        verb = "was already copied" if it.was_there else "is copied"
+        count = out.counted(sum(count for count, _ in it.tally.values()), "row")
+        click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
+        tables = [(name, *its) for name, its in it.tally.items() if its[0]]
+        out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
@@ -238,10 +242,12 @@ def doctor(tenant: str | None, thorough: bool, fix: bool, **flags: str | None) -
         settings=backends.chosen_settings(flags), environment=os.environ, now=backends.now(),
         tenant=None if tenant is None else tenant_id(tenant), is_thorough=thorough,
     )  # fmt: skip
-    findings = findings_of(context)
+    with out.progress_bar("Examining") as bar:
+        findings = findings_of(context, bar)
     fixes = list(apply_fixes(findings)) if fix else []
     if fixes:
-        findings = findings_of(replace(context, now=backends.now()))
+        with out.progress_bar("Examining again") as bar:
+            findings = findings_of(replace(context, now=backends.now()), bar)
     out.print_result(_document(findings, fixes), "\n".join(_lines(findings, fixes)))
     sys.exit(1 if has_failed(findings) else 0)
 
@@ -309,8 +315,12 @@ async def _scanned(
     exceptions.read()
     rules = Redaction(exceptions=exceptions.rules).rules(caller)
     findings: list[scans.SecretFinding] = []
-    async for some in scans.pages(engine, caller, rules, is_redacting=redact):
-        findings += some
+    done, total = 0, await engine.read(caller, scans.size)
+    with out.progress_bar("Scanning") as advance:
+        async for scanned in scans.pages(engine, caller, rules, is_redacting=redact):
+            findings += scanned.findings
+            done += scanned.rows
+            advance(done, total)
     if redact and any(finding.kinds for finding in findings):
         out.say("overwriting the removed bytes")
         if remaining := await backends.finish_scrub(backend, engine, caller):

@@ -57,8 +57,9 @@ def serve(**flags: str | None) -> None:
     option overrides its variable, which overrides the default; an empty value counts
     as unset. MEMORY_DATABASE_URL, which may contain a password, has no option.
     """
-    chosen = place.chosen_settings(flags)
-    telemetry.configure_logging(chosen.log_level.upper(), form=chosen.log_format)
+    chosen, has_colors = place.chosen_settings(flags), not os.environ.get("NO_COLOR")
+    level, form = chosen.log_level.upper(), chosen.log_format
+    telemetry.configure_logging(level, form=form, has_colors=has_colors)
     for name, meant in unknown_variables(os.environ).items():
         if meant:
             fields = {"variable": name, "meant": meant}
