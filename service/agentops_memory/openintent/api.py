@@ -26,15 +26,7 @@ from ..memory import access
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
 from ..memory.details import details_of
 from ..memory.idempotency import is_due
-from ..memory.redactor import (
-    MAX_TAG,
-    MAX_TAGS,
-    JsonRedactor,
-    Redactor,
-    RulesOf,
-    as_json,
-    is_plain,
-)
+from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, as_json, is_plain
 from ..memory.rows import portion as fitting
 from ..memory.saves import Written
 from ..memory.sight import IntentId, Viewer
