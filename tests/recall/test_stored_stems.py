@@ -13,10 +13,11 @@ from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.partitions import Partitions
+from agentops_memory.sqlite.repair import is_exact
 
 from ..support.callers import made_key
 from ..support.engines import rows
-from ..support.files import assert_index_is_whole, gather_stems, is_exact
+from ..support.files import assert_index_is_whole, gather_stems
 from ..support.histories import KEYS, History, Question
 from ..support.service import Service, serving
 
@@ -64,7 +65,7 @@ def asked(service: Service, history: History, question: Question) -> bytes:
 
 
 @pytest.mark.parametrize("column", ["stems", "counts", "head", "arrays", "memories", "last_id"])
-def test_a_damaged_segment_is_not_believed_and_is_found(path: Path, column: str) -> None:
+def test_a_damaged_segment_is_not_believed_and_the_doctor_finds_it(path: Path, column: str) -> None:
     questions = ["/context?project=heron&query=rolback+workre", "/search?project=heron&q=queue"]
     gather_stems(path)
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
@@ -76,7 +77,7 @@ def test_a_damaged_segment_is_not_believed_and_is_found(path: Path, column: str)
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         assert [service.http.get(it).json() for it in questions] == answers
     with closing(connect(path)) as database:
-        assert not all(is_exact(path, it) for it in Partitions(database, is_alone=True).all())
+        assert not all(is_exact(path, ALL, it) for it in Partitions(database, is_alone=True).all())
 
 
 @pytest.mark.parametrize(("tail", "known_chars"), [(0, 3_000_000), (3, 3_000_000), (0, 200)])

@@ -233,6 +233,10 @@ CASES: dict[str, Case] = {
         "INSERT INTO memories_fts_0 (rowid, title, content, context, tags) "
         "VALUES (99, 'a', 'b', '', '')", is_mended=True,
     ),
+    "other words": warned(
+        "index", "that differ", "UPDATE memories SET content = 'otherwise' WHERE id = 1",
+        is_mended=True, is_thorough=True,
+    ),
     "no words": warned(
         "index", "Partition 0 of the full-text index cannot be read", "DROP TABLE memories_fts_0",
         is_mended=True,

@@ -21,6 +21,7 @@ from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.migrate import MIGRATIONS
 from agentops_memory.sqlite.partitions import Partitions
+from agentops_memory.sqlite.repair import is_exact
 
 from .engine import opened
 from .engines import is_postgresql, rows
@@ -37,19 +38,12 @@ def assert_index_is_whole(path: Path) -> None:
     with closing(connect(path)) as database:
         partitions = Partitions(database, is_alone=True)
         for number in partitions.all():
-            assert is_exact(path, number), number
+            assert is_exact(path, ALL, number), number
             assert partitions.drift(number) == 0, number
         needed = database.execute(
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL"
         ).fetchall()
         assert {number for (number,) in needed} <= set(partitions.all())
-
-
-def is_exact(path: Path, number: int) -> bool:
-    """Whether a partition has just the words of its memories."""
-    with closing(connect(path)) as database:
-        database.execute("BEGIN IMMEDIATE")
-        return Index(database).is_exact(number)
 
 
 def put_in_index(path: Path) -> None:

@@ -317,22 +317,39 @@ def check_index(database: db.Database, subject: Subject) -> Iterator[Finding]:
         return
     partitions = Partitions(database)
     findings, numbers = list[Finding](), partitions.all()
+    # The next writer rolls back an interrupted transaction; this check must not be that writer.
+    journal = subject.path.with_name(f"{subject.path.name}-journal")
+    is_exact = subject.is_thorough and not (journal.exists() and journal.stat().st_size > 0)
     for number in numbers:
-        fault = ""
-        try:
-            if drift := partitions.drift(number):
-                fault = f"differs from the memories in {drift:,} row{'s' * (drift != 1)}"
-        except sqlite3.Error as error:
-            fault = f"cannot be read: {reason(error)}"
-        if fault:
-            problem = f"Partition {number} of the full-text index {fault}."
-            remedy = f"The next sweep repairs it; {FIX} repairs it now."
-            fix = subject.fix(repair.make_partition, number)
-            findings.append(warn("index", problem, remedy, fix=fix))
+        findings += _check_partition(partitions, number, subject, is_exact=is_exact)
     yield from findings
     if not findings:
-        counted = f"Its partitions ({len(numbers)}) have the memories' numbers of rows"
-        yield ok("index", f"{counted}; `agentops-memory index --check` compares words.")
+        how = "word for word" if is_exact else "by the number of rows"
+        yield ok("index", f"Its partitions ({len(numbers)}) match the memories, {how}.")
+
+
+def _check_partition(
+    partitions: Partitions, number: int, subject: Subject, *, is_exact: bool
+) -> Iterator[Finding]:
+    name, fault = f"Partition {number} of the full-text index", ""
+    try:
+        if drift := partitions.drift(number):
+            fault = f"differs from the memories in {drift:,} row{'s' * (drift != 1)}"
+    except sqlite3.Error as error:
+        fault = f"cannot be read: {reason(error)}"
+    if is_exact and not fault:
+        try:
+            if not repair.is_exact(subject.path, subject.features, number):
+                fault = "has words that differ from those of the memories"
+        except sqlite3.Error as error:
+            if primary_code(error) not in SHUT:
+                raise
+            sentence = f"{name} was not compared word for word: {reason(error)}."
+            yield note("index", sentence, ACCESS)
+    if fault:
+        remedy = f"The next sweep repairs it; {FIX} repairs it now."
+        fix = subject.fix(repair.make_partition, number)
+        yield warn("index", f"{name} {fault}.", remedy, fix=fix)
 
 
 CHECKS: Mapping[str, Check] = {

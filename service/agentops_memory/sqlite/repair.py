@@ -281,6 +281,20 @@ def remove_orphans(database: sqlite3.Connection, path: Path) -> str:
     return f"Removed {removed:,} rows. A copy of the file as it was before is {copy}."
 
 
+def is_exact(path: Path, features: Features, number: int) -> bool:
+    """Whether a partition matches the memories exactly; nothing is changed.
+
+    SQLite needs the write lock for it, and waits until another process releases it.
+    """
+    opening = partial(connect, busy_timeout=TIMEOUT, features=features, mode=CHANGING)
+    with closing(opening(path)) as database:
+        database.execute("BEGIN IMMEDIATE")
+        try:
+            return Index(database).is_exact(number)
+        finally:
+            database.execute("ROLLBACK")
+
+
 @contextmanager
 def _explained() -> Iterator[None]:
     try:

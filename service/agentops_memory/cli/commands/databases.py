@@ -229,7 +229,7 @@ WIDEST = len("not fixed")
     *o.setting_options(),
     o.option("--tenant", metavar="NAME",
              help="Only this tenant's database. [default: every tenant's]"),
-    o.flag("--thorough", help="Check all of the file, with its indexes."),
+    o.flag("--thorough", help="Compare every index, row by row and word by word."),
     o.flag("--fix", help="Fix what can be fixed safely; without this, nothing is changed."),
     o.json_option(help="Print one JSON document."),
 )  # fmt: skip
