@@ -23,8 +23,9 @@ from ..errors import Denied, Invalid, NotFound
 from ..http.app import READY
 from ..http.bodies import Arguments
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import DEFAULT_TENANT, Key, Role, asking
+from ..memory.agent_memory import AgentEntryId, Tier, Viewer
 from ..memory.erasure import ReceiptTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, SessionId, live
@@ -33,7 +34,6 @@ from ..memory.redactor import NO_STORE, Redactor
 from ..memory.rows import EPOCH, LAST
 from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
-from ..memory.sight import AgentEntryId, Tier, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
@@ -361,7 +361,7 @@ async def show_agent(visit: Visit) -> Response:
 
     def read(tx: Transaction) -> dict[str, Any]:
         agents.require_known(tx, viewer.agent)
-        readable, name = sight.readable(tx, viewer), filter_.namespace or ""
+        readable, name = agent_memory.readable(tx, viewer), filter_.namespace or ""
         condition, values = entries.AgentFilter().condition(tx, readable)
         spaces = f"""SELECT p.namespace, p.tier, count(*)
                        FROM {entries.ENTRIES}
@@ -370,12 +370,12 @@ async def show_agent(visit: Visit) -> Response:
                    ORDER BY p.namespace, p.tier
                       LIMIT {MOST_SPACES}"""
         ids = [it for it, _ in entries.ids_of(tx, filter_, readable, MOST_ROWS, offset)]
-        is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, viewer, name)
+        is_shared = filter_.tier is Tier.SEMANTIC and agent_memory.reads_namespace(tx, viewer, name)
         return {
             "summary": agents.summary(tx, viewer, viewer.agent, console.agents.capacities),
             "spaces": tx[Sql].run(spaces, **values).fetchall(),
             "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, readable),
-            "permissions": sight.permissions(tx, name) if is_shared else None,
+            "permissions": agent_memory.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
     filters = visit.only(*(it.name for it in entries.FILTER))

@@ -234,6 +234,7 @@ HAS_ENDED = f"""(a.binding = {Binding.TASK:d} AND a.tier = '{Tier.WORKING}'
                                FROM tasks
                               WHERE tasks.id = a.task
                                     AND (tasks.attempt <> a.attempt OR NOT tasks.{OPEN})))"""
+# Entries that exist: working memory of a finished attempt does not.
 HERE = f"{live('m')} AND NOT {HAS_ENDED}"
 
 # A namespace exists while it has live entries or permissions.
@@ -270,7 +271,7 @@ def _own_or_shared(least: Access) -> str:
     return f"p.agent = :viewer OR (p.agent = '' AND {access_in('p.namespace')} >= {least:d})"
 
 
-OWN = f"({_own_or_shared(Access.READ)})"  # own entries, and those of readable namespaces
+OWN = f"({_own_or_shared(Access.READ)})"  # or in a readable namespace
 WRITABLE = f"({_own_or_shared(Access.WRITE)})"
 
 # The unfinished tasks whose working memory `:viewer` may read, also of other agents: as the task's
