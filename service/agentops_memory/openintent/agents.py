@@ -191,7 +191,7 @@ def summary(tx: Transaction, viewer: Viewer, agent: AgentId, capacities: Capacit
     tasks = tx[Sql].texts(
         f"""SELECT DISTINCT a.task
               FROM {ENTRIES}
-             WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {agent_memory.HERE}
+             WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {agent_memory.EXISTING}
                    AND {visible.condition} AND a.task IS NOT NULL
           ORDER BY a.task
              LIMIT {MAX_NAMED}""",
@@ -223,7 +223,7 @@ def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: agent_memory.
         f"""SELECT count(*), {agent_memory.sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
                    min(m.created_at), max(m.created_at)
               FROM {ENTRIES}
-             WHERE a.tier = :tier AND a.agent = :agent AND {agent_memory.HERE}
+             WHERE a.tier = :tier AND a.agent = :agent AND {agent_memory.EXISTING}
                    AND {visible.condition}""",
         tier=tier.value, agent=agent, **visible.values,
     ).fetchone()  # fmt: skip
@@ -342,7 +342,7 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
               FROM {KNOWN}
               LEFT JOIN agents g ON g.name = k.name
               LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
-              LEFT JOIN memories m ON m.id = a.memory_id AND {agent_memory.HERE}
+              LEFT JOIN memories m ON m.id = a.memory_id AND {agent_memory.EXISTING}
              {"" if names is None else which}
           GROUP BY k.name
           ORDER BY k.name""",

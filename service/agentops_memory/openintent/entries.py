@@ -17,7 +17,7 @@ from ..http.bodies import FLAGS, Param, choice, parsing
 from ..light import dataclass, replace
 from ..memory import agent_memory
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
-from ..memory.agent_memory import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer
+from ..memory.agent_memory import EXISTING, SEALED, Binding, Labels, Priority, Tier, Viewer
 from ..memory.memory import (
     ENDED,
     EXPIRES_AT,
@@ -260,7 +260,7 @@ class AgentFilter:
             "updated_after": ("m.updated_at > :updated_after", after and micros(after)),
             "updated_before": ("m.updated_at < :updated_before", before and micros(before)),
         }
-        parts = [HERE, visible.condition]
+        parts = [EXISTING, visible.condition]
         values: dict[str, object] = {**visible.values}
         for name, (condition, value) in conditions.items():
             if value is not None:
@@ -384,8 +384,8 @@ def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
 
 def known(tx: Transaction, entry: agent_memory.AgentEntryId, viewer: Viewer) -> AgentEntry:
     """Return the entry; raise NotFound if it is unknown, or the viewer may not see it."""
-    here, of_viewer = f"m.uid = :uid AND {HERE} AND ", {"viewer": viewer.agent, "uid": entry}
-    match = one(tx, here + agent_memory.OWN, is_admin=viewer.is_admin, **of_viewer)
+    here, of_viewer = f"m.uid = :uid AND {EXISTING} AND ", {"viewer": viewer.agent, "uid": entry}
+    match = one(tx, here + agent_memory.OWN_OR_READABLE, is_admin=viewer.is_admin, **of_viewer)
     if match is None:  # most entries are the agent's own
         shared = agent_memory.readable(tx, viewer)
         match = one(tx, here + shared.condition, uid=entry, **shared.values)
