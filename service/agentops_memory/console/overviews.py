@@ -25,8 +25,9 @@ from ..errors import Denied, Invalid, NotFound
 from ..http.app import READY
 from ..http.bodies import Arguments
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import DEFAULT_TENANT, Key, Role, asking
+from ..memory.agent_memory import AgentEntryId, Viewer
 from ..memory.erasure import ReceiptTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, SessionId, live
@@ -35,7 +36,6 @@ from ..memory.redactor import NO_STORE, Redactor
 from ..memory.rows import EPOCH, LAST
 from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
-from ..memory.sight import AgentEntryId, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
@@ -339,7 +339,7 @@ async def show_agent(visit: Visit) -> Response:
 
     def read(tx: Transaction) -> dict[str, Any]:
         agents.require_known(tx, viewer.agent)
-        readable = sight.readable(tx, viewer)
+        readable = agent_memory.readable(tx, viewer)
         condition, values = entries.AgentFilter().condition(tx, readable)
         spaces = f"""SELECT p.namespace, p.tier, count(*)
                        FROM {entries.ENTRIES}

@@ -20,10 +20,10 @@ from ..engine.files import private_file
 from ..errors import Unavailable, reason
 from ..light import dataclass
 from ..memory.access import TenantId
+from ..memory.agent_memory import Access
 from ..memory.damage import DERIVED, Fix, TableCheck, named, some_of
 from ..memory.memory import undeleted
 from ..memory.rows import micros, rendered
-from ..memory.sight import Access
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
 from .connection import CHANGING, Database, change, connect, drop_statements, faults_of, tables
