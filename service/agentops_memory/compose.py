@@ -36,7 +36,7 @@ from .openwop import routes as openwop
 from .openwop.api import Serving as OpenWop
 from .openwop.routes import OpenWopOperations
 from .operations.files.seal import SealFileRefused, require_seal_file
-from .operations.files.service_lock import OnWait, service_lock_within
+from .operations.files.service_lock import service_lock_within
 from .recall.cache import IndexCache
 from .recall.recall import Recall
 from .settings import Settings
@@ -81,13 +81,11 @@ async def opened(
     of_openwop: OpenWopOperations | None = None,
     clock: Callable[[], datetime] | None = None,
     elapsed: Callable[[], float] = time.monotonic,
-    on_wait: OnWait | None = None,
     on_upgrade: OnUpgrade = noop,
 ) -> AsyncIterator[Application]:
     """Yield the application on its open storage; no other service can open its files meanwhile.
 
-    `elapsed` is a monotonic clock in seconds. `on_wait` is called with what the start waits for,
-    and with None once it continues; `on_upgrade` is called on the event loop.
+    `elapsed` is a monotonic clock in seconds. `on_upgrade` is called on the event loop.
     """
     clock = clock or utc_now
     wiring = _Wiring(
@@ -106,7 +104,7 @@ async def opened(
         async with (
             watched_keys(settings) as keys,
             nullcontext(wiring.gate(keys)) as gate,
-            _storage(settings, jobs, keys, on_wait) as storage,
+            _storage(settings, jobs, keys) as storage,
             wiring.application(storage, gate, jobs) as application,
         ):
             yield application
@@ -114,7 +112,7 @@ async def opened(
 
 @asynccontextmanager
 async def _storage(
-    settings: Settings, jobs: BackgroundJobs, keys: KeyStore, on_wait: OnWait | None
+    settings: Settings, jobs: BackgroundJobs, keys: KeyStore
 ) -> AsyncIterator[Storage]:
     """Yield the storage of all tenants; files are locked against other services."""
 
@@ -128,7 +126,7 @@ async def _storage(
     path = settings.db_path
     require_local(path, is_network_allowed=settings.allow_network_fs)
     async with (
-        service_lock_within(path, settings.lock_wait, on_wait),
+        service_lock_within(path, settings.lock_wait),
         TenantsEngine.opened(
             path, jobs.engine, has_key=has_key, on_opened=jobs.put_in_order
         ) as files,

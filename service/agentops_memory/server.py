@@ -99,8 +99,7 @@ async def running(
         # Imported on a thread, so that probes are answered meanwhile.
         (await asyncio.to_thread(import_module, ".compose", __package__)).opened(
             replace(settings, listen=replace(settings.listen, port=server.address.port)), telemetry,
-            of_openwop=of_openwop, clock=clock, elapsed=elapsed, on_wait=service.wait,
-            on_upgrade=service.upgrade,
+            of_openwop=of_openwop, clock=clock, elapsed=elapsed, on_upgrade=service.upgrade,
         ) as application,
     ):  # fmt: skip
         service.open(application, application.early, application.early_posts)

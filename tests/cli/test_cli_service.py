@@ -182,8 +182,8 @@ def test_each_tenant_is_shown_and_the_audit_file(path: Path) -> None:
     people = Terminal({"MEMORY_DB_PATH": str(path), "MEMORY_KEEP_AUDIT": "36h"})
     lines = people.say("stats", "--storage", "--tenant", "default").splitlines()
     assert lines[0].startswith("default: ")
-    assert lines[2].split() == ["KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT", "SWEEP"]
-    assert lines[3].split() == ["deleted", "0", "0", "bytes", "-", "for", "ever", "-"]
+    assert lines[1].split() == ["KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT", "SWEEP"]
+    assert lines[2].split() == ["deleted", "0", "0", "bytes", "-", "for", "ever", "-"]
     assert lines[-1].split()[-2:] == ["1.5d", "-"]
 
 
@@ -195,6 +195,6 @@ def test_what_cannot_be_looked_at_is_said(tmp_path: Path) -> None:
     refused = [nowhere.run("stats", "--storage"), service.run("stats", "--storage")]
 
     assert [it.exit_code for it in refused] == [1, 2]
-    assert "There is no database at" in refused[0].stderr
+    assert "There is no database: " in refused[0].stderr
     assert "--storage reads files" in refused[1].stderr
     assert list(tmp_path.iterdir()) == []

@@ -130,7 +130,7 @@ def test_an_export_is_a_whole_file_that_is_not_written_over(
     assert json.loads(file.read_text("utf-8")).keys() == stored(service).keys()
     assert list(folder.iterdir()) == [file]
     for wrong in (folder, folder / "no" / "where"):
-        assert HINTS["FileRefused"] in terminal.run("export", wrong, "--force").stderr
+        assert terminal.run("export", wrong, "--force").exit_code == 1
 
 
 @pytest.mark.slow
@@ -206,10 +206,10 @@ def test_a_document_that_is_refused_is_named_and_stored_in_no_part(
         for arguments in (("import", file), ("import", file, "--dry-run")):
             done = terminal.run(*arguments)
             assert (done.exit_code, done.stdout) == (1, ""), content
-            assert re.match(r"agentops-memory: .*\nHint: .*\n$", done.stderr), done.stderr
+            assert re.fullmatch(r"agentops-memory: .*\n", done.stderr), done.stderr
             assert sentence in done.stderr, content
     for wrong in (folder, folder / "none.json"):
-        assert HINTS["FileRefused"] in terminal.run("import", wrong).stderr
+        assert terminal.run("import", wrong).exit_code == 1
     assert (stored(service)["sessions"], stored(service)["observations"]) == ([], [])
     conflict = ImportConflict(  # as another version may know it
         place=2, id=1, reason="changed", kept="imported", project="p", title="T"

@@ -145,10 +145,6 @@ def test_what_is_deleted_comes_back(terminal: Terminal) -> None:
     refused = terminal.run("delete", ids[0], 999_999)
     assert (refused.exit_code, titles(terminal)) == (1, ["Two", "One"])
     assert "There is no memory #999999; nothing was changed." in refused.stderr
-    assert (
-        "An id is unique: it needs no project."
-        in terminal.run("delete", ids[0], "--project", "shop").output
-    )
     assert terminal.say("delete", *ids) == f"Deleted #{ids[0]}\nDeleted #{ids[1]}\n"
     assert titles(terminal) == []
     assert terminal.say("restore", ids[0]) == f"Restored #{ids[0]}: One\n"
@@ -249,7 +245,6 @@ def test_a_project_is_that_of_the_remote_or_the_folder_unless_a_file_names_it(
     refused = here.run("save", "No name.")
     assert refused.exit_code == 1
     assert "project must be text in quotes" in refused.stderr
-    assert complete(here, "list", "--exclude") == ["--exclude-type"]
 
 
 def test_a_time_is_told_as_people_tell_it() -> None:

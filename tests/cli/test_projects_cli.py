@@ -157,8 +157,6 @@ def test_a_tenant_that_is_a_link_or_whose_keys_stay_is_not_erased(
     done = at(shop.path).run("tenants", "erase", "acme", "--yes")
 
     assert done.exit_code == 1
-    assert "admin of acme" in done.stderr
-    assert "nothing was changed" in done.stderr
     assert tenants_of(shop.path) == ["default", "acme"]
 
     path, elsewhere = tmp_path / "other.db", tmp_path / "elsewhere.db"

@@ -17,12 +17,12 @@ PARAMETERS = (
     "updated_after", "scope.task_id", "memoryRef", "memoryId", "runId",
 )  # fmt: skip
 FIELDS = (
-    "action", "token", "newer", "older", "expires_at", "review_at", "revision", "id", "item",
+    "action", "token", "expires_at", "review_at", "revision", "id", "item",
     "new_tag", "which", "title", "type", "content", "tags", "q", "project", "other",
     "place", "seen",
 )  # fmt: skip
 ACTIONS = (
-    "pin", "expire", "review", "supersede", "restore", "tag", "untag", "confirm", "newer", "extend",
+    "pin", "expire", "review", "restore", "tag", "untag", "confirm", "newer", "older", "extend",
 )  # fmt: skip
 
 text = st.text(st.characters(codec="utf-8"), max_size=40) | st.sampled_from(

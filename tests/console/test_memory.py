@@ -28,7 +28,7 @@ def test_each_action_does_what_it_says(service: Service) -> None:
         == "2030-03-01T08:00:00Z"
     )
     assert "review_at" not in after("Set the review date", review_at="")
-    assert after("Supersede it", newer="#2")["superseded_by"] == [2]
+    assert after("Supersede it", other="#2")["superseded_by"] == [2]
     assert after("Expire it", expires_at="")["expired"] is True
 
 
@@ -85,7 +85,7 @@ def test_an_action_on_what_changed_meanwhile_shows_both_versions(service: Servic
     gate = str(service.save("The gate is blue.")["id"])
     for button, fields in (
         ("Pin", {}), ("Still true", {}), ("Delete", {}), ("Expire it", {"expires_at": ""}),
-        ("Set the review date", {"review_at": "2030-03-01"}), ("Supersede it", {"newer": gate}),
+        ("Set the review date", {"review_at": "2030-03-01"}), ("Supersede it", {"other": gate}),
     ):  # fmt: skip
         id_ = service.save("The door is green.", title=button)["id"]
         page, path = get(service.http, f"/ui/memories/{id_}"), f"/observations/{id_}"

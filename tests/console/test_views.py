@@ -124,14 +124,14 @@ def test_bad_fields_are_refused_on_a_page(filled: Service) -> None:
     line = next(it for it in review.forms if dict(it.fields).get("id") == "3")
     cases: list[tuple[Page | Form, str, dict[str, str], int]] = [
         (memory, "Expire it", {"expires_at": "soon"}, 400),
-        (memory, "Supersede it", {"newer": "x"}, 400), (memory, "Pin", {"action": "explode"}, 400),
-        (memory, "Supersede it", {"newer": "77"}, 404),
-        (memory, "Supersede it", {"newer": "1"}, 409),
+        (memory, "Supersede it", {"other": "x"}, 400), (memory, "Pin", {"action": "explode"}, 400),
+        (memory, "Supersede it", {"other": "77"}, 404),
+        (memory, "Supersede it", {"other": "1"}, 409),
         (memories, "Preview for the selected", {"action": "explode"}, 400),
         (memories, "Preview for the selected", {"action": "tag", "new_tag": " "}, 400),
         (memories, "Preview for the selected", {"action": "delete", "item": "1-x"}, 400),
         (line, "", {"action": "explode"}, 400), (line, "", {"action": "older", "other": "x"}, 400),
-        (line, "", {"action": "confirm", "id": "-1"}, 400),
+        (line, "", {"action": "confirm", "id": "-1"}, 404),
         (line, "", {"action": "confirm", "place": "\r\nx"}, 400),
         (line, "", {"action": "newer", "other": "3"}, 409),
     ]  # fmt: skip

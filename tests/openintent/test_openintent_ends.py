@@ -10,7 +10,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.sight import HAS_SHARED
+from agentops_memory.memory.agent_memory import HAS_SHARED
 from agentops_memory.openintent.events import past_events
 from agentops_memory.sqlite import SqliteEngine
 from agentops_memory.sqlite.connection import connect

@@ -11,9 +11,9 @@ import pytest
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.access import OPERATOR, AgentId, Caller
+from agentops_memory.memory.agent_memory import AgentEntryId, Viewer
 from agentops_memory.memory.erasure import ErasureId, ReceiptTable
 from agentops_memory.memory.redactor import default_rules
-from agentops_memory.memory.sight import AgentEntryId, Viewer
 from agentops_memory.memory.space import Capacities
 from agentops_memory.openintent import events, intents, tasks
 from agentops_memory.openintent.changes import AgentEntryBody

@@ -44,7 +44,7 @@ def numbers(path: Path) -> list[int]:
 
 def test_old_lines_go_and_what_is_no_line_stays(audit: Path) -> None:
     audit.chmod(0o640)
-    audit.with_name(f"{audit.name}.part").write_bytes(b"half of it")  # a draft of one that died
+    audit.with_name(f"{audit.name}.new").write_bytes(b"half of it")  # a draft of one that died
     before = audit.read_bytes()
 
     assert audit_file(audit).trim(START - DAY / 2) == 0

@@ -39,7 +39,6 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long it takes until all wait."""
     long = timedelta(minutes=5)
     monkeypatch.setattr(transaction, "MAX_WAIT", long)
-    monkeypatch.setattr(transactions, "MAX_WAIT", long)
     monkeypatch.setattr(transactions, "LONGEST", 2 * long)
     monkeypatch.setattr(transaction, "LONGEST", long)
 

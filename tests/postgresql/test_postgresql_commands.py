@@ -260,7 +260,7 @@ def test_nothing_is_made_where_there_is_nothing_to_see(blank_database: str) -> N
 
     assert terminal.json("keys", "list") == []
     assert terminal.json("tenants", "list") == []
-    assert "The database holds no data of the service yet." in terminal.run("stats").output
+    assert "There is no database: the schema " in terminal.run("stats").output
     terminal.run("doctor")
 
     schemas = "SELECT 1 FROM pg_namespace WHERE nspname = 'agentops'"

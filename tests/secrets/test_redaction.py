@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agentops_memory.memory.sight import Tier
+from agentops_memory.memory.agent_memory import Tier
 from agentops_memory.telemetry import JsonFormatter, Telemetry
 
 from ..support.callers import calling, made_key

@@ -69,9 +69,9 @@ def test_json_with_escapes_is_searched_at_once_with_the_result_of_its_parts() ->
 def test_a_registered_value_is_found_beside_others() -> None:
     redactor = Redactor(Rules(values=(("id", "correct horse"),)))
 
-    (one, other) = redactor.memories([memory("correct horse"), memory("plain", title="horse")])
-
-    assert (one.text.content, other.text.title) == ("[REDACTED:id]", "horse")
+    some = redactor.records([memory("correct horse"), memory("plain", title="horse")])
+    one, other = (it.text for it in some if isinstance(it, Memory))
+    assert (one.content, other.title) == ("[REDACTED:id]", "horse")
 
 
 def test_memories_come_out_as_they_would_alone_and_each_secret_counts_once() -> None:
@@ -80,7 +80,7 @@ def test_memories_come_out_as_they_would_alone_and_each_secret_counts_once() -> 
     some[-1] = replace(memory("Last."), key=KEY)
     together, alone = Redactor(DEFAULT_RULES), Redactor(DEFAULT_RULES)
 
-    assert list(together.memories(some)) == [alone.memory(it) for it in some]
+    assert list(together.records(some)) == [alone.memory(it) for it in some]
     assert together.count == alone.count == 3
 
 
@@ -88,4 +88,4 @@ def test_what_is_found_in_company_alone_stays(  # a label, and what could be its
 ) -> None:
     some = [memory("password="), memory("plain")]
 
-    assert list(Redactor(DEFAULT_RULES).memories(some)) == some
+    assert list(Redactor(DEFAULT_RULES).records(some)) == some

@@ -68,7 +68,7 @@ def test_two_services_that_start_at_once_take_turns_and_lose_nothing(
             (first,) = until(lambda: [*filter(serves, pods)])  # noqa: B023 - called at once
             (last,) = (it for it in pods if it is not first)
             last.line("another service has the database")
-            assert_waits(pods[last], first.pid)
+            assert_waits(pods[last])
             for place, pod in enumerate((first, last)):
                 pod.line('"serving on http')
                 about = f"round {number}, service {place}, save"
@@ -89,12 +89,8 @@ def serves(pod: Program) -> bool:
     return '"serving on http' in pod.output
 
 
-def assert_waits(probes: httpx.Client, process: int) -> None:
-    """A service that waits is alive, not ready, and names the one it waits for."""
+def assert_waits(probes: httpx.Client) -> None:
+    """A service that waits is alive, and not ready."""
     assert probes.get("/health/live").status_code == probes.get("/health").status_code == 200
-    reason = f"Another service has the database: {socket.gethostname()} (process {process}), "
     startup, ready = probes.get("/health/startup"), probes.get("/health/ready")
     assert (startup.status_code, ready.status_code) == (503, 503)
-    assert startup.json()["error"].startswith(reason)
-    assert ready.json()["checks"]["database"]["detail"].startswith(reason)
-    assert probes.get("/stats").status_code == 503

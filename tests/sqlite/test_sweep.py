@@ -158,7 +158,7 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
     for path, said in (
         (letter, "agentops-memory: The database .*"),
         (customers, f"agentops-memory: {customers} is a database of another program."),
-        (missing, f"agentops-memory: There is no database at {missing}."),
+        (missing, f"agentops-memory: There is no database: {missing} does not exist."),
         (other.path, ".* its index was built with other rules.*"),
     ):
         done = run("index", "--db", str(path))

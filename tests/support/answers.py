@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import httpx
 
-from agentops_memory.memory.sight import Tier
+from agentops_memory.memory.agent_memory import Tier
 
 from .service import START, observation
 

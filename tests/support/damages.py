@@ -237,11 +237,11 @@ CASES: dict[str, Case] = {
         "index", "that differ", "UPDATE memories SET content = 'otherwise' WHERE id = 1",
         is_mended=True, is_thorough=True,
     ),
-    "no words": failed(
-        "index", "Partition 0 of the full-text index is incomplete", "DROP TABLE memories_fts_0",
+    "no words": warned(
+        "index", "Partition 0 of the full-text index cannot be read", "DROP TABLE memories_fts_0",
         is_mended=True,
     ),
-    "no view of words": failed("index", "is incomplete", "DROP VIEW memory_text_0", is_mended=True),
+    "no view of words": warned("index", "be read", "DROP VIEW memory_text_0", is_mended=True),
     "other rules": warned(
         "index", "with rules other than", "UPDATE index_rules SET rules = 'others'",
     ),
@@ -263,12 +263,11 @@ CASES: dict[str, Case] = {
         "UPDATE sqlite_schema SET sql = 'CREATE TABLE partitions (number TEXT, a, b, c)' "
         "WHERE name = 'partitions'",
     ),
-    "a draft": warned(
-        "leftovers", "memory.db.before-upgrade.part", damage=beside(".before-upgrade.part", "x"),
-        is_mended=True,
+    "a draft": noted(
+        "copies", "memory.db.before-upgrade.part", damage=beside(".before-upgrade.part", "x")
     ),
-    "a folder of drafts": warned(
-        "leftovers", ".agentops-memory-x.part", damage=with_folder_of_drafts, is_mended=True,
+    "a folder of drafts": noted(
+        "copies", ".agentops-memory-x.part", damage=with_folder_of_drafts
     ),
     "a copy": noted("copies", "memory.db.before-upgrade", damage=beside(".before-upgrade", "x")),
     "keys that are none": failed("keys", "Invalid JSON", damage=beside(".keys", "{")),
@@ -293,9 +292,6 @@ CASES: dict[str, Case] = {
         "redaction", "a JSON object", damage=beside(".redaction", "[]"),
     ),
     "a cut seal file": failed("seal", "is damaged", damage=beside(".seal", '{"keys": [{"id')),
-    "a draft of a seal file": warned(
-        "leftovers", "memory.db.seal.new", damage=beside(".seal.new", "x"), is_mended=True,
-    ),
     "a cut audit": warned("audit", "1 lines", damage=beside(".audit", '{"at": 1}\n{"at"')),
 }  # fmt: skip
 """What can be wrong, each with a name for the test."""

@@ -18,7 +18,7 @@ from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR
 from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.space import Project, Retentions, Space, StorageStats
-from agentops_memory.postgresql import transaction, transactions
+from agentops_memory.postgresql import transaction
 from agentops_memory.postgresql.engine import PostgresEngine
 from agentops_memory.postgresql.tenants import storage_stats as postgresql_stats
 from agentops_memory.postgresql.transaction import number_of
@@ -163,8 +163,7 @@ def stats(path: Path, retention: Retentions, at: datetime) -> StorageStats:
 def impatient(monkeypatch: pytest.MonkeyPatch, timeout: timedelta) -> None:
     """Let a write wait no longer than this for those of others."""
     monkeypatch.setattr(connection, "BUSY_TIMEOUT", timeout)
-    for module in (transaction, transactions):
-        monkeypatch.setattr(module, "MAX_WAIT", timeout)
+    monkeypatch.setattr(transaction, "MAX_WAIT", timeout)
 
 
 def slow_words(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from agentops_memory.memory.sight import Tier
+from agentops_memory.memory.agent_memory import Tier
 
 from . import answers
 from .answers import STORES, Writer, every_write

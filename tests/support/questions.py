@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
 
-from agentops_memory.memory.sight import Tier
+from agentops_memory.memory.agent_memory import Tier
 
 from .answers import (
     AGENTS,

@@ -25,6 +25,7 @@ from ..http import query as q
 from ..light import Lazy, dataclass, replace
 from ..memory import saves, search
 from ..memory.access import Caller, Role, asking
+from ..memory.agent_memory import Viewer
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.lifecycles import ReviewPeriods, ReviewPosition, ReviewReason, review
 from ..memory.memory import Memory, MemoryId, Session, SessionId
@@ -32,7 +33,6 @@ from ..memory.redactor import NO_STORE, Redactor, RulesOf
 from ..memory.rows import instant, micros
 from ..memory.search import SHOWN, Budget, Context, Filter, Hit, Include, Method, SearchResult
 from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
-from ..memory.sight import Viewer
 from ..memory.space import Project, StoreId, project_name
 from ..recall.query import MAX_PROMPT
 from ..recall.recall import OtherSources, Recall, timeline, totals, whole_memory

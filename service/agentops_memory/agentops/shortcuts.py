@@ -35,7 +35,7 @@ from ..recall.cached_reads import CachedRead, CachedReads, PlainRead, Render
 from ..recall.query import Query
 from ..recall.text import clean
 from ..secrets.redaction import hide_by
-from ..telemetry import BEGAN, OwnText, Telemetry, log_answered, noted, sendable
+from ..telemetry import BEGAN, OwnText, Telemetry, noted, sendable, write
 from ..telemetry.metrics import DEDUP, REDACTIONS, SUPERSEDED
 from . import models as m
 from .operations import METHODS, AgentOps, context_span, injected, search_span
@@ -112,7 +112,7 @@ class FastReads:
         """Return the whole response to a GET, or None if it is for the slow path."""
         path, _, query = url.partition(b"?")
         if url == HEALTH and self.heads.read(headers) is not None:
-            log_answered("/health", 0.0, self.telemetry.metrics)
+            write(noted("/health", 0.0, self.telemetry.metrics))
             return self._whole(self.health, date)
         if path not in DEFAULT_LIMITS:
             return None

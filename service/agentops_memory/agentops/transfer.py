@@ -385,22 +385,20 @@ def memory_page(tx: Transaction, project: Project | None, after: MemoryId) -> li
 
 
 def chunks_of(redactor: Redactor, document: Iterable[Row], most: int = 0) -> Iterator[list[Row]]:
-    most = most or CHUNK
-    sessions: list[Session] = []
-    memories: list[Memory] = []
-    size = 0
+    most, rows, size = most or CHUNK, list[Row](), 0
     for row in document:
-        if isinstance(row, Memory):
-            memories.append(row)
-            size += len(row.text.content)
-        else:
-            sessions.append(row)
-            size += len(row.summary)
-        if len(sessions) + len(memories) == most or size >= CHUNK_SIZE:
-            yield [*redactor.sessions(sessions), *redactor.memories(memories)]
-            sessions, memories, size = [], [], 0
-    if sessions or memories:
-        yield [*redactor.sessions(sessions), *redactor.memories(memories)]
+        rows.append(row)
+        size += len(row.text.content if isinstance(row, Memory) else row.summary)
+        if len(rows) == most or size >= CHUNK_SIZE:
+            yield _sessions_first(redactor, rows)
+            rows, size = [], 0
+    if rows:
+        yield _sessions_first(redactor, rows)
+
+
+def _sessions_first(redactor: Redactor, rows: Sequence[Row]) -> list[Row]:
+    sessions = [it for it in rows if isinstance(it, Session)]
+    return [*redactor.records(sessions + [it for it in rows if isinstance(it, Memory)])]
 
 
 async def _next(chunks: Iterator[Sequence[Row]]) -> Sequence[Row]:

@@ -4,12 +4,12 @@ Stored text may contain anything, even terminal escapes: `one_line` and `lines` 
 """
 
 import difflib
-import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import chain, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -69,51 +69,26 @@ class FileRefused(CommandRefused):
 HINTS = {
     "NoDatabase": "Use --db for another file or --url for a service; `save` and `import` create "
     "the file.",
-    "NoTenant": "`agentops-memory tenants list` shows the existing tenants, and `tenants "
-    "create` adds one.",
-    "FileRefused": "Use another file, or check the permissions of this one.",
+    "NoTenant": "`agentops-memory tenants list` shows the existing tenants.",
     "FileThere": "--force overwrites it.",
-    "NotWhole": "Try again: the data received is not an export. No existing file was changed.",
+    "ArchiveThere": "--force overwrites it.",
+    "DatabaseThere": "--force replaces it, and keeps the old files next to it.",
     "Damaged": "`agentops-memory doctor` shows the extent of the damage, and `agentops-memory "
     "restore` restores a backup.",
-    "NoService": "`agentops-memory serve` starts it; --url selects another service.",
-    "ArchiveThere": "--force overwrites it.",
-    "BackupRefused": "Choose another place with --to, or free some space there.",
-    "SnapshotRefused": "Nothing was changed. A damaged database can be restored from an archive.",
-    "ArchiveRefused": "Nothing was changed. Use another archive.",
-    "DatabaseThere": "--force replaces it, and keeps the old files next to it.",
-    "StillOpen": "Close the programs that have it open (agents, a shell) and run this again; "
-    "databases already restored are skipped.",
-    "InUse": "Stop that service, and run this again.",
-    "RestoreRefused": "Fix the problem named above; `restore` can be run again.",
-    "RedactionFileRefused": "Fix the file, or choose another with --redaction-file.",
-    "SealFileRefused": "Restore the file from a copy, or choose another with --seal-file.",
-    "StartRefused": "Is it the right file? Starting the service on it upgrades it, or shows "
-    "what is wrong.",
-    "SettingRefused": "`agentops-memory serve --help-all` describes every setting.",
-    "Misconfigured": "--url (or MEMORY_URL) looks like http://127.0.0.1:7437; MEMORY_API_KEY "
-    "holds nothing but a key.",
+    "InUse": "Stop that service and run this again, or select another file with --db.",
+    "StartRefused": "`agentops-memory doctor` checks the settings and files, and a start of the "
+    "service upgrades an older database.",
+    "SettingRefused": "`agentops-memory serve --help-all` describes every setting, and "
+    "`agentops-memory status` shows what is running.",
     "Unreachable": "Check --url (or MEMORY_URL); without it the database file is used.",
-    "UnexpectedAnswer": "Check --url (or MEMORY_URL): another program may be answering there.",
     "Unauthenticated": "Put a key into MEMORY_API_KEY, or its file into --key-file; "
     "`agentops-memory keys create` creates one.",
     "Denied": "`agentops-memory keys list` shows what each key may do.",
     "NotFound": "`agentops-memory list` shows ids, `agentops-memory restore` brings back "
     "deleted memories, and `agentops-memory projects list` shows projects.",
-    "Conflict": "`agentops-memory history` shows what is stored now.",
     "TooLarge": "The service's MEMORY_MAX_UPLOAD sets the limit; working on the file directly "
     "has none.",
-    "TooMany": "Wait a few seconds, and try again.",
-    "Invalid": "The command's --help lists its arguments and options.",
-    "OverQuota": "Erase what is not needed, or raise MEMORY_TENANT_QUOTA.",
-    "Failed": "The service's log shows the reason.",
-    "Unavailable": "Try again in a moment; nothing was stored.",
-    "Exception": "The command's --help lists its arguments and options.",
-}
-START_HINTS = {
-    "SettingRefused": "`agentops-memory serve --help-all` describes every setting.",
-    "InUse": "`agentops-memory status` shows what is running; --db selects another file.",
-    "Exception": "`agentops-memory doctor` checks the settings and files, and says what to do.",
+    **dict.fromkeys(("NotWhole", "TooMany", "Unavailable"), "Try again in a few seconds."),
 }
 MAY_BE_DONE = "The command may have succeeded nevertheless; trying again creates no duplicate."
 TEMPORARY = {"NotWhole", "Unreachable", "TooMany", "Unavailable"}
@@ -134,25 +109,22 @@ def file_errors() -> Iterator[None]:
 def fail(error: Exception, *, has_hint: bool = True, is_start: bool = False) -> NoReturn:
     """Print an error and exit; only with a hint can the exit code be LATER."""
     kinds = [getattr(error, "kind", ""), *(it.__name__ for it in type(error).__mro__)]
-    text, code, hints = str(error), REFUSED, START_HINTS if is_start else HINTS
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Damaged):
         cause = cause.__cause__
     if cause is not None:
         kinds = [Damaged.__name__]
-    hint = next((hints[kind] for kind in kinds if kind in hints), hints["Exception"])
+    hint = next((HINTS[kind] for kind in kinds if kind in HINTS), "")
     if is_start:
-        if re.match("MEMORY_LISTEN: .* cannot be used: ", text):
-            hint = f"`{NAME} status` shows what answers there; --listen selects another address."
-    elif has_hint:
-        text = one_line(text[:LONGEST])
-        hint = MAY_BE_DONE if getattr(error, "may_be_done", False) else hint
-        code = REFUSED if TEMPORARY.isdisjoint(kinds) else LATER
+        hint = hint or HINTS["StartRefused"]
+    elif getattr(error, "may_be_done", False):
+        hint = MAY_BE_DONE
     is_hinted = has_hint or is_start
+    text = one_line(str(error)[:LONGEST])
     click.secho(f"{NAME}: {text}", err=True, fg="red" if is_hinted else None)
-    if is_hinted:
+    if hint and is_hinted:
         click.echo(f"Hint: {hint}", err=True)
-    sys.exit(code)
+    sys.exit(REFUSED if TEMPORARY.isdisjoint(kinds) or not has_hint else LATER)
 
 
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
@@ -216,14 +188,11 @@ def print_table(headings: Sequence[str], rows: Sequence[Sequence[object]]) -> No
 
 
 @contextmanager
-def progress_bar(
-    label: str, *, is_output_shown: bool = False, step: tuple[int, int] | None = None
-) -> Iterator[Progress]:
+def progress_bar(label: str, *, is_output_shown: bool = False) -> Iterator[Progress]:
     """Draw a progress bar on standard error, if that is a terminal; yield its callback.
 
-    The callback takes the amount done and the total, in any unit. `step` is the number of
-    this step and the number of steps; such a bar disappears at its end. Print nothing
-    inside, because the bar would overwrite it.
+    The callback takes the amount done and the total, in any unit. Print nothing inside, because
+    the bar would overwrite it.
     """
     if not is_terminal(sys.stderr) or (is_output_shown and is_terminal(sys.stdout)):
         yield lambda _done, _total: None
@@ -231,20 +200,9 @@ def progress_bar(
     from rich import progress as rich_progress  # noqa: PLC0415 - takes 50 ms, for terminals only
     from rich.console import Console  # noqa: PLC0415
 
-    columns = (
-        rich_progress.TextColumn("{task.description}"), rich_progress.BarColumn(),
-        rich_progress.TaskProgressColumn(), rich_progress.TimeElapsedColumn(),
-    )  # fmt: skip
-    done, total = step or (0, None)
-    with rich_progress.Progress(
-        *columns, console=Console(stderr=True), redirect_stdout=False, transient=step is not None
-    ) as bar:
-        task = bar.add_task(label, completed=done, total=total)
-
-        def advance(done: int, total: int | None) -> None:
-            bar.update(task, completed=done, total=total)
-
-        yield advance
+    with rich_progress.Progress(console=Console(stderr=True), redirect_stdout=False) as bar:
+        task = bar.add_task(label, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def one_line(text: str) -> str:
@@ -283,16 +241,13 @@ def _columns_left(taken: int) -> int | None:
 
 TIMES = ("_at", "_until")  # suffixes of fields that are times
 INDENT = 4
-MOST_LINES = 400  # of a content to compare line by line; more lines would take too long
 METHODS = {
     "pinned": "because it is pinned",
     "topic_key": "its topic key contains the words",
     "recency": "as one of the newest: no word matched",
 }
 BY_WORDS = "by its words"
-UNKNOWN_SHAPE = "This version cannot show this kind of explanation."
 FIELDS = {"context": "what was saved just before it"}
-TIERS = {"every": " (it contains all of them)"}
 
 Record = Mapping[str, Any]
 
@@ -357,8 +312,8 @@ def print_hits(hits: m.Found) -> None:
             show(one_line(hit.content), INDENT)
             if hit.superseded_by:
                 show(f"Superseded by {ids_of(hit.superseded_by)}.", INDENT, dim=True)
-            show_explanation(reasons, hit.explain, INDENT)
-        show_explanation(query_notes, hits.explanation)
+            show_explanation(hit.explain, INDENT)
+        show_explanation(hits.explanation)
     _say_omitted(hits.omitted)
 
 
@@ -375,8 +330,8 @@ def print_context(context: m.Context) -> None:
                 click.echo("\n".join([f"<memory:{name}>", *block, f"</memory:{name}>"]))
         for memory in context.observations if context.explanation else ():
             show(one_line(f"[{memory.type}] {memory.title}"), bold=True)
-            show_explanation(reasons, memory.explain, INDENT)
-        show_explanation(query_notes, context.explanation)
+            show_explanation(memory.explain, INDENT)
+        show_explanation(context.explanation)
     _say_omitted(context.omitted)
 
 
@@ -385,45 +340,26 @@ def say_each(sentences: Iterable[str]) -> None:
         say(one_line(sentence))
 
 
-def show_explanation(
-    describe: Callable[[m.Explanation], Iterator[str]], it: m.Explanation | None, indent: int = 0
-) -> None:
-    """Print an explanation; no model validates its shape, which another version may change."""
-    try:
-        sentences = list(describe(it)) if it else []
-    except (AttributeError, LookupError, TypeError, ValueError):
-        sentences = [UNKNOWN_SHAPE]
-    for sentence in sentences:
+def show_explanation(explanation: m.Explanation | None, indent: int = 0) -> None:
+    for sentence in explained(explanation or {}):
         show(one_line(sentence), indent, dim=True)
 
 
-def reasons(explanation: m.Explanation) -> Iterator[str]:
-    method = METHODS.get(explanation.get("method", ""), BY_WORDS)
-    tier = TIERS.get(explanation.get("tier", ""), "") if method == BY_WORDS else ""
-    yield f"Place {explanation.get('place', '?')}, {method}{tier}."
+def explained(explanation: m.Explanation) -> Iterator[str]:
+    """Yield the main members of the explanation of a memory, or of a response, in words."""
+    if "place" in explanation:
+        yield f"Place {explanation['place']}, {METHODS.get(explanation['method'], BY_WORDS)}."
     if matched := explanation.get("matched"):
-        terms = dict.fromkeys(str(it["term"]) for it in matched)
-        yield f"Matched: {', '.join(terms)}."
+        yield f"Matched: {', '.join(dict.fromkeys(it['term'] for it in matched))}."
     if fields := explanation.get("fields"):
         shares = sorted(fields.items(), key=lambda it: -it[1])
         names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
-        score = f"Score {explanation.get('score', 0):.3g}; lower is better."
-        yield f"Where: {', '.join(names)}. {score}"
+        yield f"Where: {', '.join(names)}."
     if following := explanation.get("following"):
         share = sum(it["share"] for it in following)
         ids = ids_of([it["id"] for it in following])
         yield f"The memories saved right after it add {share:.0%}: {ids}."
-    if explanation.get("store_id"):
-        yield f"From the memory store {explanation['store_id']}."
-    if older := explanation.get("superseded"):
-        yield f"It supersedes {ids_of(older)}."
-    if explanation.get("content_cut"):
-        yield "The content is cut here."
-
-
-def query_notes(explanation: m.Explanation) -> Iterator[str]:
-    terms = dict.fromkeys(term for sentence in explanation.get("terms", ()) for term in sentence)
-    if terms:
+    if terms := dict.fromkeys(chain.from_iterable(explanation.get("terms", ()))):
         yield f"Searched for: {', '.join(terms)}."
     if dropped := explanation.get("dropped"):
         yield f"Words not searched, as too common or too many: {', '.join(dropped)}."
@@ -431,8 +367,6 @@ def query_notes(explanation: m.Explanation) -> Iterator[str]:
         yield f"No memory contains {word}; searched for {' or '.join(meant)} instead."
     if explanation.get("degraded"):
         yield "The search timed out; these are the newest memories instead."
-    if explanation.get("timed_out"):
-        yield "The explanation timed out and is incomplete."
 
 
 def ids_of(memories: Sequence[int]) -> str:
@@ -448,12 +382,10 @@ def differences(earlier: m.Revision | None, revision: m.Revision) -> Iterator[st
     """Yield the lines that a revision changed, with + and -; none for a deletion."""
     if revision.content is None:
         return
-    old, new = _lines_of(earlier), _lines_of(revision)
-    if old and max(len(old), len(new)) > MOST_LINES:
-        yield f"{len(old)} lines -> {len(new)} lines"
-        return
-    compared = list(difflib.unified_diff(old, new, n=0, lineterm=""))[2:]
-    yield from (f"{line[0]} {line[1:]}" for line in compared if not line.startswith("@@"))
+    compared = difflib.unified_diff(_lines_of(earlier), _lines_of(revision), n=0, lineterm="")
+    for line in islice(compared, 2, None):  # without the names of files
+        if not line.startswith("@@"):
+            yield f"{line[0]} {line[1:]}"
 
 
 def _lines_of(revision: m.Revision | None) -> list[str]:

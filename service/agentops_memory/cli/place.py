@@ -74,9 +74,24 @@ def settings_of_files(flags: Flags) -> Settings:
 
 def usable(db: str | None, name: str | None, *, may_make: bool) -> tuple[Backend, TenantId]:
     """Return the backend and the tenant; refuse storage that a start of the service changes."""
-    backend, tenant = backend_of({"db_path": db}), tenant_id(name or DEFAULT_TENANT)
-    backend.require_usable(tenant, may_make=may_make)
+    backend, tenant = backend_of({"db_path": db}), tenant_of(name)
+    require_usable(backend, tenant, may_make=may_make)
     return backend, tenant
+
+
+def tenant_of(name: str | None) -> TenantId:
+    return tenant_id(name or DEFAULT_TENANT)
+
+
+def require_usable(backend: Backend, tenant: TenantId, *, may_make: bool = False) -> None:
+    """Refuse storage that a start would change, or that is missing and may not be made."""
+    if backend.has(tenant):
+        backend.require_current(tenant, may_be_new=may_make)
+    elif tenant != DEFAULT_TENANT:
+        sentence = f"There is no tenant {tenant}; it would be stored in {backend.name_of(tenant)}."
+        raise CommandRefused(sentence, "NoTenant")
+    elif not may_make:
+        raise NoDatabase(f"There is no database: {backend.name_of(tenant)} does not exist.")
 
 
 async def finish_scrub(backend: Backend, engine: Engine, caller: Caller) -> str | None:
@@ -92,7 +107,7 @@ def on_tenant(
     backend: Backend, tenant: TenantId, work: Callable[[Engine, Caller], Awaitable[T]]
 ) -> T:
     """Run `work` on a tenant's storage, which is neither created nor upgraded."""
-    backend.require_usable(tenant)
+    require_usable(backend, tenant)
 
     async def run() -> T:
         async with opened_engine(backend.settings, tenant, now) as engine:
@@ -120,10 +135,6 @@ class _Backend:
 class FileBackend(_Backend):
     """Manages the tenants, keys and audit log of a service in files. It may be running."""
 
-    @property
-    def keys_name(self) -> str:
-        return str(self.settings.keys_file)
-
     def prepare(self) -> None:
         make_folder(self.settings.db_path.parent)
 
@@ -135,26 +146,16 @@ class FileBackend(_Backend):
         return db_files.tenants_of(self.settings.db_path)
 
     def has(self, tenant: TenantId) -> bool:
-        return self._file(tenant).exists()
-
-    def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
-        """Refuse storage that a start would change, or that is missing and may not be made."""
         path = self._local_file(tenant)
         with os_errors_as(FileRefused, f"The database {path} cannot be used"):
-            if path.is_dir():
-                raise FileRefused(f"{path} is a folder; a database is a file.")
-            exists = path.exists()
-        if exists:
-            file_migrate.require_current(path, self.settings.recall, may_be_new=may_make)
-        elif tenant != DEFAULT_TENANT:
-            sentence = f"There is no tenant {tenant}; its file would be {path}."
-            raise CommandRefused(sentence, "NoTenant")
-        elif not may_make:
-            raise NoDatabase(f"There is no database at {path}.")
+            return path.exists() and path.stat().st_size > 0
+
+    def require_current(self, tenant: TenantId, *, may_be_new: bool) -> None:
+        path, features = self._file(tenant), self.settings.recall
+        file_migrate.require_current(path, features, may_be_new=may_be_new)
 
     def counted(self, tenant: TenantId) -> Counted | None:
-        path = self._local_file(tenant)
-        return db_files.counted(path) if path.exists() else None
+        return db_files.counted(self._file(tenant)) if self.has(tenant) else None
 
     def stats(self, tenant: TenantId, at: datetime) -> StorageStats:
         return db_files.storage_stats(self._file(tenant), self.settings.retention, at)
@@ -219,8 +220,6 @@ def require_local_files(settings: Settings) -> None:
 class DatabaseBackend(_Backend):
     """Manages the tenants, keys and audit log of a service in PostgreSQL."""
 
-    keys_name = "the database"
-
     def _in_database(
         self, work: Callable[..., T], *args: object, makes: bool = False, **more: object
     ) -> T:
@@ -238,14 +237,8 @@ class DatabaseBackend(_Backend):
     def has(self, tenant: TenantId) -> bool:
         return tenant in self.tenants()
 
-    def require_usable(self, tenant: TenantId, *, may_make: bool = False) -> None:
-        if self.has(tenant):
-            self._in_database(pg_tenants.require_current, tenant)
-        elif tenant != DEFAULT_TENANT:
-            sentence = f"There is no tenant {tenant}; it would be stored in "
-            raise CommandRefused(f"{sentence}{self.name_of(tenant)}.", "NoTenant")
-        elif not may_make:
-            raise NoDatabase("The database holds no data of the service yet.")
+    def require_current(self, tenant: TenantId, *, may_be_new: bool) -> None:  # noqa: ARG002 - a schema appears when it is complete
+        self._in_database(pg_tenants.require_current, tenant)
 
     def counted(self, tenant: TenantId) -> Counted | None:
         return self._in_database(pg_tenants.counted, tenant) if self.has(tenant) else None

@@ -119,8 +119,6 @@ class Documented(click.Command):
             if written in ("--url", "--key-file") and "--db" in options:
                 end = f"omit {written}, and run it on the machine that has the service's data."
                 sentence = f"The service has no route for `{ctx.command_path}`: {end}"
-            elif written == "--project" and {"ID", "ID..."} & {*self.collect_usage_pieces(ctx)}:
-                sentence = f"No such option '{written}'. An id is unique: it needs no project."
             raise click.UsageError(sentence, ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

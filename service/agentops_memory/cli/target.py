@@ -15,14 +15,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from ..engine.files import os_errors_as
-from ..errors import StartRefused
 from ..light import dataclass, replace
 from ..settings import VARIABLES, Settings
-from .output import FileRefused, NoDatabase, has_flag, one_line, print_json, say
+from .output import FileRefused, has_flag, one_line, print_json, say
 from .program import SettingOption, is_id
 
 if TYPE_CHECKING:
@@ -49,37 +47,25 @@ class Target:
     key_file: str | None
 
     @classmethod
-    def of(cls, params: Mapping[str, str | None]) -> "Target":
-        """Read the options; a file that they name takes precedence over MEMORY_URL."""
+    def of(cls, params: Mapping[str, str | None], *, is_operator: bool = False) -> "Target":
+        """Read the options; a file that they name takes precedence over MEMORY_URL.
+
+        An operator's command ignores that variable: it is meant for agents, and an erasure must
+        not follow it.
+        """
         url, db, tenant, key_file = (params.get(name) or None for name in OPTIONS)
-        if url and (db or tenant):
+        has_file = any(params.get(name) for name in FILE_OPTIONS)
+        # It comes from an unset variable of a script, and does not mean files.
+        if is_operator and params.get("url") == "":
+            raise click.UsageError("--url is empty; it must be the address of a service.")
+        if url and has_file:
             raise click.UsageError("--url selects a service; --db and --tenant work on files.")
-        if not (db or tenant):
+        if not (has_file or is_operator):
             url = url or os.environ.get(URL) or None
         if key_file and not url:
-            raise click.UsageError(f"--key-file is the key for a service: add --url or {URL}.")
+            variable = "" if is_operator else f" or {URL}"
+            raise click.UsageError(f"--key-file is the key for a service: add --url{variable}.")
         return cls(url=url, db=db, tenant=tenant, key_file=key_file)
-
-    @classmethod
-    def of_operator(cls, params: dict[str, str | None]) -> "Target | None":
-        """Return the service that an operator's command names, or None for local files.
-
-        MEMORY_URL is ignored: it is meant for agents, and an erasure must not follow it. The
-        options of the service are removed from `params`.
-        """
-        url, key_file = params.pop("url"), params.pop("key_file")
-        if url is None:
-            if key_file:
-                raise click.UsageError("--key-file is the key for a service: add --url.")
-            return None
-        if not url:  # an unset variable of a script, which does not mean local files
-            raise click.UsageError("--url is empty; it must be the address of a service.")
-        context = click.get_current_context()
-        for option in context.command.params:
-            name, source = str(option.name), context.get_parameter_source(str(option.name))
-            if name in FILE_OPTIONS and source is ParameterSource.COMMANDLINE:
-                raise click.UsageError(f"--url selects a service; {option.opts[0]} works on files.")
-        return cls(url=url, db=None, tenant=None, key_file=key_file)
 
     @property
     def key(self) -> str | None:
@@ -150,22 +136,17 @@ async def _opened(
     from .place import usable  # noqa: PLC0415
 
     with ExitStack() as stack:
-        try:
-            backend, tenant = usable(target.db, target.tenant, may_make=may_make)
-            settings = backend.settings
-        except (NoDatabase, StartRefused):
-            if not may_be_missing:
-                raise
-            backend, tenant = usable(target.db, target.tenant, may_make=True)
+        backend, tenant = usable(target.db, target.tenant, may_make=may_make or may_be_missing)
+        settings = backend.settings
+        if may_be_missing and not backend.has(tenant):
             from tempfile import TemporaryDirectory  # noqa: PLC0415 - seldom needed
 
             folder = TemporaryDirectory(dir=target.scratch, prefix=".empty-")
             path = Path(stack.enter_context(folder)) / "memory.db"
-            settings = replace(backend.settings, database_url=None, db_path=path)
-        else:
-            if not backend.has(tenant):
-                hint = "" if target.db else f" To use a running service instead, set {URL}."
-                say(f"Creating {backend.name_of(tenant)}.{hint}")
+            settings = replace(settings, database_url=None, db_path=path)
+        elif not backend.has(tenant):
+            hint = "" if target.db else f" To use a running service instead, set {URL}."
+            say(f"Creating {backend.name_of(tenant)}.{hint}")
         stack.enter_context(silent(logging.getLogger("agentops_memory")))
         # No index cache: loading it takes longer than a single command without it.
         settings = replace(settings, index_cache=0)
@@ -336,16 +317,6 @@ def _required_name(context: click.Context, _: click.Parameter, name: str) -> str
     return name
 
 
-def _project_here() -> str | None:
-    """Return the folder's project; None if FILE is unreadable while a shell completes."""
-    try:
-        return project_here()
-    except FileRefused:
-        if click.get_current_context().resilient_parsing:
-            return None
-        raise
-
-
 # Options for the output, and for what a command may change.
 json_option = partial(flag, "--json", expose_value=False, help="Print JSON.")
 DRY_RUN = flag("--dry-run", help="Show what would be done, and change nothing.")
@@ -369,7 +340,6 @@ SERVICE = (
     option("--url", metavar="URL", help="A running service to use instead of local files."),
     KEY_FILE,
 )
-OWN_TENANT = option("--tenant", default="default", show_default=True, help="The tenant to use.")
 TENANTS = option(
     "--tenant", "tenants", metavar="NAME", multiple=True, help="Only this tenant; may be repeated."
 )
@@ -380,7 +350,7 @@ PROJECT_OPTION = option(
     help=f"Only this project. [{PROJECT}, default: all projects]",
 )  # fmt: skip
 HERE = option(
-    "--project", metavar="NAME", envvar=PROJECT, default=_project_here, shell_complete=projects,
+    "--project", metavar="NAME", envvar=PROJECT, default=project_here, shell_complete=projects,
     help=f"The project; '' means all. [{PROJECT}, default: the current repository's]",
 )  # fmt: skip
 ID = argument("memory", metavar="ID", type=MemoryId(), shell_complete=ids)

@@ -20,7 +20,7 @@ from ..agentops import wire
 from ..agentops.operations import filter_of, project_of
 from ..engine.engine import Transaction
 from ..errors import Invalid, Unavailable
-from ..http.query import natural, row_count
+from ..http.query import row_count, whole_number
 from ..light import dataclass
 from ..memory.erasure import ErasureId, receipt_of
 from ..memory.lifecycles import ReviewPeriods, ReviewReason, positions, with_links
@@ -44,15 +44,15 @@ COUNTED = 1000  # newest memories that are counted in facets: as many as a REST 
 LISTED = 20  # most values of a facet, each of which is a link with the whole query
 OF_FACET = 20_000  # most bytes of these links
 FILTERS = ("project", "type", "tag", "scope", "exclude_type")
-ACTIONS: Mapping[str, str] = {
-    "tag": "Add a tag",
-    "untag": "Remove a tag",
-    "expire": "Expire now",
-    "delete": "Delete",
+# The labels of bulk changes, and what the preview says of a memory.
+ACTIONS: Mapping[str, tuple[str, str]] = {
+    "tag": ("Add a tag", "gets the tag"),
+    "untag": ("Remove a tag", "loses the tag"),
+    "expire": ("Expire now", "expires now; agents no longer get it"),
+    "delete": ("Delete", "is deleted; it can be restored"),
 }
 SIMILAR = 5
 MOST_OF_UNSEEN = 8_000  # most bytes of HTML of a field's unseen change
-MOST_ID = (1 << 53) - 1  # as in AgentOps REST
 REVIEW = f"{PREFIX}/review"
 REVIEWED = 20  # lines of a page
 MOST_REVIEWED = 1000  # most lines in total: as many as a REST list has
@@ -154,12 +154,15 @@ async def change_many(visit: Visit) -> Response:
     if is_done:
         steps = [await _apply(visit, action, tag, it) for it in visit.form.getlist("item")]
     else:
-        memories = await visit.read(loaded, await _chosen(visit))
-        steps = [_step(action, tag, memory) for memory in memories]
+        steps = []
+        for it in await visit.read(loaded, await _chosen(visit)):
+            is_change = bool(_changes(action, tag, it, visit.console.clock()))
+            effect = ACTIONS[action][1] if is_change else "stays as it is"
+            steps.append(Step(it.id, it.revision_count, it.title, effect, is_change))
     filters = {name: visit.form.get(name, "") for name in ("q", *FILTERS)}
     rest_path = address("/search" if filters["q"] else "/observations/recent", **filters)
     return await visit.page(
-        "bulk.html", rest_path, steps=steps, action=action, tag=tag, label=ACTIONS[action],
+        "bulk.html", rest_path, steps=steps, action=action, tag=tag, label=ACTIONS[action][0],
         is_done=is_done, changes=sum(it.is_change for it in steps), filters=filters,
         back=address(MEMORIES, **filters),
     )  # fmt: skip
@@ -176,20 +179,18 @@ async def _chosen(visit: Visit) -> list[MemoryId]:
     return (await visit.read(newest, filter_of(visit.read_request_of(**filters)), ""))[:MOST_HITS]
 
 
-def _step(action: str, tag: str, memory: c.Observation) -> Step:
+def _changes(action: str, tag: str, memory: c.Observation, now: datetime) -> dict[str, Any]:
+    """Return the fields that an action changes; none if the memory stays as it is."""
+    others = tuple(it for it in memory.tags if it != tag)
     match action:
         case "tag":
-            is_change = tag not in memory.tags
-            effect = "gets the tag" if is_change else "already has it"
+            return {"tags": (*others, tag)} if tag not in memory.tags else {}
         case "untag":
-            is_change = tag in memory.tags
-            effect = "loses the tag" if is_change else "does not have it"
+            return {"tags": others} if tag in memory.tags else {}
         case "expire":
-            is_change = not memory.expired
-            effect = "expires now; agents no longer get it" if is_change else "has already expired"
+            return {"expires_at": now} if not memory.expired else {}
         case _:
-            is_change, effect = True, "is deleted; it can be restored"
-    return Step(memory.id, memory.revision_count, memory.title, effect, is_change)
+            return {"deleted_at": now}
 
 
 async def _apply(visit: Visit, action: str, tag: str, item: str) -> Step:
@@ -199,18 +200,13 @@ async def _apply(visit: Visit, action: str, tag: str, item: str) -> Step:
     try:
         memory = await visit.memories.get(number)
         title = memory.title
-        match action:
-            case "tag" | "untag":
-                tags = tuple(it for it in memory.tags if it != tag)
-                tags = (*tags, tag) if action == "tag" else tags
-                await visit.memories.update(number, tags=tags, revision=revision)
-            case "expire":
-                now = visit.console.clock()
-                await visit.memories.update(number, expires_at=now, revision=revision)
-            case _ if (current := memory.revision_count) != revision:
-                raise Conflict(f"This memory is at revision {current} now, not at {revision}.")
-            case _:
-                await visit.memories.delete(number)
+        if action != "delete":
+            changes = _changes(action, tag, memory, visit.console.clock())
+            await visit.memories.update(number, revision=revision, **changes)
+        elif (current := memory.revision_count) != revision:
+            raise Conflict(f"This memory is at revision {current} now, not at {revision}.")
+        else:
+            await visit.memories.delete(number)
     except Refused as refusal:
         effect = "is gone" if isinstance(refusal, NotFound) else str(refusal)
     return Step(number, revision, title, effect, is_change=effect == "done")
@@ -366,11 +362,12 @@ async def perform(visit: Visit, id_: int, action: str) -> None:
             await update(expires_at=None)
         case "review":
             await update(review_at=_instant(visit, "review_at"))
-        case "supersede":  # this memory is the newer or the older one
-            newer, older = (
-                whole_number(form.get(name) or str(id_), name) for name in ("newer", "older")
-            )
-            await supersede(visit, newer, older)
+        case "extend":
+            await update(ttl=LONGER)
+        case "newer" | "older":  # of this memory and the other
+            other = form.get("other", "").strip().removeprefix("#")
+            pair = id_, whole_number(other, "other")
+            await supersede(visit, *(pair if action == "newer" else pair[::-1]))
         case "delete":
             await memories.delete(id_)
         case "restore":
@@ -392,13 +389,6 @@ def _instant(visit: Visit, name: str) -> datetime | None:
     if text and at is None:
         raise Invalid(f"{name} must be a date and a time.")
     return at
-
-
-def whole_number(text: str, name: str) -> int:
-    number = natural(text.strip().removeprefix("#"))
-    if not 0 < number <= MOST_ID:
-        raise Invalid(f"{name} must be a whole number.")
-    return number
 
 
 async def plan_erasure(visit: Visit) -> Response:
@@ -444,23 +434,11 @@ def reasons(tx: Transaction, within: Filter, periods: ReviewPeriods) -> Counter[
 async def decide(visit: Visit) -> Response:
     """Apply a decision, unless a memory has changed; the browser continues at the next line."""
     form, action = visit.form, visit.form.get("action", "")
-    id_, other, line = (
-        whole_number(form.get(name) or form.get("id", ""), name)
-        for name in ("id", "other", "place")
-    )
+    id_, line = (whole_number(form.get(name, ""), name) for name in ("id", "place"))
     try:
         if unseen := await unseen_changes(visit):
             return await show_review(visit, status=409, unseen=unseen)
-        match action:
-            case "newer":
-                await supersede(visit, id_, other)
-            case "older":
-                await supersede(visit, other, id_)
-            case "extend":
-                revision = revisions_of(visit).get(id_)
-                await visit.memories.update(id_, ttl=LONGER, revision=revision)
-            case _:
-                await perform(visit, id_, action)
+        await perform(visit, id_, action)
     except Refused as refusal:
         return await show_review(visit, status=refusal.status, problem=str(refusal))
     filters = visit.only(*REVIEW_FILTERS)

@@ -8,13 +8,15 @@ their protocols can change.
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from pydantic.alias_generators import to_snake
 from starlette.responses import Response
+
+from agentops_memory_client.contract.models import counted
 
 from ..agentops import wire
 from ..agentops.operations import project_of
@@ -23,8 +25,9 @@ from ..errors import Denied, Invalid, NotFound
 from ..http.app import READY
 from ..http.bodies import Arguments
 from ..http.query import ENTRY, STORE, VERSION, amount, known_uid, public_id
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import DEFAULT_TENANT, Key, Role, asking
+from ..memory.agent_memory import AgentEntryId, Viewer
 from ..memory.erasure import ReceiptTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, SessionId, live
@@ -33,7 +36,6 @@ from ..memory.redactor import NO_STORE, Redactor
 from ..memory.rows import EPOCH, LAST
 from ..memory.search import Filter
 from ..memory.sessions import SessionTable, TranscriptTable, recent_sessions
-from ..memory.sight import AgentEntryId, Tier, Viewer
 from ..memory.space import MemoryRef, Project, StoreId
 from ..memory.table import Sql
 from ..openintent import agents, entries
@@ -58,22 +60,6 @@ MOST_SPACES = 40  # namespaces of an agent
 LAID_OUT = 16_384  # most characters of a JSON value that is indented
 NO_REF = "Nothing is stored under this ref."
 ERASURES = 20  # receipts in the list
-# The command for an operator after a failed check.
-COMMANDS: Mapping[str, str] = {
-    "database": "agentops-memory doctor",
-    "migrations": "agentops-memory migrate",
-    "index": "agentops-memory index",
-    "backup": "agentops-memory backup --to FILE",
-}
-# (data that is removed, the setting of its retention, the start of the retention)
-RETENTION = (
-    ("Deleted memories", "keep_deleted", "after their deletion"),
-    ("Expired memories", "keep_expired", "after their expiry"),
-    ("Requests with an idempotency key", "keep_idempotency", "after the request"),
-    ("Events of agents and runs", "keep_events", "after the event"),
-    ("Receipts of erasures", "keep_receipts", "once the bytes are gone"),
-    ("Lines of the audit file", "keep_audit", "after they were written"),
-)
 
 
 async def show_projects(visit: Visit) -> Response:
@@ -215,16 +201,11 @@ async def show_service(visit: Visit) -> Response:
         rest_paths.append("/metrics")
     return await visit.page(
         "service.html", *rest_paths,
-        health=await console.readiness(), commands=COMMANDS, stats=await visit.memories.stats(),
+        health=await console.readiness(), stats=await visit.memories.stats(),
         sizes=await console.maintenance.sizes(caller) if sees_all else None,
         counts=await console.maintenance.count(caller) if sees_all else None,
-        settings=settings, is_on_postgresql=bool(settings.database_url), sees_all=sees_all,
-        sees_path=is_operator and not settings.database_url,
-        retention=[
-            (data, f"MEMORY_{name.upper()}", _period(getattr(settings, name)), since)
-            for data, name, since in RETENTION
-        ],
-        backup_every=_period(settings.backup_every),
+        settings=settings, period=_period, is_on_postgresql=bool(settings.database_url),
+        sees_all=sees_all, sees_path=is_operator and not settings.database_url,
         erasures=await visit.read(lambda tx: tx[ReceiptTable].newest(ERASURES)) if sees_all else [],
         keys=_keys(visit) if sees_all else [],
         slow=[
@@ -248,14 +229,11 @@ def _keys(visit: Visit) -> list[tuple[Key, bool, datetime | None]]:
 
 
 def _period(time: timedelta) -> str:
-    if not time:
-        return "never"
-    for unit in ("days", "hours", "minutes"):
-        length = timedelta(**{unit: 1})
-        if not time % length:
-            count = time // length
-            return f"{count} {unit if count > 1 else unit[:-1]}"
-    return f"{time.total_seconds():g} seconds"
+    for unit in ("day", "hour", "minute"):
+        length = timedelta(**{f"{unit}s": 1})
+        if time and not time % length:
+            return counted(time // length, unit)
+    return f"{time.total_seconds():g} seconds" if time else "never"
 
 
 async def show_documents(visit: Visit) -> Response:
@@ -361,7 +339,7 @@ async def show_agent(visit: Visit) -> Response:
 
     def read(tx: Transaction) -> dict[str, Any]:
         agents.require_known(tx, viewer.agent)
-        readable, name = sight.readable(tx, viewer), filter_.namespace or ""
+        readable = agent_memory.readable(tx, viewer)
         condition, values = entries.AgentFilter().condition(tx, readable)
         spaces = f"""SELECT p.namespace, p.tier, count(*)
                        FROM {entries.ENTRIES}
@@ -370,12 +348,10 @@ async def show_agent(visit: Visit) -> Response:
                    ORDER BY p.namespace, p.tier
                       LIMIT {MOST_SPACES}"""
         ids = [it for it, _ in entries.ids_of(tx, filter_, readable, MOST_ROWS, offset)]
-        is_shared = filter_.tier is Tier.SEMANTIC and sight.reads_namespace(tx, viewer, name)
         return {
             "summary": agents.summary(tx, viewer, viewer.agent, console.agents.capacities),
             "spaces": tx[Sql].run(spaces, **values).fetchall(),
             "entries": entries.some(tx, viewer, ids), "total": entries.total(tx, filter_, readable),
-            "permissions": sight.permissions(tx, name) if is_shared else None,
         }  # fmt: skip
 
     filters = visit.only(*(it.name for it in entries.FILTER))

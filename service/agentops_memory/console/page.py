@@ -9,13 +9,13 @@ import secrets
 import shlex
 import unicodedata
 from bisect import bisect
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from difflib import SequenceMatcher
 from functools import cache, cached_property, lru_cache, partial
 from hashlib import sha256
-from itertools import accumulate, chain, groupby
-from math import inf
+from itertools import accumulate, groupby, takewhile
+from operator import itemgetter
 from pathlib import Path
 from re import compile as pattern
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
@@ -55,16 +55,18 @@ if TYPE_CHECKING:
 # Most bytes of HTML of a text, so that no page exceeds 300 KB; the REST response has all of it.
 MOST, MOST_OF_LINE, MOST_OF_DIFF = 200_000, 4_000, 30_000
 MOST_PAIRS = 1_000_000  # most pairs of pieces to compare; beyond, the whole text counts as changed
-PIECE = 64  # characters of a text that are escaped at a time
 SNIPPET = 240  # characters of a memory in a list
 AROUND = 240  # unchanged characters shown around a change
 
 LINE_BREAKS = "\n\t"
 _INVISIBLE = Markup('<span class="sign" title="{}">{}</span>')
 _CLIPPED = Markup('<span class="clipped">… {} more characters; the JSON below has all of it</span>')
-_CHANGE = {"same": Markup("{}"), "del": Markup("<del>{}</del>"), "ins": Markup("<ins>{}</ins>")}
+_ELEMENTS = {
+    "": Markup("{}"), "mark": Markup("<mark>{}</mark>"),
+    "del": Markup("<del>{}</del>"), "ins": Markup("<ins>{}</ins>"),
+}  # fmt: skip
 WORD = pattern(r"[^\W_]+")
-_PIECES = pattern(r"\w+|\s+|[^\w\s]+")
+_PIECES = pattern(r"\s*(?:\w+|[^\w\s]+)|\s+")  # words and signs, each with the blanks before it
 TOKEN = "token"  # noqa: S105 - the name of a field
 TOKEN_LIFETIME = timedelta(hours=12)  # a tab may stay open over a working day
 MOST_FIELDS = 500
@@ -79,7 +81,19 @@ def line(text: str, most: int = MOST_OF_LINE) -> Markup:
 
 def prose(text: str, most: int = MOST) -> Markup:
     """Render an isolated text with line breaks; if it is too long, its end is only counted."""
-    return Markup("<bdi>{}</bdi>").format(_clipped(text, most))
+    return marked([("", text)], most)
+
+
+def marked(parts: Iterable[tuple[str, str]], most: int = MOST) -> Markup:
+    """Render an isolated text whose parts are (element, text), until it is too long."""
+    html, size = list[Markup](), 0
+    for element, text in parts:
+        if size > most:
+            break
+        inside = _clipped(text, most - size)
+        size += len(inside.encode())
+        html.append(_ELEMENTS[element].format(inside))
+    return Markup("<bdi>{}</bdi>").format(Markup().join(html))
 
 
 def snippet(text: str, most: int = 2_000) -> Markup:
@@ -88,18 +102,12 @@ def snippet(text: str, most: int = 2_000) -> Markup:
 
 
 def highlighted(text: str, matched: Collection[str], most: int = MOST) -> Markup:
-    parts, at, size = [], 0, 0
+    parts, end = list[tuple[str, str]](), 0
     for match in WORD.finditer(text):
-        if match[0] not in matched:
-            continue
-        word = Markup("<mark>{}</mark>").format(_clipped(match[0], inf, ""))
-        parts += [_clipped(text[at : match.start()], inf), word]
-        at = match.end()
-        size += sum(map(_size, parts[-2:]))
-        if size > most:
-            break
-    parts.append(_clipped(text[at:], max(most - size, 0)))
-    return Markup("<bdi>{}</bdi>").format(Markup().join(parts))
+        if match[0] in matched:
+            parts += [("", text[end : match.start()]), ("mark", match[0])]
+            end = match.end()
+    return marked([*parts, ("", text[end:])], most)
 
 
 def ago(at: datetime, now: datetime) -> Markup:
@@ -117,97 +125,69 @@ def ago(at: datetime, now: datetime) -> Markup:
 
 def compared(before: str, after: str, most: int = MOST_OF_DIFF) -> Markup:
     """Render a change word by word, with some unchanged text around it."""
-    parts, size = [], 0
-    runs_of_one = groupby(_changes(before, after), key=lambda change: change[0])
-    pieces = [(kind, "".join(text for _, text in run)) for kind, run in runs_of_one]
-    for number, (kind, text) in enumerate(pieces):
+    runs_of_one = groupby(_changes(before, after), key=itemgetter(0))
+    parts = [(element, "".join(text for _, text in run)) for element, run in runs_of_one]
+    for number, (element, text) in enumerate(parts):
         head = text[:AROUND] if number else ""
-        tail = text[-AROUND:] if number < len(pieces) - 1 else ""
-        is_cut = kind == "same" and len(text) > len(head) + len(tail) + 1
-        html = _clipped(f"{head} … {tail}" if is_cut else text, inf)
-        size += _size(html)
-        if size > most:
-            parts.append(Markup('<span class="clipped">… and more</span>'))
-            break
-        parts.append(_CHANGE[kind].format(html))
-    return Markup("<bdi>{}</bdi>").format(Markup().join(parts))
+        tail = text[-AROUND:] if number < len(parts) - 1 else ""
+        if not element and len(text) > len(head) + len(tail) + 1:
+            parts[number] = "", f"{head} … {tail}"
+    return marked(parts, most)
 
 
 def _changes(before: str, after: str) -> Iterator[tuple[str, str]]:
-    """Yield runs of text: unchanged (`same`), deleted (`del`) and inserted (`ins`)."""
-    deleted = inserted = ""
-    lines = _blocks(before.splitlines(keepends=True), after.splitlines(keepends=True))
-    blocks = chain.from_iterable(
-        _blocks(_PIECES.findall(it[1]), _PIECES.findall(it[2])) if all(it) else [it]
-        for it in lines
-        if any(it)
-    )
-    for is_changed, old, new in chain(blocks, [(False, "", "")]):
-        if is_changed or (old.isspace() and (deleted or inserted)):
-            deleted += old  # a blank between two changes belongs to both, which become one change
-            inserted += new
-        else:
-            yield from (it for it in (("del", deleted), ("ins", inserted)) if it[1])
-            deleted = inserted = ""
-            yield "same", old
+    """Yield the parts of two texts as (element, text): unchanged, deleted and inserted ones."""
+    for lines in _blocks(before.splitlines(keepends=True), after.splitlines(keepends=True)):
+        is_edited = all(lines) and lines[0] != lines[1]
+        for old, new in _blocks(*map(_PIECES.findall, lines)) if is_edited else [lines]:
+            its = [("", old)] if old == new else [("del", old), ("ins", new)]
+            yield from (it for it in its if it[1])
 
 
-def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[bool, str, str]]:
-    """Yield (whether it differs, old text, new text) for each block; one block if too long."""
+def _blocks(old: list[str], new: list[str]) -> Iterator[tuple[str, str]]:
+    """Yield equal and different parts of two texts; one different part if they are too long."""
     start = _common(old, new)
     end = _common(old[start:][::-1], new[start:][::-1])
-    yield False, "".join(old[:start]), "".join(new[:start])
+    yield "".join(old[:start]), "".join(new[:start])
     tail = "".join(old[len(old) - end :])
     old, new = old[start : len(old) - end], new[start : len(new) - end]
     if len(old) * len(new) > MOST_PAIRS:
-        yield True, "".join(old), "".join(new)
+        yield "".join(old), "".join(new)
     else:
-        for kind, *(a, b, c, d) in SequenceMatcher(None, old, new).get_opcodes():
-            yield kind != "equal", "".join(old[a:b]), "".join(new[c:d])
-    yield False, tail, tail
+        for _, a, b, c, d in SequenceMatcher(None, old, new).get_opcodes():
+            yield "".join(old[a:b]), "".join(new[c:d])
+    yield tail, tail
 
 
 def _common(old: list[str], new: list[str]) -> int:
     """Count the pieces with which both begin."""
-    pairs = enumerate(zip(old, new, strict=False))
-    return next((at for at, (a, b) in pairs if a != b), min(len(old), len(new)))
+    return sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(old, new, strict=False)))
 
 
-def _clipped(text: str, most: float, allowed: Collection[str] = LINE_BREAKS) -> Markup:
-    """Escape at most so many bytes of the text, and add the number of omitted characters.
+def _clipped(text: str, most: int, allowed: Collection[str] = LINE_BREAKS) -> Markup:
+    """Escape at most so many bytes of the text, and add the number of omitted characters."""
+    length = min(len(text), most)
+    # Hostile text can take forty times its length.
+    while (size := len((html := _escaped(text[:length], allowed)).encode())) > most:
+        length = min(length * most // size, length - 1)
+    omitted = len(text) - length
+    return html + _CLIPPED.format(f"{omitted:,}") if omitted else html
 
-    Each invisible character is shown by its code.
-    """
+
+def _escaped(text: str, allowed: Collection[str]) -> Markup:
+    """Escape the text; each invisible character is shown by its code."""
     # A shortcut for most texts of lists, without which a page takes twice as long.
-    if text.isascii() and text.isprintable() and len(whole := escape(text)) <= most:
-        return whole
-    parts, size, length = list[Markup](), 0, 0
-    for html, count in _pieces(text, allowed):
-        size += _size(html)
-        if size > most:
-            return Markup().join(parts) + _CLIPPED.format(f"{len(text) - length:,}")
-        parts.append(html)
-        length += count
-    return Markup().join(parts)
-
-
-def _size(html: Markup) -> int:
-    return len(html.encode())
-
-
-def _pieces(text: str, allowed: Collection[str]) -> Iterator[tuple[Markup, int]]:
-    """Yield the escaped text in small pieces, each with its number of characters.
-
-    Hostile text can take forty times its length, so a caller that needs only a part stops early.
-    """
+    if text.isascii() and text.isprintable():
+        return escape(text)
+    parts = list[Markup]()
     for is_visible, run in runs(text):
         if is_visible:
-            slices = (run[at : at + PIECE] for at in range(0, len(run), PIECE))
-            yield from ((escape(it), len(it)) for it in slices)
+            parts.append(escape(run))
             continue
         for char, some in groupby(run):
             count = sum(1 for _ in some)
-            yield (escape(char * count) if char in allowed else _codes(char, count)), count
+            parts.append(escape(char * count) if char in allowed else _codes(char, count))
+    return Markup().join(parts)
 
 
 @lru_cache(1024)

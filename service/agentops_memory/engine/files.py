@@ -16,7 +16,6 @@ from typing import BinaryIO
 from ..errors import StartRefused, Unavailable
 
 PAUSE = 0.002  # seconds between two attempts to take a lock
-DRAFT = ".new"  # the suffix of a file that is written to replace another
 PREFIX, SUFFIX = ".agentops-memory-", ".part"  # how the names of folders for drafts begin and end
 
 
@@ -76,12 +75,12 @@ def created(path: Path, *, like: Path | None = None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def replaced(path: Path, suffix: str = DRAFT) -> Iterator[Path]:
+def replaced(path: Path) -> Iterator[Path]:
     """Yield the path for a draft, which replaces the file at the end, synced to disk.
 
     If the body raises, the file stays unchanged. Only one process at a time may do this.
     """
-    draft = path.with_name(f"{path.name}{suffix}")
+    draft = path.with_name(f"{path.name}.new")
     draft.unlink(missing_ok=True)  # a process that was killed left it
     try:
         yield draft

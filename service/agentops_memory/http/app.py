@@ -25,7 +25,7 @@ from ..errors import Denied, Refusal, Unavailable, reason
 from ..light import dataclass, field
 from ..memory.access import OPERATOR, Caller, Role
 from ..settings import PORTS, Settings, canonical_origin
-from ..telemetry import BEGAN, CALLER, SPAN, Metrics, Telemetry, log_answered
+from ..telemetry import BEGAN, CALLER, SPAN, Metrics, Telemetry, noted, write
 from ..telemetry.metrics import DAMAGED_ROWS, INDEX_DRIFT, REQUESTS_IN_FLIGHT
 from .gate import BEGUN, SAFE, Endpoint, Gate, is_loopback, routes
 from .protocol import READ, SENT, NoPath, Operation, Protocol, Served, protocol_at, template
@@ -299,15 +299,6 @@ class HttpService:
             )
         metrics.look_up(REQUESTS_IN_FLIGHT, lambda: metrics.in_flight)
 
-    def wait(self, reason: str) -> None:
-        """Refuse requests, and give probes the reason of the wait; an empty reason ends this."""
-        self._probes = WHILE_STARTING
-        self._no_wait.clear()
-        if reason:
-            waits = {STARTUP: _refused(reason), READY: _unready(DATABASE, reason)}
-            self._probes = {**WHILE_STARTING, **waits}
-            self._no_wait.set()
-
     def upgrade(self) -> None:
         """Refuse requests until the service is open: an upgrade may take any time."""
         self._no_wait.set()
@@ -360,11 +351,11 @@ class HttpService:
             client, caller = scope.get("client"), cast("Caller | None", scope.get(CALLER))
             known = (caller.tenant, caller.key_name) if caller else ()
             ids = (headers[name].decode("latin-1") for name in REQUEST_IDS if name in headers)
-            log_answered(
+            write(noted(
                 scope["path"], time.perf_counter() - began, self._metrics, SPAN.get(),
                 (client[0] if client else "", *known), method=scope["method"], status=status,
                 route=_route_of(scope), request_id=next(ids, ""),
-            )  # fmt: skip
+            ))  # fmt: skip
 
     def _forbidden(self, scope: Scope) -> str | None:
         """Return why a web page, or a request by this Host name, may not call the service."""

@@ -22,13 +22,13 @@ from ..engine.engine import Engine, Scrubbed, Transaction, noop
 from ..errors import NotFound, Refusal, code_of, is_operational, reason
 from ..light import dataclass
 from ..memory.access import Caller, TenantId
+from ..memory.agent_memory import AgentEntryId
 from ..memory.erasure import ReceiptTable, next_step, past_memories
 from ..memory.idempotency import IdempotencyTable
 from ..memory.lifecycles import swept, unswept
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.saves import RevisionTable
-from ..memory.sight import AgentEntryId
 from ..memory.space import BY_CLOCK, Kind, Project, Retentions, SpaceKind
 from ..openintent import agents
 from ..openintent.entries import expired

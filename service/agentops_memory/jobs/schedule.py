@@ -71,13 +71,7 @@ class Backups:
         """Return a sentence about the problem; None if there is a recent archive."""
         if self._fault:
             return "The last backup failed; the log says why."
-        if self._newest is None:
-            return "There is no backup yet."
-        if self.clock() - self._newest.made_at > backup.LATE * self.settings.backup_every:
-            return "The newest backup is too old."
-        if self._newest.is_damaged:
-            return backup.DAMAGED
-        return None
+        return backup.trouble_of(self._newest, self.settings.backup_every, self.clock())
 
     async def run(self) -> None:
         """Make an archive whenever the newest is older than the interval.

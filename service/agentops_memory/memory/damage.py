@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..errors import DamagedRow
 from ..light import KW_ONLY, Lazy, dataclass, field
 from ..recall.text import object_of
-from . import sight, space
+from . import agent_memory, space
 from .access import Caller, TenantId
 from .rows import EARLIEST, LAST, MOST, UNREADABLE, counts_of, pairs_of, texts_of
 from .space import GLOBAL_AREA, GLOBAL_SCOPE, LAST_AREA, ErasureKind, SpaceKind, is_partition
@@ -120,23 +120,23 @@ COLUMNS: Mapping[str, type[Enum] | Check] = {
     "passes.written": texts_of,
     "erasures.kind": ErasureKind,
     "stores.metadata": pairs_of,
-    "tasks.status": sight.TaskStatus,
+    "tasks.status": agent_memory.TaskStatus,
     "tasks.policy": _details("tasks.policy"),
     "tasks.details": _details("tasks.details"),
     "agents.episodic_capacity": _whole(1, space.LARGEST_CAPACITY),
-    "agent_spaces.tier": sight.Tier,
-    "agent_memories.tier": sight.Tier,
-    "agent_memories.priority": sight.Priority,
-    "agent_memories.sensitivity": sight.Sensitivity,
-    "agent_memories.binding": sight.Binding,
-    "agent_events.binding": sight.Binding,
-    "namespaces.default_access": sight.Access,
-    "namespace_access.access": sight.Access,
-    "events.type": sight.EVENT_TYPES.__contains__,
+    "agent_spaces.tier": agent_memory.Tier,
+    "agent_memories.tier": agent_memory.Tier,
+    "agent_memories.priority": agent_memory.Priority,
+    "agent_memories.sensitivity": agent_memory.Sensitivity,
+    "agent_memories.binding": agent_memory.Binding,
+    "agent_events.binding": agent_memory.Binding,
+    "namespaces.default_access": agent_memory.Access,
+    "namespace_access.access": agent_memory.Access,
+    "events.type": agent_memory.EVENT_TYPES.__contains__,
     "events.payload": object_of,
     "intents.details": _details("intents.details"),
     "coordinators.details": _details("coordinators.details"),
-    "grants.permission": sight.Permission,
+    "grants.permission": agent_memory.Permission,
     "done.status": _whole(200, 299),
     "done.answer": lambda text: json.loads(text or "null") is not ...,
     "runs.refs": texts_of,
@@ -167,7 +167,7 @@ _COUNT, _INSTANT, _FLAG = _whole(0, 2 * MOST), _whole(EARLIEST, LAST), _whole(0,
 
 def _has_value(row: Mapping[str, Any]) -> bool:
     """Whether a stored value fits its sensitivity: JSON, or a mark if sealed."""
-    value, is_sealed = row["content"], row["sensitivity"] in sight.SEALED
+    value, is_sealed = row["content"], row["sensitivity"] in agent_memory.SEALED
     if value is not None and not is_sealed:
         object_of(value)
     return value is None or not is_sealed or not value.startswith("{")
@@ -177,7 +177,7 @@ ROWS: Mapping[str, Mapping[str, Check]] = {
     "spaces": {"partition": lambda row: (row["area"] <= GLOBAL_AREA
                                          or is_partition(row["partition"]))
                and (row["area"] == GLOBAL_AREA) is (row["scope"] == GLOBAL_SCOPE)},
-    "agent_memories": {"attempt": lambda row: row["binding"] != sight.Binding.TASK
+    "agent_memories": {"attempt": lambda row: row["binding"] != agent_memory.Binding.TASK
                        or row["attempt"] is not None,
                        "content": _has_value},
     "proposals": {"checksum": lambda row: sha256(row["artifact"].encode()).digest()

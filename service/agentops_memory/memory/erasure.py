@@ -11,9 +11,9 @@ from ..errors import DamagedRow, NotFound
 from ..light import dataclass, field, replace
 from . import space
 from .access import Caller
+from .agent_memory import OF_LOG, OF_MEMORY
 from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
 from .rows import EARLIEST, UNSTORED, Column, RowMapper, Uids, columns, instant, micros, reads
-from .sight import OF_LOG, OF_MEMORY
 from .space import BY_CLOCK, NO_PROJECT, ErasureKind, Held, Kind, Project, Retentions, SpaceKind
 from .table import Connection, Dialect, Sql, Table
 

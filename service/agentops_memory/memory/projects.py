@@ -8,6 +8,7 @@ from ..engine.engine import Audit, Engine, RowCounts, Transaction, audited, noop
 from ..errors import Conflict, Denied, Invalid, NotFound, required
 from ..light import dataclass, replace
 from .access import Caller, Role
+from .agent_memory import Tier
 from .erasure import MAX_STEP, Erasure, ErasureId, ReceiptTable
 from .idempotency import IdempotencyTable
 from .imports import merge_at_key
@@ -16,7 +17,6 @@ from .memory import ENDED, REVISIONS_OF, ChangeKind, MemoryId, indexed, live, un
 from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
 from .rows import optional_instant, portion
 from .saves import revised
-from .sight import Tier
 from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project
 from .table import GLOBAL, Sql
 

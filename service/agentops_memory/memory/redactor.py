@@ -103,7 +103,7 @@ MAX_PROJECT = 200
 MAX_SUMMARY = 50_000
 
 SEPARATOR = "\n\0\n"  # separates joined texts, as no stored text has a NUL
-BATCH = 20  # memories, or sessions, checked in one pass
+BATCH = 20  # records checked in one pass
 INLINE_LIMIT = 4096  # characters below which another thread takes longer
 
 LONGEST_ID = 256  # characters of a registered value's id
@@ -367,13 +367,6 @@ class Redactor:
     def session(self, session: Session) -> Session:
         return replace(self.summary(session), id=self.session_id(session.id))
 
-    def sessions(self, sessions: Sequence[Session]) -> Iterator[Session]:
-        """Yield the sessions without secrets, checked as memories are."""
-        for start in range(0, len(sessions), BATCH):
-            some = sessions[start : start + BATCH]
-            texts = chain.from_iterable((it.id, it.summary) for it in some)
-            yield from some if self.are_clean(texts) else map(self.session, some)
-
     def summary(self, session: Session) -> Session:
         """Return the session with its summary redacted; a generated summary keeps its form."""
         clean = self.text(session.summary, MAX_SUMMARY)
@@ -388,12 +381,15 @@ class Redactor:
         last = cut(self.whole(digest.last), LONGEST_MESSAGE) if digest.user > 1 else first
         return replace(digest, first=first, last=last)
 
-    def memories(self, memories: Sequence[Memory]) -> Iterator[Memory]:
-        """Yield the memories without secrets; most have none, so BATCH are checked at once."""
-        for start in range(0, len(memories), BATCH):
-            some = memories[start : start + BATCH]
-            texts = chain.from_iterable(map(_texts_of, some))
-            yield from some if self.are_clean(texts) else map(self.memory, some)
+    def records(self, records: Sequence[Session | Memory]) -> Iterator[Session | Memory]:
+        """Yield the records without secrets; most have none, so BATCH are checked at once."""
+        for start in range(0, len(records), BATCH):
+            some = records[start : start + BATCH]
+            are_clean = self.are_clean(chain.from_iterable(map(_texts_of, some)))
+            yield from some if are_clean else map(self.record, some)
+
+    def record(self, record: Session | Memory) -> Session | Memory:
+        return self.session(record) if isinstance(record, Session) else self.memory(record)
 
     def memory(self, memory: Memory) -> Memory:
         promoted_to = memory.promoted_to and self.text(memory.promoted_to, MAX_TITLE)
@@ -428,7 +424,9 @@ async def aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwar
     return await asyncio.to_thread(work, *args, **kwargs)
 
 
-def _texts_of(record: Memory | Draft) -> tuple[str | None, ...]:
+def _texts_of(record: Session | Memory | Draft) -> tuple[str | None, ...]:
+    if isinstance(record, Session):
+        return record.id, record.summary
     text, promoted_to = record.text, record.promoted_to if isinstance(record, Memory) else None
     return (
         record.session, record.space.scope, text.type, text.title, text.content, *text.tags,

@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 from ..engine.engine import Audit, Engine, Transaction, audited, noop
 from ..errors import BadFields, Denied, Invalid, NotFound, Unreadable
 from ..light import dataclass, replace
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller, KeyId, Role
+from ..memory.agent_memory import Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.details import Guardrails
 from ..memory.erasure import MAX_STEP, ReceiptTable
 from ..memory.idempotency import IdempotencyTable
@@ -19,7 +20,6 @@ from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId
 from ..memory.redactor import require_room
 from ..memory.rows import Column, RowMapper, count, instant, portion as fitting, reads
-from ..memory.sight import Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer, Visibility
 from ..memory.space import LARGEST_CAPACITY, Capacities
 from ..memory.table import Sql
 from ..record import shape
@@ -60,6 +60,9 @@ KNOWN = """(SELECT agent AS name
             SELECT name FROM agents) k"""
 
 
+_LIVE_SIZE = "CASE WHEN m.id IS NULL THEN 0 ELSE a.size END"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedAgent:
     """An agent in the list of all, with its live entries."""
@@ -68,7 +71,7 @@ class ListedAgent:
     working: Annotated[int, Column(f"count(m.id) FILTER (WHERE a.tier = '{Tier.WORKING}')")]
     episodic: Annotated[int, Column(f"count(m.id) FILTER (WHERE a.tier = '{Tier.EPISODIC}')")]
     # Bytes of the values of these entries.
-    size: Annotated[int, Column(sight.sum_of("CASE WHEN m.id IS NULL THEN 0 ELSE a.size END"))]
+    size: Annotated[int, Column(agent_memory.sum_of(_LIVE_SIZE))]
     changed_at: Annotated[datetime | None, Column("max(m.updated_at)")]  # their newest change
     # Its own limit of episodic entries, if it has one.
     capacity: Annotated[int | None, Column("max(g.episodic_capacity)")]
@@ -173,19 +176,22 @@ def summary(tx: Transaction, viewer: Viewer, agent: AgentId, capacities: Capacit
 
     A coordinator of the agent's work gets what it may read; others get Denied.
     """
-    visible = sight.own(viewer) if agent == viewer.agent else sight.readable(tx, viewer)
-    if agent != viewer.agent and not tx[Sql].exists(
+    is_own = agent == viewer.agent
+    visible = agent_memory.own(viewer) if is_own else agent_memory.readable(tx, viewer)
+    if not is_own and not tx[Sql].exists(
         f"""SELECT 1
-              FROM (SELECT intent FROM coordinators WHERE agent = :viewer AND {sight.ACTIVE}) c
+              FROM (SELECT intent
+                      FROM coordinators
+                     WHERE agent = :viewer AND {agent_memory.ACTIVE}) c
               JOIN tasks t ON t.intent = c.intent
-             WHERE t.agent = :agent AND {sight.unfinished("t")}""",
+             WHERE t.agent = :agent AND {agent_memory.unfinished("t")}""",
         viewer=viewer.agent, agent=agent,
     ):  # fmt: skip
         raise Denied(NOT_YOUR_AGENT)
     tasks = tx[Sql].texts(
         f"""SELECT DISTINCT a.task
               FROM {ENTRIES}
-             WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {sight.HERE}
+             WHERE p.tier = '{Tier.WORKING}' AND p.agent = :agent AND {agent_memory.EXISTING}
                    AND {visible.condition} AND a.task IS NOT NULL
           ORDER BY a.task
              LIMIT {MAX_NAMED}""",
@@ -211,13 +217,14 @@ def summary(tx: Transaction, viewer: Viewer, agent: AgentId, capacities: Capacit
     }  # fmt: skip
 
 
-def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: Visibility) -> Any:
+def _of_tier(tx: Transaction, tier: Tier, agent: AgentId, visible: agent_memory.Visibility) -> Any:
     """Return counts of entries, bytes and pinned entries, and the first and last creation."""
     return tx[Sql].run(
-        f"""SELECT count(*), {sight.sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
+        f"""SELECT count(*), {agent_memory.sum_of("a.size")}, count(*) FILTER (WHERE a.is_pinned),
                    min(m.created_at), max(m.created_at)
               FROM {ENTRIES}
-             WHERE a.tier = :tier AND a.agent = :agent AND {sight.HERE} AND {visible.condition}""",
+             WHERE a.tier = :tier AND a.agent = :agent AND {agent_memory.EXISTING}
+                   AND {visible.condition}""",
         tier=tier.value, agent=agent, **visible.values,
     ).fetchone()  # fmt: skip
 
@@ -241,7 +248,7 @@ def _set_capacity(tx: Transaction, agent: AgentId, capacity: int | None) -> None
 def _owned(tx: Transaction, agent: AgentId) -> Ids:
     """Return the live entries of an agent, oldest first, with the bytes of their values."""
     require_known(tx, agent)
-    visible = sight.readable(tx, Viewer(agent=agent))
+    visible = agent_memory.readable(tx, Viewer(agent=agent))
     filters = [AgentFilter(agent=agent, tier=tier) for tier in (Tier.WORKING, Tier.EPISODIC)]
     return sorted(it for filter_ in filters for it in ids_of(tx, filter_, visible, sys.maxsize, 0))
 
@@ -317,7 +324,7 @@ def drop_spaces(tx: Transaction, spaces: Sequence[int]) -> int:
 def _extent_of(tx: Transaction, condition: str, **values: object) -> AgentExtent:
     counts = tx[Sql].run(
         f"""SELECT count(*) FILTER (WHERE tier = '{Tier.WORKING}'),
-                   count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'), {sight.sum_of("size")}
+                   count(*) FILTER (WHERE tier = '{Tier.EPISODIC}'), {agent_memory.sum_of("size")}
               FROM agent_memories
              WHERE {condition}""",
         **values,
@@ -335,7 +342,7 @@ def listed(tx: Transaction, names: Sequence[str] | None = None) -> list[ListedAg
               FROM {KNOWN}
               LEFT JOIN agents g ON g.name = k.name
               LEFT JOIN agent_memories a ON a.tier IN {OWNED} AND a.agent = k.name
-              LEFT JOIN memories m ON m.id = a.memory_id AND {sight.HERE}
+              LEFT JOIN memories m ON m.id = a.memory_id AND {agent_memory.EXISTING}
              {"" if names is None else which}
           GROUP BY k.name
           ORDER BY k.name""",
@@ -478,6 +485,6 @@ def require_working_room(
         raise OverCapacity(name, number, most)
     if (number + 1) * MAX_VALUE <= most_size * KB:  # they fit, however long they are
         return
-    size = entries.measured(tx, sight.sum_of("a.size"), which, **values)
+    size = entries.measured(tx, agent_memory.sum_of("a.size"), which, **values)
     if size + more > most_size * KB:
         raise OverCapacity("max_total_size_kb", kilobytes(size), most_size, "Kilobytes")

@@ -24,20 +24,12 @@ from ..http.query import ENTRY, instant, known_uid
 from ..light import dataclass, replace
 from ..memory import access
 from ..memory.access import LONGEST_AGENT, AgentId, Caller, Role, agent_id, asking
+from ..memory.agent_memory import IntentId, Viewer
 from ..memory.details import details_of
 from ..memory.idempotency import is_due
-from ..memory.redactor import (
-    MAX_TAG,
-    MAX_TAGS,
-    JsonRedactor,
-    Redactor,
-    RulesOf,
-    as_json,
-    is_plain,
-)
+from ..memory.redactor import MAX_TAG, MAX_TAGS, JsonRedactor, Redactor, RulesOf, as_json, is_plain
 from ..memory.rows import portion as fitting
 from ..memory.saves import Written
-from ..memory.sight import IntentId, Viewer
 from ..memory.table import Attributes
 from ..recall.text import has_controls
 from ..record import DATE_TIME, Record

@@ -13,8 +13,9 @@ from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
 from ..http import query
 from ..http.bodies import Body, fault_of, present
 from ..light import dataclass, replace
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
+from ..memory.agent_memory import AgentEntryId, EventType, Labels, Priority, Tier, Viewer
 from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
@@ -22,7 +23,6 @@ from ..memory.memory import UNSAVED, Lifecycle, Memory, Text
 from ..memory.redactor import MAX_KEY, Redactor, is_plain, require_room
 from ..memory.rows import micros
 from ..memory.saves import changed_at, created, revised
-from ..memory.sight import AgentEntryId, EventType, Labels, Priority, Sensitivity, Tier, Viewer
 from ..memory.space import NO_PROJECT, Space, SpaceKind
 from ..memory.table import Sql
 from . import agents, api, entries, events
@@ -100,7 +100,8 @@ PriorityName = Annotated[
     Literal["low", "normal", "high"], AfterValidator(lambda name: Priority[name.upper()])
 ]
 SensitivityName = Annotated[
-    Literal["public", "internal", "confidential", "restricted"], AfterValidator(Sensitivity)
+    Literal["public", "internal", "confidential", "restricted"],
+    AfterValidator(agent_memory.Sensitivity),
 ]
 NULLABLE = {"sensitivity", "curated_by", "ttl"}  # fields that `null` removes
 EXAMPLE = {
@@ -439,7 +440,7 @@ def _deletable(
     Guardrails are checked once per intent, tier and namespace, as many entries may share them.
     """
     offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
-    while sized := entries.ids_of(tx, filter_, sight.writable(viewer), at_once, offset):
+    while sized := entries.ids_of(tx, filter_, agent_memory.writable(viewer), at_once, offset):
         for entry in entries.some(tx, viewer, [id_ for id_, _ in sized]):
             intent = entry.scope.intent if entry.scope.binding else None
             scope = (intent, entry.memory_type, entry.namespace)
@@ -481,7 +482,7 @@ def require_write(tx: Transaction, key: EntryKey, viewer: Viewer) -> None:
     if key.owner is not None:
         if key.owner != viewer.agent:
             raise Denied("An agent may write only its own memory.")
-    elif sight.permissions(tx, key.namespace).of(viewer) < sight.Access.WRITE:
+    elif agent_memory.permissions(tx, key.namespace).of(viewer) < agent_memory.Access.WRITE:
         raise Denied("The agent may not write in this namespace.")
 
 

@@ -15,8 +15,9 @@ from ..errors import NotFound, Unavailable, Unreadable
 from ..http import query
 from ..http.bodies import FLAGS, Param, choice, parsing
 from ..light import dataclass, replace
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import LONGEST_AGENT, AgentId, TenantId
+from ..memory.agent_memory import EXISTING, SEALED, Binding, Labels, Priority, Tier, Viewer
 from ..memory.memory import (
     ENDED,
     EXPIRES_AT,
@@ -28,7 +29,6 @@ from ..memory.memory import (
 )
 from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor, as_json
 from ..memory.rows import Column, RowMapper, count, micros
-from ..memory.sight import HERE, SEALED, Binding, Labels, Priority, Tier, Viewer, Visibility
 from ..memory.table import Attributes, Sql, Table, step
 from ..recall.text import object_of
 from .api import INSTANT, MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time
@@ -81,7 +81,7 @@ class AgentEntry(FullRecord):
     is_tagged: ClassVar = True
 
     id: Annotated[
-        sight.AgentEntryId, Column("m.uid"),
+        agent_memory.AgentEntryId, Column("m.uid"),
         PlainSerializer(lambda it: query.public_id(query.ENTRY, it), return_type=str),
     ]  # fmt: skip
     # Its owner; the creator of a semantic entry.
@@ -101,7 +101,7 @@ class AgentEntry(FullRecord):
         Priority,
         PlainSerializer(lambda it: it.name.lower(), return_type=Literal["low", "normal", "high"]),
     ] = Priority.NORMAL
-    sensitivity: sight.Sensitivity | None = None
+    sensitivity: agent_memory.Sensitivity | None = None
     curated_by: str | None = None
     created_by: AgentId
     version: Annotated[int, Column("m.revision")]
@@ -112,7 +112,7 @@ class AgentEntry(FullRecord):
     memory: Annotated[MemoryId, Column("m.id"), Field(exclude=True)]
     is_own_expiry: bool = Field(default=False, exclude=True)  # set itself, not by the ttl
     # Whether the attempt at its task has ended: readers then see it in an archive only.
-    has_ended: Annotated[bool, Column(sight.HAS_ENDED), Field(exclude=True)] = False
+    has_ended: Annotated[bool, Column(agent_memory.HAS_ENDED), Field(exclude=True)] = False
 
     @property
     def owner(self) -> AgentId | None:
@@ -244,7 +244,9 @@ class AgentFilter:
             task=text(self.task, LONGEST_AGENT), intent=text(self.intent, LONGEST_AGENT),
         )  # fmt: skip
 
-    def condition(self, tx: Transaction, visible: Visibility) -> tuple[str, dict[str, object]]:
+    def condition(
+        self, tx: Transaction, visible: agent_memory.Visibility
+    ) -> tuple[str, dict[str, object]]:
         """Return the SQL condition for visible entries that match, and its parameters."""
         after, before = self.updated_after, self.updated_before
         conditions: dict[str, tuple[str, object]] = {
@@ -258,7 +260,7 @@ class AgentFilter:
             "updated_after": ("m.updated_at > :updated_after", after and micros(after)),
             "updated_before": ("m.updated_at < :updated_before", before and micros(before)),
         }
-        parts = [HERE, visible.condition]
+        parts = [EXISTING, visible.condition]
         values: dict[str, object] = {**visible.values}
         for name, (condition, value) in conditions.items():
             if value is not None:
@@ -380,12 +382,12 @@ def entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
     )  # fmt: skip
 
 
-def known(tx: Transaction, entry: sight.AgentEntryId, viewer: Viewer) -> AgentEntry:
+def known(tx: Transaction, entry: agent_memory.AgentEntryId, viewer: Viewer) -> AgentEntry:
     """Return the entry; raise NotFound if it is unknown, or the viewer may not see it."""
-    here, of_viewer = f"m.uid = :uid AND {HERE} AND ", {"viewer": viewer.agent, "uid": entry}
-    match = one(tx, here + sight.OWN, is_admin=viewer.is_admin, **of_viewer)
+    here, of_viewer = f"m.uid = :uid AND {EXISTING} AND ", {"viewer": viewer.agent, "uid": entry}
+    match = one(tx, here + agent_memory.OWN_OR_READABLE, is_admin=viewer.is_admin, **of_viewer)
     if match is None:  # most entries are the agent's own
-        shared = sight.readable(tx, viewer)
+        shared = agent_memory.readable(tx, viewer)
         match = one(tx, here + shared.condition, uid=entry, **shared.values)
     if match is None:
         raise NotFound(NO_ENTRY)
@@ -403,7 +405,7 @@ def _of_spaces(tx: Transaction) -> str:
 
 
 def ids_of(
-    tx: Transaction, filter_: AgentFilter, visible: Visibility, limit: int, offset: int
+    tx: Transaction, filter_: AgentFilter, visible: agent_memory.Visibility, limit: int, offset: int
 ) -> list[tuple[MemoryId, int]]:
     """Return the ids of visible entries, newest first, with the sizes of their values."""
     condition, values = filter_.condition(tx, visible)
@@ -412,7 +414,7 @@ def ids_of(
     return [(MemoryId(id_), count(size)) for id_, size in tx[Sql].run(statement, **values)]
 
 
-def total(tx: Transaction, filter_: AgentFilter, visible: Visibility) -> int:
+def total(tx: Transaction, filter_: AgentFilter, visible: agent_memory.Visibility) -> int:
     """Count the visible entries that match."""
     condition, values = filter_.condition(tx, visible)
     return tx[Sql].number(f"SELECT count(*) FROM {_of_spaces(tx)} WHERE {condition}", **values)
@@ -423,7 +425,7 @@ def some(
     filter_: AgentFilter = EVERY_ENTRY,
 ) -> list[AgentEntry]:  # fmt: skip
     """Return those of the memories that are visible and match the filter, in their order."""
-    condition, values = filter_.condition(tx, sight.readable(tx, viewer))
+    condition, values = filter_.condition(tx, agent_memory.readable(tx, viewer))
     dialect = tx[Sql].dialect
     return entries_of(tx, tx[Sql].run(
         f"""SELECT {ENTRY}
@@ -473,7 +475,7 @@ def expired(
              {tx[Sql].dialect.leads} agent_memories a ON a.memory_id = l.memory_id{of_agent}
               JOIN memories m ON m.id = a.memory_id
               JOIN agent_spaces p ON p.space_id = m.space_id
-             WHERE l.{ENDED} AND NOT {sight.HAS_ENDED}
+             WHERE l.{ENDED} AND NOT {agent_memory.HAS_ENDED}
           ORDER BY l.expires_at, m.id
              LIMIT :limit""",
         limit=limit, agent=agent, now=micros(until or tx.now),
@@ -482,7 +484,10 @@ def expired(
 
 @step("store.evict", lambda victim, *_: {"memory.evicted_count": int(victim is not None)})
 def victim(
-    tx: Transaction, agent: AgentId, but: Collection[MemoryId], intent: sight.IntentId | None = None
+    tx: Transaction,
+    agent: AgentId,
+    but: Collection[MemoryId],
+    intent: agent_memory.IntentId | None = None,
 ) -> AgentEntry | None:
     """Return the episodic entry to evict next (RFC-0015 §2.2), or None if all are pinned.
 
@@ -509,7 +514,7 @@ def victim(
 
 
 def note(
-    tx: Transaction, type_: sight.EventType, entry: AgentEntry, actor: Viewer | None, *,
+    tx: Transaction, type_: agent_memory.EventType, entry: AgentEntry, actor: Viewer | None, *,
     before: AgentEntry | None = None, reason: str | None = None,
 ) -> None:  # fmt: skip
     """Add the event of a change; it contains no values (§5.2)."""

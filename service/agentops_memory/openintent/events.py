@@ -22,8 +22,9 @@ from ..http import query
 from ..http.bodies import Body, Param, must, whole_number, written
 from ..http.protocol import Operation
 from ..light import dataclass
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import NOT_YOUR_AGENT, AgentId, Caller
+from ..memory.agent_memory import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
@@ -31,7 +32,6 @@ from ..memory.memory import MemoryId, live
 from ..memory.redactor import as_json, require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
 from ..memory.saves import Written
-from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api, entries
@@ -43,7 +43,7 @@ IS_BOUND = f"a.binding > {Binding.NONE:d} AND a.binding <= {Binding.TASK:d}"
 
 
 def _known(type_: str) -> str:
-    if type_ not in sight.EVENT_TYPES:
+    if type_ not in agent_memory.EVENT_TYPES:
         raise Unreadable
     return type_
 
@@ -157,7 +157,9 @@ async def log(
     return Written(value=event, redacted=redactor.count)
 
 
-def _require_sight(tx: Transaction, viewer: Viewer, filter_: EventFilter) -> sight.Standing | None:
+def _require_sight(
+    tx: Transaction, viewer: Viewer, filter_: EventFilter
+) -> agent_memory.Standing | None:
     if filter_.intent is not None:
         return require_sight(tx, viewer, filter_.intent)
     if filter_.agent != viewer.agent:
@@ -176,7 +178,7 @@ def _some(
 
 
 def _without_hidden(
-    tx: Transaction, viewer: Viewer, standing: sight.Standing, event: AgentEvent
+    tx: Transaction, viewer: Viewer, standing: agent_memory.Standing, event: AgentEvent
 ) -> AgentEvent:
     """Remove from a log's event what the agent may not read; administrators read no values."""
     if event.type == EventType.ARCHIVED and not standing.takes_part:
@@ -184,7 +186,7 @@ def _without_hidden(
     namespace = event.payload.get("namespace")
     if event.payload.get("memory_type") != Tier.SEMANTIC or not isinstance(namespace, str):
         return event
-    if sight.permissions(tx, namespace).of(viewer) >= sight.Access.READ:
+    if agent_memory.permissions(tx, namespace).of(viewer) >= agent_memory.Access.READ:
         return event
     payload = {name: it for name, it in event.payload.items() if name not in NAMES}
     return event.model_copy(update={"payload": payload})
@@ -249,7 +251,7 @@ def past_events(tx: Transaction, until: datetime, most: int, *, of_log: bool = F
     return tx[Sql].column(
         f"""SELECT id
               FROM events
-             WHERE at <= :until AND {sight.OF_LOG if of_log else sight.OF_MEMORY}
+             WHERE at <= :until AND {agent_memory.OF_LOG if of_log else agent_memory.OF_MEMORY}
                    AND NOT EXISTS (SELECT 1 FROM pending_archives WHERE event_id = events.id)
           ORDER BY at
              LIMIT :most""",

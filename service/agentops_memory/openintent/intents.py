@@ -19,14 +19,14 @@ from ..engine.engine import Transaction
 from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import Body, answered, fault, must
 from ..http.protocol import Operation
-from ..memory import details as stored, sight
+from ..memory import agent_memory, details as stored
 from ..memory.access import AgentId, Caller, Role
+from ..memory.agent_memory import ACTIVE, CoordinatorId, GrantId, IntentId, Standing, Viewer
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper
 from ..memory.saves import Written
-from ..memory.sight import ACTIVE, CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.table import Sql
 from ..record import Record, defaults_of, shape
 from ..telemetry import annotate
@@ -181,7 +181,7 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
                    EXISTS (SELECT 1 FROM tasks WHERE intent = :id AND agent = :agent),
                    EXISTS (SELECT 1
                              FROM grants
-                            WHERE intent = :id AND agent = :agent AND {sight.GRANTED})
+                            WHERE intent = :id AND agent = :agent AND {agent_memory.GRANTED})
               FROM intents
              WHERE id = :id""",
         id=intent, agent=viewer.agent,
@@ -268,7 +268,7 @@ class Grant(FullRecord):
     id: GrantId
     principal_id: Annotated[AgentId, Column("agent")]
     principal_type: Literal["agent"] = "agent"
-    permission: Permission
+    permission: agent_memory.Permission
     granted_by: AgentId
     granted_at: Time
     expires_at: Time | None
@@ -447,7 +447,7 @@ def _grant(
     _may_make(tx, viewer, intent, body)
     made = Grant.whole(
         id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
-        permission=Permission(body.permission), reason=reason, granted_by=viewer.agent,
+        permission=agent_memory.Permission(body.permission), reason=reason, granted_by=viewer.agent,
         granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("grants", **_GRANTED.values(made))
@@ -502,7 +502,7 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[stored.Guardrails]:
     """Return the limits of an intent's memory that its current coordinators set."""
     statement = _COORDINATOR.selecting(tx[Sql].dialect.row)
     # A coordinator whose end is damaged still sets its limits.
-    which = f"intent = :intent AND NOT coalesce({sight.IS_OVER}, FALSE)"
+    which = f"intent = :intent AND NOT coalesce({agent_memory.IS_OVER}, FALSE)"
     rows = tx[Sql].run(statement + which, intent=intent)
     return [stored.guardrails_of(_COORDINATOR(row).details) for row in rows]
 

@@ -13,12 +13,7 @@ from ..errors import Denied, NotFound, required
 from ..http.bodies import Body, answered, fault_of
 from ..http.protocol import Operation
 from ..light import replace
-from ..memory.idempotency import once
-from ..memory.memory import live
-from ..memory.redactor import Redactor, require_room
-from ..memory.rows import reads
-from ..memory.saves import Written
-from ..memory.sight import (
+from ..memory.agent_memory import (
     NAMESPACES as KNOWN,
     Access,
     Permissions,
@@ -28,6 +23,11 @@ from ..memory.sight import (
     seen,
     sum_of,
 )
+from ..memory.idempotency import once
+from ..memory.memory import live
+from ..memory.redactor import Redactor, require_room
+from ..memory.rows import reads
+from ..memory.saves import Written
 from ..memory.table import Attributes, Sql
 from ..recall.recall import NO_NAMESPACE
 from ..record import shape

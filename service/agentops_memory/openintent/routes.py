@@ -22,14 +22,14 @@ from ..http.bodies import JSON, Arguments, Bodies, Param, answered, bad_fields, 
 from ..http.protocol import REDACTED, Operation, Parameter, Protocol, Refusals
 from ..http.query import ENTRY, public_id
 from ..light import dataclass, field, replace
-from ..memory import sight
+from ..memory import agent_memory
 from ..memory.access import AgentId, Caller, Role, TenantId
+from ..memory.agent_memory import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.memory import MemoryId
 from ..memory.redactor import MAX_KEY, Redactor, aside
 from ..memory.rows import micros
 from ..memory.saves import Written
 from ..memory.search import Filter, Method, SearchResult
-from ..memory.sight import SEALED, AgentEntryId, Tier, Viewer
 from ..memory.space import Capacities
 from ..memory.table import Sql
 from ..recall import recall
@@ -215,7 +215,7 @@ class AgentEntries(api.Serving):
         clean = filter_.clean(Redactor(self.rules(caller)))
 
         def ids(tx: Transaction, viewer: Viewer) -> tuple[Ids, int]:
-            visible = sight.readable(tx, viewer)
+            visible = agent_memory.readable(tx, viewer)
             sized = entries.ids_of(tx, clean, visible, limit, offset)
             return sized, entries.total(tx, clean, visible)
 

@@ -15,14 +15,14 @@ from ..errors import BadFields, Conflict, Denied, required
 from ..http.bodies import Body, choice, written
 from ..http.protocol import Operation
 from ..light import replace
-from ..memory import details as stored, sight
+from ..memory import agent_memory, details as stored
 from ..memory.access import AgentId, Caller
+from ..memory.agent_memory import Binding, EventType, IntentId, Labels, TaskId, TaskStatus, Viewer
 from ..memory.idempotency import once
 from ..memory.memory import expired
 from ..memory.redactor import require_margin, require_room
 from ..memory.rows import Column, RowMapper, columns, micros
 from ..memory.saves import Written
-from ..memory.sight import Binding, EventType, IntentId, Labels, TaskId, TaskStatus, Viewer
 from ..memory.table import Sql
 from ..recall.text import object_of
 from ..record import defaults_of
@@ -308,7 +308,7 @@ def _amend(
     after = Task.whole(**core | {"details": _merged(before.details, details)})
     tx[Sql].update("tasks", "id", _row(after))
     if status is not before.status:
-        type_ = EventType.TASK_RETRYING if is_retry else sight.OF_STATUS[status]
+        type_ = EventType.TASK_RETRYING if is_retry else agent_memory.OF_STATUS[status]
         _add_event_of_status(tx, viewer, type_, after, before)
     _assign(tx, viewer, after, before.assigned_agent)
     return Written(value=after, archived=_end(tx, viewer, after))
@@ -429,7 +429,7 @@ def past_tasks(tx: Transaction, until: datetime, most: int) -> list[TaskId]:
     return tx[Sql].texts(
         f"""SELECT id
               FROM tasks
-             WHERE completed_at <= :until AND {sight.FINISHED}
+             WHERE completed_at <= :until AND {agent_memory.FINISHED}
                    AND NOT EXISTS (SELECT 1 FROM pending_archives p WHERE p.task = tasks.id)
           ORDER BY completed_at
              LIMIT :most""",
@@ -442,7 +442,7 @@ def forget_tasks(tx: Transaction, tasks: Sequence[TaskId], until: datetime) -> i
     return tx[Sql].run(
         f"""DELETE FROM tasks
              WHERE id IN (SELECT value FROM {tx[Sql].dialect.texts("listed")})
-                   AND completed_at <= :until AND {sight.FINISHED}""",
+                   AND completed_at <= :until AND {agent_memory.FINISHED}""",
         texts=json.dumps(tasks), until=micros(until),
     ).rowcount  # fmt: skip
 

@@ -9,7 +9,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -385,6 +385,15 @@ class KeptArchive:
 
 def are_on_one_disk(folder: Path, database: Path) -> bool:
     return folder.stat().st_dev == database.stat().st_dev
+
+
+def trouble_of(archive: KeptArchive | None, every: timedelta, now: datetime) -> str | None:
+    """Return a sentence if the newest archive does not suffice; None if it does."""
+    if archive is None:
+        return "There is no backup yet."
+    if now - archive.made_at > LATE * every:
+        return "The newest backup is too old."
+    return DAMAGED if archive.is_damaged else None
 
 
 def path_in(folder: Path, now: datetime) -> Path:

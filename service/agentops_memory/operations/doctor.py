@@ -7,18 +7,16 @@ import os
 import platform
 import sqlite3
 import stat
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from glob import iglob
 from pathlib import Path
 
 from .. import __version__
 from ..backend import registry_of
 from ..engine.engine import noop
-from ..engine.files import DRAFT, file_system, is_network, leftovers, opened
+from ..engine.files import file_system, is_network, leftovers, opened
 from ..errors import Refusal, SettingRefused, Unavailable, sentence_of
 from ..http.gate import must_have_keys
 from ..light import dataclass, replace
@@ -27,12 +25,12 @@ from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
 from ..memory.redactor import RedactionFile
 from ..settings import Settings, unknown_variables
 from ..sqlite import dialect as sqlite_dialect
-from ..sqlite.examination import CHECKS_OF_FILE, check_database
-from ..sqlite.open_files import REMEDY, copies_of, draft_of
+from ..sqlite.examination import check_database
+from ..sqlite.open_files import REMEDY, copies_of
 from ..sqlite.repair import Subject
-from ..sqlite.tenants import tenant_file, tenants_of, unnamed_in
-from .backup import DAMAGED, LATE, are_on_one_disk, newest
-from .files.keys import AUDIT_DRAFT, entry_of
+from ..sqlite.tenants import tenant_file, tenants_of
+from .backup import are_on_one_disk, newest, trouble_of
+from .files.keys import entry_of
 from .files.seal import SealFile
 from .files.service_lock import holder
 
@@ -96,18 +94,12 @@ def check_access(path: Path) -> Iterator[Finding]:
     problem = f"The user {os.geteuid()} cannot write to {', '.join(read_only)}."
     remedy = "If the service runs as that user, make it the owner of the folder: `chown -R`."
     yield warn("folder", problem, remedy) if read_only else fine
-    every = {f"{path}{suffix} (deleted)": f"{path.name}{suffix}" for suffix in ("", *SUFFIXES)}
-    gone = sorted({every[name] for name, _ in _open_files() if name in every})
-    fine = ok("open-files", "No process has a removed or replaced file open.")
-    problem = f"A process has {' and '.join(gone)} open after it was removed or replaced."
-    remedy = "Restart the service with SIGTERM; until then it refuses writes that it cannot keep."
-    yield failed("open-files", problem, remedy) if gone else fine
     journal = path.with_name(f"{path.name}-journal")
     if journal.exists() and journal.stat().st_size:
         problem = f"{journal} belongs to an unfinished transaction; these findings are about"
         remedy = "Keep both files together: starting the service rolls the transaction back."
         yield warn("journal", f"{problem} a file in the middle of it.", remedy)
-    copies = [file for file in copies_of(path) if file not in _drafts(path)]
+    copies = [*copies_of(path), *leftovers(path.parent)]  # killed processes leave some
     if not copies:
         yield ok("copies", "There are no old copies.")
         return
@@ -142,52 +134,9 @@ def check_disk(path: Path) -> Iterator[Finding]:
         yield (failed if is_full else warn)("space", room, remedy)
 
 
-def check_leftovers(path: Path, more: Iterable[Path] = ()) -> Finding:
-    """Look for drafts of killed processes: no process has them open or wrote them for an hour."""
-    files = [file for file in (*_drafts(path), *more) if _is_left_over(file)]
-    drafts = [*files, *leftovers(path.parent)]
-    if not drafts:
-        return ok("leftovers", "No killed process left files behind.")
-    problem = f"A killed process left {', '.join(file.name for file in drafts)} in {path.parent}."
-
-    def remove() -> str:
-        unused = [file for file in files if _is_left_over(file)]
-        for file in unused:
-            file.unlink(missing_ok=True)
-        names = ", ".join(file.name for file in (*unused, *leftovers(path.parent, remove=True)))
-        return f"Removed {names or 'nothing: the files are in use again'}."
-
-    remedy = "`agentops-memory doctor --fix` removes what it left."
-    return warn("leftovers", problem, remedy, fix=remove)
-
-
 def _sqlite_files(path: Path) -> list[Path]:
     files = (path.with_name(f"{path.name}{suffix}") for suffix in SUFFIXES)
     return [file for file in files if os.path.lexists(file)]
-
-
-def _drafts(path: Path) -> list[Path]:
-    """Return the paths of the copy made before an upgrade; nothing else uses these names."""
-    draft = draft_of(path)
-    return [draft, *_sqlite_files(draft)]
-
-
-def _is_left_over(file: Path) -> bool:
-    try:
-        status = file.lstat()
-    except OSError:
-        return False
-    is_quiet = time.time() - status.st_mtime > IDLE.total_seconds()
-    is_file = is_quiet and stat.S_ISREG(status.st_mode)
-    return is_file and not any(os.path.samestat(it, status) for _, it in _open_files())
-
-
-def _open_files() -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the name and the status of each file that a process has open."""
-    # Not with pathlib, which raises an error if a process ends during the search.
-    for descriptor in iglob("/proc/[0-9]*/fd/*"):  # noqa: PTH207
-        with suppress(OSError):
-            yield os.readlink(descriptor), os.stat(descriptor)  # noqa: PTH115, PTH116
 
 
 def close_to_others(files: Iterable[Path]) -> str:
@@ -290,21 +239,17 @@ def findings_of(
 ) -> list[Finding]:
     """Return all findings, first about the service as a whole. Changes and raises nothing.
 
-    `progress` is called with the number of finished checks, and of all checks.
+    `progress` is called with the number of finished parts, and of all: checks, and tenants.
     """
     shared, tenants, findings = _shared(context), _tenants(context), list[Finding]()
-    of_tenant = 1 if context.settings.database_url else CHECKS_OF_FILE
-    total = len(shared) + of_tenant * len(tenants)
-    for done, (code, check) in enumerate(shared.items()):
-        progress(done, total)
+    total = len(shared) + len(tenants)
+    for done, (code, check) in enumerate(shared.items(), start=1):
         findings += _safely(code, check)
-    for number, tenant in enumerate(tenants):
-        offset = len(shared) + number * of_tenant
-        progress(offset, total)
-        advance = partial(lambda offset, done: progress(offset + done, total), offset)
-        check = partial(_check_tenant, context, tenant, advance)
-        findings += [replace(it, tenant=tenant) for it in _safely("file", check)]
-    progress(total, total)
+        progress(done, total)
+    for done, tenant in enumerate(tenants, start=len(shared) + 1):
+        of_tenant = _safely("file", partial(_check_tenant, context, tenant))
+        findings += [replace(it, tenant=tenant) for it in of_tenant]
+        progress(done, total)
     return findings
 
 
@@ -340,15 +285,11 @@ def _shared(context: DoctorContext) -> dict[str, Check]:
         yield ok("served", f"It is served by {service}." if service else "No service has it open.")
 
     folder = settings.db_path.parent
-    own = [Path(f"{file}{DRAFT}") for file in (settings.keys_file, settings.seal_file)]
-    own.append(Path(f"{settings.audit_file}{AUDIT_DRAFT}"))
     return checks | {
         "served": check_holder,
         "keys": lambda: check_keys(keys, context.now, settings.keys_file),
         "audit": lambda: check_audit(settings.audit_file),
-        "tenants": lambda: _check_tenants(settings.db_path),
         "file-system": lambda: check_disk(settings.db_path) if folder.is_dir() else (),
-        "leftovers": lambda: [check_leftovers(settings.db_path, own)] if folder.is_dir() else (),
         "backup": lambda: _check_backups(settings, context.now),
     }
 
@@ -381,9 +322,7 @@ def _tenants(context: DoctorContext) -> list[TenantId]:
     return list(dict.fromkeys([DEFAULT_TENANT, *others]))
 
 
-def _check_tenant(
-    context: DoctorContext, tenant: TenantId, progress: Callable[[int], None]
-) -> Iterator[Finding]:
+def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]:
     settings = context.settings
     if settings.database_url:
         from ..postgresql.tenants import check_schema  # noqa: PLC0415 - an extra
@@ -397,14 +336,12 @@ def _check_tenant(
         return
     path = Path(os.path.realpath(path))  # SQLite resolves links and keeps its files next to this
     yield from check_access(path)
-    if tenant != DEFAULT_TENANT:
-        yield check_leftovers(path)
     subject = Subject(
         tenant=tenant, path=path, features=settings.recall, now=context.now,
         sealer=SealFile(settings.seal_file, lambda: context.now).sealer,
         quota=settings.tenant_quota, is_thorough=context.is_thorough,
     )  # fmt: skip
-    yield from check_database(subject, progress)
+    yield from check_database(subject)
 
 
 def _check_program() -> Iterator[Finding]:
@@ -434,35 +371,23 @@ def _check_auth(settings: Settings, keys: KeyRegistry) -> Iterator[Finding]:
     yield fine if ring.was_ever_used else note("auth", sentence, remedy)
 
 
-def _check_tenants(path: Path) -> Iterator[Finding]:
-    if unnamed := unnamed_in(path):
-        sentence = f"These file names are not valid tenant names: {', '.join(unnamed)}."
-        yield note("tenants", sentence, "The service ignores these files; move them elsewhere.")
-    yield ok("tenants", f"Databases: {len(tenants_of(path)):,}.")
-
-
 def _check_backups(settings: Settings, now: datetime) -> Iterator[Finding]:
     folder = settings.backup_dir
-    search_log = "If the service is running, search its log for `backup` to see why."
-    mount = (
-        "Mount it, and make the service's user its owner; the service then makes a backup itself."
-    )
     if folder is None or not settings.backup_every:
         yield ok("backup", "Automatic backups are off.")
         return
+    mount = (
+        "Mount it, and make the service's user its owner; the service then makes a backup itself."
+    )
     try:
         backup = newest(folder, now)
-        age = backup and f"The newest backup was made at {backup.made_at:%Y-%m-%d %H:%M} (UTC)"
         if not os.access(folder, os.W_OK | os.X_OK):
             yield warn("backup", f"The user {os.geteuid()} cannot write to {folder}.", mount)
-        elif backup is None:
-            yield warn("backup", f"There is no backup in {folder}.", search_log)
-        elif now - backup.made_at > LATE * settings.backup_every:
-            yield warn("backup", f"{age}, longer ago than twice MEMORY_BACKUP_EVERY.", search_log)
-        elif backup.is_damaged:
-            yield warn("backup", DAMAGED, "`agentops-memory doctor --fix` repairs the database.")
+        elif trouble := trouble_of(backup, settings.backup_every, now):
+            remedy = "Search the log of the service for `backup`."
+            yield warn("backup", trouble, remedy)
         else:
-            yield ok("backup", f"{age}.")
+            yield ok("backup", "The newest backup is recent enough.")
         if are_on_one_disk(folder, settings.db_path):
             problem = f"{folder} is on the same disk as the database, and would be lost with it."
             yield warn("backup", problem, "Mount another disk there.")

@@ -51,7 +51,6 @@ class KeysPlan:
     """The plan for the keys of an archive. A key in the key file stays as it is."""
 
     new: tuple[Key, ...]  # keys to add, including revoked keys
-    known: tuple[Key, ...]  # keys that the key file has
     ended: tuple[Key, ...]  # keys not to add: they were revoked or rotated since
     present: KeyRing  # of the key file at the time of planning
 
@@ -249,7 +248,6 @@ def _keys_plan(settings: Settings, files: Mapping[str, Path], changes: AuditedCh
     unknown = [key for key in ring.keys.values() if key.id not in present.keys]
     return KeysPlan(
         new=tuple(key for key in unknown if not changes.is_void(key)),
-        known=tuple(present.keys[id_] for id_ in ring.keys if id_ in present.keys),
         ended=tuple(key for key in unknown if changes.is_void(key)),
         present=present,
     )

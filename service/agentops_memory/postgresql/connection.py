@@ -22,16 +22,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.types.numeric import Int8BinaryDumper, Int8Dumper
 
 from ..engine.engine import noop
-from ..errors import (
-    Busy,
-    Conflict,
-    Damaged,
-    DamagedRow,
-    Full,
-    StartRefused,
-    TimedOut,
-    Unavailable,
-)
+from ..errors import Busy, Conflict, Damaged, DamagedRow, Full, StartRefused, TimedOut, Unavailable
 from ..memory.access import DEFAULT_TENANT, TenantId
 from ..memory.table import Dialect
 

@@ -26,27 +26,16 @@ from ..memory.space import DEFAULT_RETENTIONS, ErasureKind, Retentions
 from ..memory.table import Sql
 from ..recall.cache import IndexCache
 from ..recall.features import ALL, Features
+from . import transaction as writing
 from .connection import all_up_to_date, connect, schema_of, translated
 from .index import FIRST
 from .postings import IndexMemory
 from .tenants import damaged
-from .transaction import (
-    Change,
-    Lock,
-    NeedsToBeAlone,
-    Outcomes,
-    PostgresTransaction,
-    Slots,
-    Work,
-    WriteQueue,
-    deadline,
-    number_of,
-    stored,
-)
 from .transactions import HasKey, OnCommit, Transactions
 
-LEADER_LOCK = number_of("agentops", "leader")
-SERVING_LOCK = number_of("agentops", "serves")  # shared by serving processes, exclusive for a copy
+LEADER_LOCK = writing.number_of("agentops", "leader")
+# Shared by serving processes, exclusive for a copy.
+SERVING_LOCK = writing.number_of("agentops", "serves")
 COPIED = "The database is being copied; start the service when the copy has ended."
 
 LOCK_TIMEOUT = "1s"
@@ -125,7 +114,7 @@ COPIES = (
 )
 
 
-def _settleable(tx: PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
+def _settleable(tx: writing.PostgresTransaction, kept: timedelta | None) -> list[ErasureId]:
     """Return the erasures that can be settled, given how long copies are kept, if that is known."""
     return tx[Sql].column(
         f"""SELECT e.id
@@ -158,9 +147,9 @@ class PostgresEngine:
         self._transactions = transactions
         self._leader = leader
         self._threads = ThreadPoolExecutor(size, "database")
-        self._slots = Slots(size)
-        self._write_slots = Slots(max(size - RESERVED_FOR_READS, 1))
-        self._queues: WeakValueDictionary[Lock, WriteQueue] = WeakValueDictionary()
+        self._slots = writing.Slots(size)
+        self._write_slots = writing.Slots(max(size - RESERVED_FOR_READS, 1))
+        self._queues: WeakValueDictionary[writing.Lock, writing.WriteQueue] = WeakValueDictionary()
         self._waiting: dict[TenantId, int] = {}
         self._known: dict[TenantId, KnownDamage] = {}
         transactions.on_damage = lambda caller, damaged: self.known_of(caller).add(caller, damaged)
@@ -184,7 +173,7 @@ class PostgresEngine:
         """
         connecting = partial(connect, url)
         new_transaction = partial(
-            PostgresTransaction, features=features, quota=quota, retention=retention,
+            writing.PostgresTransaction, features=features, quota=quota, retention=retention,
             uids=Uids(), sealer=sealer,
         )  # fmt: skip
         new_memory = partial(IndexMemory, index_cache, features)
@@ -202,25 +191,29 @@ class PostgresEngine:
         finally:
             await asyncio.to_thread(engine._close)
 
-    async def read(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        def bound(tx: PostgresTransaction) -> T:
+    async def read(
+        self, caller: Caller, work: writing.Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        def bound(tx: writing.PostgresTransaction) -> T:
             return work(tx, *args, **kwargs)
 
-        until = deadline()
+        until = writing.deadline()
         running = await self._start(until, self._transactions.read, caller, bound)
         answer: T = await asyncio.shield(running)
         if self._transactions.needs_load(caller.tenant) and not self._slots.locked():
             await self._start(until, self._transactions.load, caller.tenant)  # in the background
         return answer
 
-    async def write(self, caller: Caller, work: Work[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def write(
+        self, caller: Caller, work: writing.Work[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         tenant = caller.tenant
-        change = Change(caller, lambda tx: work(tx, *args, **kwargs), deadline())
+        change = writing.Change(caller, lambda tx: work(tx, *args, **kwargs), writing.deadline())
         self._waiting[tenant] = self._waiting.get(tenant, 0) + 1
         try:
             if (target := port.target_of(work)) is not None:
                 change.target = target(*args, **kwargs)
-                with suppress(NeedsToBeAlone):
+                with suppress(writing.NeedsToBeAlone):
                     return cast("T", await self._write(change))
                 change.target = None
             return cast("T", await self._write(change, alone=True))
@@ -233,13 +226,13 @@ class PostgresEngine:
     def known_of(self, caller: Caller) -> KnownDamage:
         return self._known.setdefault(caller.tenant, KnownDamage(schema_of(caller.tenant)))
 
-    async def _write(self, change: Change, *, alone: bool = False) -> Any:
+    async def _write(self, change: writing.Change, *, alone: bool = False) -> Any:
         """Write a change in its tenant's queue, else in its project's queue, else by itself."""
-        of_tenant = Lock(tenant=change.caller.tenant, alone=alone)
+        of_tenant = writing.Lock(tenant=change.caller.tenant, alone=alone)
         own = replace(of_tenant, project=change.project)
         locks = [own] if alone or own in self._queues else [of_tenant, own]
         for lock in locks if alone or change.target else ():
-            queue = self._queues.setdefault(lock, WriteQueue(partial(self._run, lock)))
+            queue = self._queues.setdefault(lock, writing.WriteQueue(partial(self._run, lock)))
             outcome = await queue.submit(change)
             if outcome is not None:
                 return port.answer_of(outcome)
@@ -248,8 +241,8 @@ class PostgresEngine:
         return port.answer_of(outcome)
 
     async def _run(
-        self, lock: Lock, changes: Sequence[Change], committing: Callable[[], None]
-    ) -> Outcomes:
+        self, lock: writing.Lock, changes: Sequence[writing.Change], committing: Callable[[], None]
+    ) -> writing.Outcomes:
         """Run changes in one transaction, as soon as a slot is free."""
 
         def others() -> int:
@@ -290,7 +283,7 @@ class PostgresEngine:
             await asyncio.to_thread(self._try_to_lead)
 
     async def probe(self) -> port.Condition:
-        probing = await self._start(deadline(), self._transactions.probe, writes=True)
+        probing = await self._start(writing.deadline(), self._transactions.probe, writes=True)
         known = [name for caller in self.callers() for name in self.known_of(caller).names]
         return port.Condition(lacks_standby=not await asyncio.shield(probing), damaged_rows=known)
 
@@ -365,7 +358,7 @@ class PostgresEngine:
         return port.Scrubbed(settled=len(gone))
 
     async def sizes(self, caller: Caller) -> port.Sizes:
-        size = await self.read(caller, lambda tx: stored(tx.connection))
+        size = await self.read(caller, lambda tx: writing.stored(tx.connection))
         return port.Sizes(database=size, log=None, free=None)
 
     async def count(self, caller: Caller) -> port.RowCounts:

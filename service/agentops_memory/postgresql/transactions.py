@@ -19,19 +19,8 @@ from ..light import dataclass, field
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId
 from ..memory.table import Known
 from ..recall.stems import Stems
-from . import connection as pg
+from . import connection as pg, transaction as writing
 from .postings import IndexMemory
-from .transaction import (
-    MAX_WAIT,
-    Change,
-    Claims,
-    Lock,
-    Outcomes,
-    PostgresTransaction,
-    Undone,
-    WithinOneProject,
-    run_group,
-)
 
 HasKey = Callable[[TenantId], bool]
 
@@ -73,7 +62,7 @@ def _begin(
                    {"".join(f", {it}" for it in locks)}""",
         {
             "path": f'"{schema}"',
-            "lock_timeout": str(MAX_WAIT // timedelta(milliseconds=1)),
+            "lock_timeout": str(writing.MAX_WAIT // timedelta(milliseconds=1)),
             "timeout": str((timeout or LONGEST) // timedelta(milliseconds=1)),
             **values,
         },
@@ -94,7 +83,7 @@ class Transactions:
 
     _connect: Callable[[], psycopg.Connection[Any]]
     _clock: Callable[[], datetime]
-    _new_transaction: Callable[..., PostgresTransaction]
+    _new_transaction: Callable[..., writing.PostgresTransaction]
     _new_memory: Callable[[], IndexMemory]
     _has_key: HasKey
     _committed: OnCommit
@@ -154,7 +143,7 @@ class Transactions:
             while True:
                 self._idle.pop().close()
 
-    def read(self, caller: Caller, work: Callable[[PostgresTransaction], T]) -> T:
+    def read(self, caller: Caller, work: Callable[[writing.PostgresTransaction], T]) -> T:
         """Run work on one snapshot, and return its answer."""
 
         def transaction(connection: psycopg.Connection[Any]) -> T:
@@ -177,9 +166,9 @@ class Transactions:
         return self._run(transaction, caller.tenant)
 
     def write(
-        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int],
+        self, lock: writing.Lock, changes: Sequence[writing.Change], others: Callable[[], int],
         committing: Callable[[], object],
-    ) -> Outcomes:  # fmt: skip
+    ) -> writing.Outcomes:  # fmt: skip
         """Commit changes together, and return the outcomes of those that ran.
 
         Changes that did not begin in time, or whose claims were not free, are left out. None: the
@@ -192,9 +181,9 @@ class Transactions:
         return self._run(transaction, lock.tenant, *collided)
 
     def _write(
-        self, lock: Lock, changes: Sequence[Change], others: Callable[[], int],
+        self, lock: writing.Lock, changes: Sequence[writing.Change], others: Callable[[], int],
         committing: Callable[[], object], connection: psycopg.Connection[Any],
-    ) -> Outcomes:  # fmt: skip
+    ) -> writing.Outcomes:  # fmt: skip
         schema, is_alone = pg.schema_of(lock.tenant), len(changes) == 1
         ours, began, known = pg.PostgresConnection(connection), time.monotonic(), Known()
 
@@ -203,32 +192,34 @@ class Transactions:
             self._new_transaction, ours, others=others, is_alone=is_alone, known=known
         )  # fmt: skip
 
-        def transaction_of(change: Change) -> PostgresTransaction:
+        def transaction_of(change: writing.Change) -> writing.PostgresTransaction:
             return make(self._clock(), change.caller, self._thread.stems)
 
-        def run(change: Change) -> object:
+        def run(change: writing.Change) -> object:
             if lock.alone:
                 known.forget()  # an earlier change may have renamed or erased a known row
             tx = transaction_of(change)
             tx.index = first.index  # the group shares it
-            return change.work(tx if lock.alone else cast("Any", WithinOneProject(tx, claims)))
+            return change.work(
+                tx if lock.alone else cast("Any", writing.WithinOneProject(tx, claims))
+            )
 
-        claims, first = Claims(ours, schema, self._existing), transaction_of(changes[0])
+        claims, first = writing.Claims(ours, schema, self._existing), transaction_of(changes[0])
         begin = partial(_begin, ours, schema, "READ COMMITTED")
         try:
             self._create_missing(connection, lock.tenant)
             with ours.pipelined():
                 claimed = claims.begin(begin, lock, changes, known)
-                outcomes: Outcomes = (
+                outcomes: writing.Outcomes = (
                     {changes[0]: Outcome(run(changes[0]))}
                     if is_alone and claimed
-                    else run_group(ours, {it: partial(run, it) for it in claimed})
+                    else writing.run_group(ours, {it: partial(run, it) for it in claimed})
                 )
                 first.flush()
                 self._thread.has_sent_commit = True
                 commit = connection.execute("COMMIT")
                 committing()
-        except (psycopg.Error, Undone) as error:
+        except (psycopg.Error, writing.Undone) as error:
             if is_alone or isinstance(error, errors.LockNotAvailable) or pg.is_lost(error):
                 raise
             roll_back(connection)

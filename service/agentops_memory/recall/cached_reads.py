@@ -17,13 +17,7 @@ from ..memory.table import PastStep
 from ..secrets.redaction import Rules
 from .cache import READ_BYTES, DatabaseIndex, Token
 from .group import Group, Stem, StemPiece, StemSpans, Weights, gained
-from .query import (
-    MOST_TERMS,
-    MOST_WORDS,
-    Corrections,
-    Query,
-    parse_query,
-)
+from .query import MOST_TERMS, MOST_WORDS, Corrections, Query, parse_query
 from .recall import SUMMARIES
 from .stems import UNKNOWN, ParsedPrompt, PromptWords, Stems, Vocabulary
 

@@ -10,6 +10,7 @@ from ..engine.engine import Engine, Transaction, noop
 from ..errors import INDEX_UNAVAILABLE, NotFound
 from ..light import Lazy, dataclass, replace
 from ..memory.access import Caller, TenantId
+from ..memory.agent_memory import Viewer, reads_namespace
 from ..memory.lifecycles import with_links
 from ..memory.memories import AT_ONCE, MemoryTable
 from ..memory.memory import Memory, MemoryId, Text
@@ -30,7 +31,6 @@ from ..memory.search import (
     Tier,
 )
 from ..memory.sessions import SessionTable
-from ..memory.sight import Viewer, reads_namespace
 from ..memory.space import GLOBAL_SCOPE, Project, StoreId
 from .features import ALL, Feature, Features
 from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words

@@ -6,14 +6,7 @@ from ..errors import DamagedRow
 from ..light import dataclass
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, expired, indexed
-from ..memory.search import (
-    GAINING,
-    SENTENCE_DEPTH,
-    Filter,
-    Tier,
-    sentence_weights,
-    weights_of,
-)
+from ..memory.search import GAINING, SENTENCE_DEPTH, Filter, Tier, sentence_weights, weights_of
 from ..memory.space import (
     FIRST,
     GLOBAL_AREA,

@@ -52,7 +52,7 @@ READ_CACHE = 512
 CHANGING = "mode=rw"  # the file must exist
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
-Check = Callable[..., None]
+Check = Callable[[], None]
 """Raises the error with which a change or a read fails after it has run."""
 
 
@@ -245,9 +245,9 @@ def change(
 ) -> Iterator[None]:
     """Run a transaction that is committed whole, or rolled back if anything raises.
 
-    If not `is_synced`, it is durable once a later one is. `check` is called before the
-    commit, where a check within LATELY counts, and again after it. It raises if the change must
-    not be committed, or not be acknowledged because nobody can tell whether it is kept.
+    If not `is_synced`, it is durable once a later one is. `check` is called before the commit and
+    again after it. It raises if the change must not be committed, or not be acknowledged because
+    nobody can tell whether it is kept.
     """
     try:
         with carried():
@@ -256,7 +256,7 @@ def change(
             set_pragma(database, "synchronous", "FULL" if is_synced else "NORMAL")
             database.execute("BEGIN IMMEDIATE")
             yield
-            check(LATELY)
+            check()
             _commit(database)
             check()
     except BaseException:
@@ -294,7 +294,6 @@ def carriable(error: BaseException) -> BaseException:
     return error
 
 
-LATELY = 0.01  # seconds
 _PRAGMAS = (
     "temp_store = MEMORY",  # there may be no temporary folder
     "synchronous = FULL",  # fsync at each commit: with NORMAL a power cut loses commits

@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 
-from ..engine.engine import noop
 from ..errors import Unreadable, reason
 from ..memory.damage import GARBAGE, Finding, failed, note, ok, some_of, warn
 from ..memory.memory import UNSAVED
@@ -202,19 +201,15 @@ def check_seals(database: db.Database, subject: Subject) -> Iterator[Finding]:
     )
 
 
-def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> list[Finding]:
-    """Return the findings of all checks of an existing file; a check that fails is a finding, too.
-
-    `progress` is called with the number of checks done, of `CHECKS_OF_FILE`.
-    """
+def check_database(subject: Subject) -> list[Finding]:
+    """Return the findings of all checks of an existing file; a failed check is one, too."""
     # A file that nobody has open is read as one that does not change: again, if it did.
     is_closed = db.log_size(subject.path) is None
     findings = list[Finding]()
     try:
         with db.open_read_only(subject.path, subject.features) as database:
             checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
-            for done, (code, check) in enumerate(checks.items()):
-                progress(done)
+            for code, check in checks.items():
                 try:
                     findings.extend(check(database, subject))
                 except (sqlite3.Error, OSError, Unreadable, *GARBAGE) as error:
@@ -222,7 +217,7 @@ def check_database(subject: Subject, progress: Callable[[int], None] = noop) -> 
     except (sqlite3.Error, OSError) as error:
         findings = [_unreadable("integrity", error)]
     if is_closed and db.log_size(subject.path) is not None:
-        return check_database(subject, progress)
+        return check_database(subject)
     return findings
 
 
@@ -256,28 +251,22 @@ def check_format(database: sqlite3.Connection, _: Subject) -> Iterator[Finding]:
         yield failed("format", "It is a database of another program.", remedy)
 
 
-def difference(database: db.Database) -> tuple[Parts, set[Part]]:
-    """Return the parts that the schema lacks, and those that differ from the migrations'."""
-    numbers = tuple(Partitions(database).all())
-    parts, expected = _parts(database), _expected(numbers, migrate.scripts())
-    shared = expected.keys() & parts.keys()
-    changed = {it for it in shared if _plain(expected[it]) != _plain(parts[it])}
-    return {part: sql for part, sql in expected.items() if part not in parts}, changed
-
-
-@lru_cache(maxsize=16)  # used twice per file, and many tenants' files are alike
-def _expected(partitions: tuple[int, ...], _: tuple[str, ...]) -> Parts:
-    """Return the schema of the migrations, with these partitions."""
+@lru_cache(maxsize=1)  # many tenants' files are alike
+def _expected(_: tuple[str, ...]) -> Parts:
+    """Return the schema of the migrations."""
     with closing(db.connect(Path(":memory:"))) as database:
         migrate.apply_migrations(database)
-        for number in partitions:
-            Partitions(database, is_alone=True).make(number)
         return _parts(database)
 
 
 def _parts(database: sqlite3.Connection) -> Parts:
+    """Return the schema of a file, without the partitions of the full-text index."""
     rows = database.execute("SELECT type, name, coalesce(sql, '') FROM sqlite_schema")
-    return {(kind, name): sql for kind, name, sql in rows if not name.startswith("sqlite_")}
+    return {
+        (kind, name): sql
+        for kind, name, sql in rows
+        if not name.startswith("sqlite_") and partition_of(name) is None
+    }
 
 
 def _plain(sql: str) -> str:
@@ -295,14 +284,17 @@ def partition_of(name: str) -> int | None:
 
 
 def check_schema(database: db.Database, subject: Subject) -> Iterator[Finding]:
-    missing, changed = difference(database)
+    parts, expected = _parts(database), _expected(migrate.scripts())
+    missing = {part: sql for part, sql in expected.items() if part not in parts}
+    changed = {
+        it for it in expected.keys() & parts.keys() if _plain(expected[it]) != _plain(parts[it])
+    }
     # Ordinary indexes, with their statements.
     if indexes := {name: sql for (kind, name), sql in missing.items() if kind == "index"}:
         problem = f"Missing: {names_of_parts(('index', name) for name in indexes)}."
-        fix = subject.fix(repair.make_indexes, indexes)
+        fix = subject.fix(repair.reindex, indexes)
         yield failed("schema", problem, f"{FIX} rebuilds them.", fix=fix)
-    parts = [it for it in (*missing, *changed) if partition_of(it[1]) is None]
-    if others := [part for part in parts if part[1] not in indexes]:
+    if others := [part for part in (*missing, *changed) if part[1] not in indexes]:
         problem = f"Missing, or different from the migrations: {names_of_parts(others)}."
         yield failed("schema", problem, RESTORE)
     elif not (missing or changed):
@@ -324,20 +316,11 @@ def check_index(database: db.Database, subject: Subject) -> Iterator[Finding]:
         yield warn("index", problem, remedy)
         return
     partitions = Partitions(database)
-    missing, changed = difference(database)
-    parts = [partition_of(name) for _, name in (*missing, *changed)]
-    numbers, broken = partitions.all(), {number for number in parts if number is not None}
-    findings = [
-        failed(
-            "index", f"Partition {number} of the full-text index is incomplete.", REBUILDS,
-            fix=subject.fix(repair.make_partition, number),
-        )
-        for number in sorted(broken)
-    ]  # fmt: skip
+    findings, numbers = list[Finding](), partitions.all()
     # The next writer rolls back an interrupted transaction; this check must not be that writer.
     journal = subject.path.with_name(f"{subject.path.name}-journal")
     is_exact = subject.is_thorough and not (journal.exists() and journal.stat().st_size > 0)
-    for number in set(numbers) - broken:
+    for number in numbers:
         findings += _check_partition(partitions, number, subject, is_exact=is_exact)
     yield from findings
     if not findings:
@@ -365,7 +348,7 @@ def _check_partition(
             yield note("index", sentence, ACCESS)
     if fault:
         remedy = f"The next sweep repairs it; {FIX} repairs it now."
-        fix = subject.fix(repair.rebuild, number)
+        fix = subject.fix(repair.make_partition, number)
         yield warn("index", f"{name} {fault}.", remedy, fix=fix)
 
 
@@ -383,7 +366,6 @@ CHECKS: Mapping[str, Check] = {
 }
 CHECKS_OF_OTHERS: Mapping[str, Check] = {"format": check_format, "integrity": check_integrity}
 """The checks of a file of another format, or of another program."""
-CHECKS_OF_FILE = len(CHECKS)
 
 
 def _unreadable(code: str, error: Exception) -> Finding:

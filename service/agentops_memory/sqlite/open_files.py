@@ -15,7 +15,6 @@ an empty log, and only into bytes that no page uses.
 import asyncio
 import fcntl
 import logging
-import math
 import os
 import shutil
 import sqlite3
@@ -99,23 +98,18 @@ class OpenFiles:
         self.database = file
         self.fault = ""  # the fault that the last `require_same` found
         self._is_rescued = False
-        self._same_at = -math.inf  # when `require_same` last succeeded
 
     def are_same(self) -> bool:
         """Whether the paths still lead to the open files, and none has got a second name."""
         return [*map(_identity, self._opened)] == [*self._opened.values()]
 
-    def require_same(self, within: float = 0.0) -> None:
+    def require_same(self) -> None:
         """Raise Unavailable if the next process would not find a commit.
 
-        To be called before a commit, and again before it is acknowledged. A call that succeeded
-        `within` so many seconds is not repeated.
+        To be called before a commit, and again before it is acknowledged.
         """
-        now = time.monotonic()
-        if now - self._same_at < within:
-            return
         if self.are_same():
-            self.fault, self._is_rescued, self._same_at = "", False, now
+            self.fault, self._is_rescued = "", False
             return
         if file_id(self._path) != self.database:
             fault = GONE

@@ -13,16 +13,17 @@ from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from ..engine.engine import Sealer
 from ..engine.files import private_file
 from ..errors import Unavailable, reason
 from ..light import dataclass
 from ..memory.access import TenantId
+from ..memory.agent_memory import Access
 from ..memory.damage import DERIVED, Fix, TableCheck, named, some_of
 from ..memory.memory import undeleted
 from ..memory.rows import micros, rendered
-from ..memory.sight import Access
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, UNINDEXED_AREA, SpaceKind
 from ..recall.features import Features
 from .connection import CHANGING, Database, change, connect, drop_statements, faults_of, tables
@@ -218,7 +219,8 @@ Repair = Callable[..., str]
 def repaired(subject: Subject, repair: Repair, *args: object) -> str:
     """Run a repair; its change is committed if the file is undamaged at its end, else undone."""
     path = subject.path
-    with _explained(), closing(_connected(path, subject.features)) as database:
+    opening = partial(connect, busy_timeout=TIMEOUT, features=subject.features, mode=CHANGING)
+    with _explained(), closing(opening(path)) as database:
         # Referenced rows may be missing already; a repair must not fail for that.
         database.execute("PRAGMA foreign_keys = OFF")
         with change(database, time.monotonic() + TIMEOUT.total_seconds()):
@@ -229,26 +231,19 @@ def repaired(subject: Subject, repair: Repair, *args: object) -> str:
     return done
 
 
-def rebuild(database: Database, _: Path, number: int) -> str:
-    Index(database).rebuild(number)
-    return f"Partition {number} was rebuilt."
-
-
 def make_partition(database: Database, _: Path, number: int) -> str:
     Index(database).recreate(number)
     return f"Partition {number} was recreated."
 
 
-def make_indexes(database: sqlite3.Connection, _: Path, indexes: Mapping[str, str]) -> str:
-    run(database, indexes.values())
-    return f"Created: {', '.join(indexes)}."
-
-
-def reindex(database: sqlite3.Connection, _: Path) -> str:
+def reindex(
+    database: sqlite3.Connection, _: Path, missing: Mapping[str, str] = MappingProxyType({})
+) -> str:
+    """Rebuild all indexes, and create missing ones by their statements."""
     rows = database.execute(
         "SELECT name, sql FROM sqlite_schema WHERE type = 'index' AND sql IS NOT NULL"
     )
-    indexes = dict(rows.fetchall())
+    indexes = {**dict(rows.fetchall()), **missing}
     run(database, [*drop_statements(indexes), *indexes.values()])
     database.execute("REINDEX")  # the indexes of constraints
     database.execute("INSERT INTO remains (one) VALUES (1) ON CONFLICT DO NOTHING")
@@ -291,7 +286,8 @@ def is_exact(path: Path, features: Features, number: int) -> bool:
 
     SQLite needs the write lock for it, and waits until another process releases it.
     """
-    with closing(_connected(path, features)) as database:
+    opening = partial(connect, busy_timeout=TIMEOUT, features=features, mode=CHANGING)
+    with closing(opening(path)) as database:
         database.execute("BEGIN IMMEDIATE")
         try:
             return Index(database).is_exact(number)
@@ -305,7 +301,3 @@ def _explained() -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise Unavailable(f"SQLite refuses: {reason(error)}.") from error
-
-
-def _connected(path: Path, features: Features) -> Database:
-    return connect(path, busy_timeout=TIMEOUT, features=features, mode=CHANGING)

@@ -15,7 +15,7 @@ from ..engine.files import placed, private_file, sync
 from ..errors import Busy, Refusal, reason
 from ..memory.damage import GARBAGE
 from ..memory.erasure import Erasure, ErasureId, receipts
-from ..memory.memory import deleted, undeleted
+from ..memory.memory import undeleted
 from ..memory.rows import LAST, instant, rendered
 from ..memory.space import in_a_session, in_no_session
 from ..record import Record
@@ -32,13 +32,9 @@ LOCKED = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL)
 
 class Counts(Record):
     observations: int = 0  # live ones
-    deleted: int = 0  # observations and entries that can be restored
-    revisions: int = 0
     sessions: int = 0
     stores: int = 0
     entries: int = 0  # live ones, of stores
-    versions: int = 0
-    erasures: int = 0
 
 
 class Contents(Record):
@@ -50,11 +46,8 @@ class Contents(Record):
 
 def contents(database: sqlite3.Connection) -> Contents:
     tables = {name for (name,) in database.execute("SELECT name FROM sqlite_schema")}
-    counts, format_ = [*_COUNTS], version_of(database)
-    if format_ >= FIRST_REVISION_IMPLICIT_SINCE:  # in older formats, only rows are counted
-        counts.append(_UNCHANGED)
     counted: Counter[str] = Counter()
-    for noun, rows in counts:
+    for noun, rows in _COUNTS:
         if rows.split()[0] in tables:
             counted[noun] += database.execute(f"SELECT count(*) FROM {rows}").fetchone()[0]
     latest = None
@@ -70,7 +63,7 @@ def contents(database: sqlite3.Connection) -> Contents:
             {"last": LAST},
         )
     return Contents(
-        format=format_,
+        format=version_of(database),
         counts=Counts(**counted),
         changed_at=None if latest is None else instant(latest),
     )
@@ -104,9 +97,6 @@ def erasures_at(path: Path) -> tuple[dict[ErasureId, Erasure], bool]:
 _COUNTS = (
     ("observations", f"memories m WHERE {undeleted('m')} AND {in_a_session('m')}"),
     ("observations", f"observations o WHERE {undeleted('o')}"),
-    ("deleted", f"memories m WHERE {deleted('m')}"),
-    ("deleted", f"observations o WHERE {deleted('o')}"),
-    ("revisions", "revisions"),
     ("sessions", "sessions"),
     ("stores", "stores WHERE erasure_id IS NULL"),
     (
@@ -114,13 +104,8 @@ _COUNTS = (
         f"""stores JOIN memories m USING (space_id)
             WHERE {undeleted("m")} AND {in_no_session("m")}""",
     ),
-    ("versions", "versions"),
-    ("erasures", "erasures"),
 )
 """(count, rows to count). A count whose first table is missing is skipped."""
-
-FIRST_REVISION_IMPLICIT_SINCE = 26  # the first format that stores no revision of unchanged memories
-_UNCHANGED = "revisions", "memories WHERE id NOT IN (SELECT memory_id FROM revisions)"
 
 TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's lock
 PROGRESS_STEPS = 10_000  # virtual machine steps between two calls of `check_cancelled`
@@ -132,7 +117,7 @@ class SnapshotRefused(Refusal):
     code = "backup_refused"
 
 
-def snapshot(source: Path, target: Path, check_cancelled: Callable[[], object]) -> Contents:
+def snapshot(source: Path, target: Path, check_cancelled: Callable[[], None]) -> Contents:
     """Copy the current state of the source into a new file and sync it to the disk.
 
     It runs in its own read transaction, so no write waits for it. Free pages are not copied, so
@@ -184,23 +169,13 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         raise SnapshotRefused(f"The database {path} {why}.") from error
 
 
-def _copy(source: sqlite3.Connection, target: Path, check_cancelled: Callable[[], object]) -> None:
-    raised: list[BaseException] = []
-
-    def is_cancelled() -> bool:
-        try:
-            check_cancelled()
-        except BaseException as error:  # noqa: BLE001 - raised again once SQLite has stopped
-            raised.append(error)
-        return bool(raised)
-
-    source.set_progress_handler(is_cancelled, PROGRESS_STEPS)
+def _copy(source: sqlite3.Connection, target: Path, check_cancelled: Callable[[], None]) -> None:
+    source.set_progress_handler(check_cancelled, PROGRESS_STEPS)  # SQLite stops if it raises
     try:
         # The name is passed as bytes, because it need not be UTF-8.
         source.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))
     except sqlite3.Error:
-        if raised:
-            raise raised[0] from None
+        check_cancelled()  # raises again what has stopped it
         raise
 
 

@@ -47,12 +47,6 @@ def tenants_of(path: Path) -> list[TenantId]:
     return [DEFAULT_TENANT, *others] if path.exists() else others
 
 
-def unnamed_in(path: Path) -> list[str]:
-    """Return the files in the tenants' folder whose names are not valid tenants."""
-    known = {f"{tenant}.db" for tenant in tenants_of(path)}
-    return sorted(it.name for it in tenants_folder(path).glob("*.db") if it.name not in known)
-
-
 def counted(path: Path) -> Counted:
     """Count the contents of the database at the path, which may have an older format."""
     from .snapshots import contents_at  # noqa: PLC0415 - its models slow down the start

@@ -373,18 +373,6 @@ def _caller_fields(by: tuple[str, ...]) -> tuple[Mapping[str, object], str]:
     return fields, "".join(f', "{name}": {json.dumps(it)}' for name, it in fields.items())
 
 
-def log_answered(
-    path: str,
-    seconds: float,
-    metrics: Metrics,
-    span: "Span | None" = None,
-    by: tuple[str, ...] = (),
-    **more: Any,
-) -> None:
-    """Count, measure and log an answered request; the arguments are those of `noted`."""
-    _write(noted(path, seconds, metrics, span, by, **more))
-
-
 def noted(  # noqa: PLR0913 - all data of a request's line
     path: str,
     seconds: float,
@@ -443,7 +431,8 @@ def noted(  # noqa: PLR0913 - all data of a request's line
     return ""
 
 
-def _write(lines: str) -> None:
+def write(lines: str) -> None:
+    """Write lines that `noted` has returned."""
     if lines:
         stream = cast("logging.StreamHandler[TextIO]", logging.root.handlers[0]).stream
         with suppress(OSError, ValueError):  # as in a handler: a closed log stops no request
@@ -533,8 +522,13 @@ class Telemetry:
         self._answered.append(noting)
 
     def _log_answered(self) -> None:
-        calls, self._answered = self._answered, []
-        _write("".join(map(_line_of, calls)))
+        calls, self._answered, lines = self._answered, [], list[str]()
+        for noting in calls:
+            try:
+                lines.append(noting())
+            except Exception:
+                log.exception("an answered request is not measured")
+        write("".join(lines))
 
     def stop(self) -> None:
         """Send what is left, for at most two seconds; the rest is lost."""
@@ -548,14 +542,6 @@ class Telemetry:
         last.join(TIMEOUT.total_seconds())
         if last.is_alive():
             log.warning("the collector does not answer; the last spans are lost")
-
-
-def _line_of(noting: Callable[[], str]) -> str:
-    try:
-        return noting()
-    except Exception:
-        log.exception("an answered request is not measured")
-        return ""
 
 
 def annotate(attributes: "Attributes | Callable[[], Attributes]") -> None:

@@ -9,12 +9,10 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from ...errors import Refusal
 from ...memory.access import tenant_id
 from ...memory.damage import some_of
 from ...memory.rows import rendered
 from ...operations.backup import Manifest, Scope, make_archive
-from ...operations.files.keys import KeyFile
 from ...operations.restore import KeysPlan, Replacement, Restore, prepared
 from ...sqlite.snapshots import Contents
 from .. import output as out, target as o
@@ -152,13 +150,6 @@ def _restore(archive: str, *, dry_run: bool, **params: Any) -> None:
             closing = [f"Restored {count}."]
             closing += [f"The replaced file is kept: {file}." for file in kept]
         click.echo("\n".join(map(out.one_line, closing)))
-    if dry_run:
-        return
-    file = KeyFile(chosen.keys_file, chosen.audit_file)
-    try:
-        file.require_kept(file.ring())
-    except Refusal as refusal:
-        out.say(f"Note: the service cannot start here yet. {refusal}")
 
 
 def _row(it: Replacement) -> tuple[object, ...]:
@@ -204,9 +195,6 @@ def _key_notes(keys: KeysPlan, *, is_known: bool) -> Iterator[str]:
     for key in keys.ended:
         ended = "was revoked or changed after the archive was made, and is not restored"
         yield f"The key {key.name} ({key.id}) {ended}."
-    if keys.known:
-        known = out.counted(len(keys.known), "key")
-        yield f"Already present, and left unchanged: {known} of the archive."
 
 
 def _erased(it: Replacement) -> Iterator[str]:

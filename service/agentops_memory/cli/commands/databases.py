@@ -20,7 +20,7 @@ from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction, RedactionFile
 from ...memory.rows import rendered
-from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions, StorageStats
+from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.service_lock import service_lock
@@ -41,51 +41,49 @@ def migrate(dry_run: bool, **flags: str | None) -> None:
     tenants = tenants_of(chosen.db_path)
     if not tenants:
         raise Unavailable(f"There is no database at {chosen.db_path}.")
-    are_good = []
-    with nullcontext() if dry_run else service_lock(chosen.db_path):
-        for number, tenant in enumerate(tenants):
-            with out.progress_bar("Migrating", step=(number, len(tenants))):
-                line, is_good = _upgraded(chosen, tenant, is_dry=dry_run)
-            click.echo(f"{tenant}: {line}")
-            are_good.append(is_good)
-    sys.exit(0 if all(are_good) else 1)
+    results = []
+    lock = nullcontext() if dry_run else service_lock(chosen.db_path)
+    with lock, out.progress_bar("Migrating") as progress:
+        for number, tenant in enumerate(tenants, start=1):
+            results.append(_upgraded(chosen, tenant, is_dry=dry_run))
+            progress(number, len(tenants))
+    for tenant, (line, _) in zip(tenants, results, strict=True):
+        click.echo(f"{tenant}: {line}")
+    sys.exit(0 if all(is_good for _, is_good in results) else 1)
 
 
 @command(
-    *o.setting_options(), o.OWN_TENANT,
+    *o.setting_options(), o.TENANT,
     o.flag("--check", help="Compare every word, not only the number of rows."),
     o.flag("--rebuild", help="Rebuild the whole index, or with --check only what is wrong."),
 )  # fmt: skip
-def index(tenant: str, check: bool, rebuild: bool, **flags: str | None) -> None:
+def index(tenant: str | None, check: bool, rebuild: bool, **flags: str | None) -> None:
     """Check each partition of the full-text index, even while others use the file.
 
     Exits with 1 if a partition does not match the memories and was not repaired.
     """
 
-    async def check_all(engine: Engine, caller: Caller) -> bool:
-        are_good, drifts = [], await engine.maintenance.drifts(caller)
-        label = "Rebuilding" if rebuild else "Examining"
-        for done, (partition, drift) in enumerate(drifts.items()):
-            with out.progress_bar(label, step=(done, len(drifts))):
-                is_good = not drift and (
-                    not check or await engine.maintenance.is_exact(caller, partition)
-                )
-                if is_rebuilt := rebuild and not (check and is_good):
+    async def check_all(engine: Engine, caller: Caller) -> list[tuple[str, bool]]:
+        results, drifts = [], await engine.maintenance.drifts(caller)
+        with out.progress_bar("Rebuilding" if rebuild else "Examining") as progress:
+            for done, (partition, drift) in enumerate(drifts.items(), start=1):
+                line, is_good = "exact" if check else "matches the memories", not drift
+                if drift:
+                    line = f"differs from the memories in {out.counted(drift, 'row')}"
+                elif check and not await engine.maintenance.is_exact(caller, partition):
+                    line, is_good = "its words differ from those of the memories", False
+                if rebuild and not (check and is_good):
                     await engine.maintenance.rebuild(caller, partition)
-            if is_rebuilt:
-                line = "rebuilt"
-            elif is_good:
-                line = "exact" if check else "matches the memories"
-            elif drift:
-                line = f"differs from the memories in {out.counted(drift, 'row')}"
-            else:
-                line = "its words differ from those of the memories"
-            click.echo(f"partition {partition}: {line}")
-            are_good.append(is_good or is_rebuilt)
-        return all(are_good)
+                    line, is_good = "rebuilt", True
+                results.append((f"partition {partition}: {line}", is_good))
+                progress(done, len(drifts))
+        return results
 
-    is_good = backends.on_tenant(backends.backend_of(flags), tenant_id(tenant), check_all)
-    sys.exit(0 if is_good else 1)
+    backend = backends.backend_of(flags)
+    results = backends.on_tenant(backend, backends.tenant_of(tenant), check_all)
+    for line, _ in results:
+        click.echo(line)
+    sys.exit(0 if all(is_good for _, is_good in results) else 1)
 
 
 def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[str, bool]:
@@ -146,38 +144,31 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
     from ...operations.copying import copied  # noqa: PLC0415
 
     backends.require_local_files(chosen)
-    results: list[dict[str, Any]] = []
-
-    def report(done: int, total: int) -> None:
-        advance(done, total)  # of the bar of the current tenant
-
-    with o.silent(logging.getLogger("psycopg")):  # it would log errors that are also raised
-        copies = copied(
+    # psycopg would log errors that are also raised.
+    with o.silent(logging.getLogger("psycopg")), out.progress_bar("Copying") as progress:
+        copies = [*copied(
             chosen, tenant_ids, to_files=to != POSTGRESQL, at=backends.now(), by=backends.user(),
-            progress=report,
-        )  # fmt: skip
-        while True:
-            with out.progress_bar("Copying", step=(0, 1)) as advance:
-                it = next(copies, None)
-            if it is None:
-                break
-            rows = {name: count for name, (count, _) in it.tally.items()}
-            results.append({"tenant": it.tenant, "was_there": it.was_there, "rows": rows})
-            if not out.has_flag("json"):
-                verb = "was already copied" if it.was_there else "is copied"
-                count = out.counted(sum(rows.values()), "row")
-                click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
-                tables = [(name, *its) for name, its in it.tally.items() if its[0]]
-                out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
+            progress=progress,
+        )]  # fmt: skip
+    results = [
+        {"tenant": it.tenant, "was_there": it.was_there,
+         "rows": {name: count for name, (count, _) in it.tally.items()}}
+        for it in copies
+    ]  # fmt: skip
     if out.has_flag("json"):
         click.echo(json.dumps({"tenants": results}))
+        return
+    for it in copies:
+        verb = "was already copied" if it.was_there else "is copied"
+        count = out.counted(sum(count for count, _ in it.tally.values()), "row")
+        click.echo(f"{it.tenant}: {verb}, {count}, equal on both sides.")
+        tables = [(name, *its) for name, its in it.tally.items() if its[0]]
+        out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
 
 
 HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
 NONE = "-"
-BYTES = (
-    "database_bytes=database index_bytes=index free_bytes=free log_bytes=log copies_bytes=copies"
-)
+SIZES = ("database", "index", "free", "log", "copies")
 DAY = timedelta(days=1)
 
 
@@ -187,37 +178,31 @@ def print_storage(params: dict[str, Any]) -> None:
         raise click.UsageError("--storage reads files: use --db on the service's machine.")
     backend, tenant = backends.usable(target.db, target.tenant, may_make=False)
     retention, at = backend.settings.retention, backends.now()
-    every: dict[TenantId, StorageStats] = {}
+    tenants = list[dict[str, Any]]()
     for each in [tenant] if target.tenant else backend.tenants():
-        backend.require_usable(each)
-        every[each] = backend.stats(each, at)
-    audit = backend.audit.measured(retention.until(Kind.AUDIT, at))
+        backends.require_usable(backend, each)
+        stats = backend.stats(each, at)
+        sizes = {f"{name}_bytes": getattr(stats, name) for name in SIZES}
+        tenants.append({"tenant": each, **sizes, "kept": _rows(stats.held, retention)})
+    [audit] = _rows([backend.audit.measured(retention.until(Kind.AUDIT, at))], retention)
     if out.has_flag("json"):
-        tenants = [
-            {"tenant": tenant, **out.parts(stats, BYTES), "kept": _rows(stats.held, retention)}
-            for tenant, stats in every.items()
-        ]
-        out.print_json({"tenants": tenants, "audit": _rows([audit], retention)[0]})
+        out.print_json({"tenants": tenants, "audit": audit})
         return
-    for tenant, stats in every.items():
-        out.show(f"{tenant}: {out.size(stats.database)}", bold=True)
-        out.show(
-            f"including {out.size(stats.index)} of index and {out.size(stats.free)} free; "
-            f"in addition {out.size(stats.log)} of log and {out.size(stats.copies)} of copies",
-            indent=2,
-        )
-        _print_kept(stats.held, retention)
-    out.show(f"audit file of all tenants: {out.size(audit.size)}", bold=True)
-    _print_kept([audit], retention)
+    for it in tenants:
+        texts = [f"{name} {out.size(it[f'{name}_bytes'])}" for name in SIZES]
+        out.show(f"{it['tenant']}: {', '.join(texts)}", bold=True)
+        _print_kept(it["kept"])
+    out.show(f"audit file of all tenants: {out.size(audit['bytes'])}", bold=True)
+    _print_kept([audit])
 
 
-def _print_kept(kept: Sequence[Held], retention: Retentions) -> None:
-    rows = [
+def _print_kept(rows: Sequence[out.Record]) -> None:
+    cells = [
         (it["kind"], f"{it['rows']:,}", out.size(it["bytes"]), it.get("oldest", NONE),
-         it["kept_for"], f"{it['next_sweep']:,}" if it["next_sweep"] else NONE)
-        for it in _rows(kept, retention)
+         it["kept_for"], it["next_sweep"] or NONE)
+        for it in rows
     ]  # fmt: skip
-    out.print_table(HEADINGS, rows)
+    out.print_table(HEADINGS, cells)
 
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
@@ -271,17 +256,9 @@ def _lines(findings: Sequence[Finding], fixes: Sequence[Finding]) -> Iterator[st
     for finding in fixes:
         kind = "fixed" if finding.status is Status.OK else "not fixed"
         yield f"{kind:{WIDEST}}  {_sentence(finding)}"
-    wrong = [it for it in worst_first(findings) if it.status is not Status.OK]
-    for finding in wrong:
+    for finding in worst_first(findings):
         label = click.style(f"{finding.status:{WIDEST}}", fg=COLORS.get(finding.status))
         yield f"{label}  {_sentence(finding)}"
-    codes: dict[str, list[str]] = {}
-    failing = {(it.code, it.tenant) for it in wrong}
-    for it in findings:
-        if it.status is Status.OK and (it.code, it.tenant) not in failing:
-            codes.setdefault(it.tenant or "shared by all tenants", []).append(it.code)
-    for where, good in codes.items():
-        yield f"{Status.OK:{WIDEST}}  {where}: {', '.join(dict.fromkeys(good))}"
     counts = Counter(finding.status for finding in findings)
     if not (counts[Status.FAILED] or counts[Status.WARNING]):
         yield "Nothing is wrong."
@@ -310,17 +287,18 @@ def _document(findings: Sequence[Finding], fixes: Sequence[Finding]) -> dict[str
 
 @command(
     *o.setting_options(),
-    o.OWN_TENANT,
+    o.TENANT,
     o.flag("--redact", help="Remove the secrets; without this, nothing is changed."),
     o.json_option(help="Print a line of JSON for each place."),
 )
-def scan(tenant: str, redact: bool, **flags: str | None) -> None:
+def scan(tenant: str | None, redact: bool, **flags: str | None) -> None:
     """Find secrets in stored data: in live and deleted memories, revisions and summaries.
 
     A service may be using the file. Exits with 1 if secrets were found and not removed.
     """
     backend = backends.backend_of(flags)
-    findings = backends.on_tenant(backend, tenant_id(tenant), partial(_scanned, backend, redact))
+    scanned = partial(_scanned, backend, redact)
+    findings = backends.on_tenant(backend, backends.tenant_of(tenant), scanned)
     lines = _secrets(findings, redact=redact)
     if out.has_flag("json"):
         names = "kinds in_names"

@@ -8,15 +8,15 @@ from typing import Any
 import click
 
 from ...engine.files import make_folder
-from ...errors import NotFound, Refusal, Unavailable
+from ...errors import NotFound
 from ...memory import access
-from ...memory.access import DEFAULT_TENANT, Key, Role, TenantId, issued, tenant_id
+from ...memory.access import Key, Role, TenantId, issued, tenant_id
 from ...memory.rows import rendered
 from ...operations.files.seal import SealFile
-from ...recall.text import clean, printable
+from ...recall.text import clean
 from ...settings import duration
 from .. import output as out, target as o
-from ..place import Backend, backend_of, now, user
+from ..place import Backend, backend_of, now, require_usable, tenant_of, user
 from ..program import command, group
 
 HEADINGS = ("ID", "NAME", "TENANT", "ROLE", "PROJECTS", "AGENTS", "CREATED", "STATE")
@@ -44,7 +44,7 @@ def keys() -> None:
     *_FILES,
     o.option("--name", required=True, help="A name that says what the key is for."),
     o.option("--role", type=click.Choice(ROLES), required=True, help="What the key may do."),
-    o.OWN_TENANT,
+    o.TENANT,
     o.option("--project", "projects", metavar="PATTERN", multiple=True, default=("*",),
              help="A project that the key may use, such as billing or billing-*; may be repeated. "
              "[default: *]"),
@@ -57,7 +57,7 @@ def keys() -> None:
     o.json_option(help="Print the key with its record, as JSON."),
     of=keys,
 )  # fmt: skip
-def create(name: str, role: str, tenant: str, **params: Any) -> None:
+def create(name: str, role: str, tenant: str | None, **params: Any) -> None:
     """Create a key, and print it once: only a digest is stored.
 
     \b
@@ -66,7 +66,7 @@ def create(name: str, role: str, tenant: str, **params: Any) -> None:
     """
     patterns = access.new_patterns(tuple(map(clean, params["projects"])))
     key, token = issued(
-        name, tenant_id(tenant), Role(role), patterns, now(),
+        name, tenant_of(tenant), Role(role), patterns, now(),
         agents=access.agent_patterns(params["agents"]), coordinates=params["coordinates"],
     )  # fmt: skip
     backend = backend_of(params)
@@ -74,17 +74,9 @@ def create(name: str, role: str, tenant: str, **params: Any) -> None:
     if backend.keys.are_lost():
         out.say("The keys created earlier are lost; none of them works any more.")
     is_first = backend.keys.create(key, at=now(), by=user())
-    agents = f", agents {', '.join(key.agents.names)}" if key.agents.names else ""
-    agents += ", coordinator" if key.coordinates else ""
-    out.say(
-        f"Key {key.id} ({key.name}): {key.role} in tenant {key.tenant}, "
-        f"projects {printable(', '.join(key.projects.names))}{agents}. It is shown only once."
-    )
+    out.say(f"Key {key.id} ({key.name}) is shown only once.")
     if is_first:
         out.say("This is the first key: from now on every request needs a key.")
-    if key.tenant != DEFAULT_TENANT and not backend.has(key.tenant):
-        storage = backend.name_of(key.tenant)
-        out.say(f"Note: the tenant {key.tenant} has no database yet; its name will be {storage}.")
     out.print_result({**_fields(key), "key": token}, token)
 
 
@@ -98,7 +90,7 @@ def list_(with_revoked: bool, **files: str | None) -> None:
     ring = backend.keys.ring()
     backend.keys.require_kept(ring)
     if not ring.was_ever_used:
-        out.say(f"No key has been created: there is none in {backend.keys_name}.")
+        out.say("No key has been created.")
     every = ring.keys.values()
     rows = [_fields(key) for key in every if with_revoked or key.revoked_at is None]
     out.print_records(rows, HEADINGS, _row)
@@ -246,7 +238,10 @@ def erase(name: str, dry_run: bool, **files: str | None) -> None:
         raise NotFound(f"There is no tenant {tenant}.")
     if not dry_run:
         out.confirm(f"Really erase the tenant {tenant}, {_counts(plan)}?")
-        plan = _erased(tenant, backend, plan)
+        # The keys first: if one cannot be revoked, nothing is changed.
+        keys = backend.keys.revoke_all(tenant, at=now(), by=user())
+        counts = {name: plan[name] for name in (*COUNTS, "bytes")}
+        plan |= {"keys": out.key_names(keys), "files": backend.erase(tenant, **counts)}
     sentence = f"{'It would erase' if dry_run else 'Erased'} the tenant {tenant}: {_counts(plan)}."
     out.print_result({**plan, "dry_run": dry_run}, sentence)
 
@@ -260,7 +255,7 @@ def rewrite(name: str, **files: str | None) -> None:
     erased data.
     """
     backend, tenant = backend_of(files), tenant_id(name)
-    backend.require_usable(tenant)
+    require_usable(backend, tenant)
     backend.rewrite(tenant)
     click.echo(f"No erased data is left in {backend.name_of(tenant)}.")
 
@@ -276,19 +271,6 @@ def _tenant_row(tenant: Mapping[str, Any]) -> list[str]:
     numbers = (tenant[name] for name in ("bytes", *COUNTS))
     keys = ", ".join(f"{key['name']} ({key['id']})" for key in tenant["keys"])
     return [tenant["tenant"], *("-" if it is None else str(it) for it in numbers), keys]
-
-
-def _erased(tenant: TenantId, backend: Backend, plan: Mapping[str, Any]) -> dict[str, Any]:
-    try:
-        keys = backend.keys.revoke_all(tenant, at=now(), by=user())
-    except Refusal as refusal:
-        names = ", ".join(f"{key['name']} ({key['id']})" for key in plan["keys"])
-        raise Unavailable(
-            f"These keys open the tenant {tenant} and cannot be revoked, so nothing was changed: "
-            f"{names}. {refusal}"
-        ) from refusal
-    files = backend.erase(tenant, **{name: plan[name] for name in (*COUNTS, "bytes")})
-    return {**plan, "keys": out.key_names(keys), "files": files}
 
 
 def _counts(plan: Mapping[str, Any]) -> str:

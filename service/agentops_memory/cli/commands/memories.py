@@ -1,6 +1,5 @@
 """The commands on memories: save, find, show, change and review."""
 
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
@@ -346,8 +345,7 @@ def edit(
 ) -> None:
     """Change the memory ID: its content, or the fields that the options name.
 
-    With neither, your EDITOR opens, with the title on the first line. - reads the content
-    from standard input. `history` keeps the text before.
+    - reads the content from standard input. `history` keeps the text before.
     """
     text = out.read_piped() if content == "-" else content
     named = {"content": text, "title": params.pop("title"), "type": params.pop("type")}
@@ -357,15 +355,7 @@ def edit(
     if ttl is not None:
         changes |= {"ttl": ttl} if ttl else {"expires_at": None}
     if not changes:
-        if not out.is_terminal(sys.stdout):
-            raise click.UsageError("Nothing to change: add CONTENT or an option.")
-        where = {name: params[name] for name in o.OPTIONS}
-        before = run_on_target(where, lambda memories: memories.get(memory))
-        edited = click.edit(f"{before.title}\n\n{before.content}\n", extension=".md")
-        title, _, body = (edited or "").strip().partition("\n")
-        if not title.strip() or (title, body.strip()) == (before.title, before.content.strip()):
-            raise out.CommandRefused("Nothing was changed.")
-        changes = {"title": title.strip(), "content": body.strip()}
+        raise click.UsageError("Nothing to change: add CONTENT or an option.")
     changed = o.answered(params, lambda memories: memories.update(memory, **changes))
     out.show(out.one_line(f"Changed #{changed.id}: {changed.title}"))
 

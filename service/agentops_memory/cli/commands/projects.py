@@ -12,14 +12,14 @@ import click
 from agentops_memory_client.contract.models import json_object
 from agentops_memory_client.contract.service import Call, params
 
-from ...memory.access import AgentId, Caller, Key, agent_id, tenant_id
+from ...engine.engine import Engine
+from ...memory.access import AgentId, Caller, Key, agent_id
 from ...memory.erasure import UNKNOWN_COPIES, Erasure, receipt_of
 from ...memory.projects import Extent, Projects
 from ...memory.rows import rendered
 from ...memory.space import Project, project_name
 from ...recall.text import clean, printable
-from .. import output as out, target as o
-from ..place import Backend, backend_of, finish_scrub, now, on_tenant, output_file, refuse_own, user
+from .. import output as out, place as backends, target as o
 from ..program import command, group
 from ..target import Target, service_at
 
@@ -36,7 +36,7 @@ RECEIPT = (
 HEADINGS = ("PROJECT", "OBSERVATIONS", "SESSIONS", "CHANGED")
 LONGEST = timedelta(hours=1)  # for the response to an erasure; a repeated one continues
 
-_TARGET = (*o.setting_options("db_path"), o.OWN_TENANT)
+_TARGET = (*o.setting_options("db_path"), o.TENANT)
 _PROJECT = o.argument("project")
 
 
@@ -93,10 +93,10 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
     can save meanwhile. At the end nothing of it is left in the file, and the receipt says what
     was erased. Repeat the command if it was interrupted.
     """
-    name, service = _name(project), Target.of_operator(where)
+    name, target = _name(project), Target.of(where, is_operator=True)
     if dry_run or not out.has_flag("yes"):
-        if service:
-            plan = _erase_on_service(service, name, dry_run=True)
+        if target.url:
+            plan = _erase_on_service(target, name, dry_run=True)
         else:
             extent = _on(Projects, where, lambda it, caller: it.plan_erasure(caller, name))
             erased = extent.sessions - extent.shared_sessions
@@ -106,13 +106,13 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
             _print_done(plan, f"erase {name}", dry_run=True)
             return
         _confirm(f"erase {name} permanently", plan)
-    if service:
-        response = _erase_on_service(service, name)
+    if target.url:
+        response = _erase_on_service(target, name)
         receipt: dict[str, Any] = {field: response.get(field) for field in RECEIPT.split()}
         later = f"`GET /erasures/{receipt['id']}` shows when its bytes have left the storage."
         remaining = None if receipt["bytes_gone_at"] else later
     else:
-        erasure, remaining = _on(Projects, where, partial(_erase, backend_of(where), name))
+        erasure, remaining = _on(Projects, where, partial(_erase, backends.backend_of(where), name))
         receipt = out.parts(erasure, RECEIPT)
     gone_at = f"Its bytes have left the file at {receipt['bytes_gone_at']}."
     sentence = (
@@ -125,30 +125,33 @@ def erase(project: str, dry_run: bool, **where: str | None) -> None:
 
 
 async def _erase(
-    backend: Backend, project: Project, projects: Projects, caller: Caller
+    backend: backends.Backend, project: Project, projects: Projects, caller: Caller
 ) -> tuple[Erasure, str | None]:
     """Erase a project; wait until its bytes have left the file, or return where they remain."""
     with out.progress_bar("Erasing") as advance:
         total = (await projects.plan_erasure(caller, project)).memories
         erasure = await projects.erase(caller, project, lambda it: advance(it.observations, total))
-    remaining = await finish_scrub(backend, projects.engine, caller)
+    remaining = await backends.finish_scrub(backend, projects.engine, caller)
     return await receipt_of(projects.engine, caller, erasure.id), remaining
 
 
 def _on(kind: Callable[..., Noun], where: Where, work: Callable[[Noun, Caller], Awaitable[T]]) -> T:
     """Run `work` on the projects, or the agents, of the tenant that the options name."""
-    backend, tenant = backend_of(where), tenant_id(str(where["tenant"]))
-    audit = backend.audit
-    return on_tenant(backend, tenant, lambda it, who: work(kind(engine=it, audit=audit), who))
+    backend = backends.backend_of(where)
+
+    def run(engine: Engine, caller: Caller) -> Awaitable[T]:
+        return work(kind(engine=engine, audit=backend.audit), caller)
+
+    return backends.on_tenant(backend, backends.tenant_of(where["tenant"]), run)
 
 
-def _erase_on_service(service: Target, project: str, *, dry_run: bool = False) -> dict[str, Any]:
+def _erase_on_service(target: Target, project: str, *, dry_run: bool = False) -> dict[str, Any]:
     call = Call(
         operation="delete_project", method="DELETE", path=("projects", project), timeout=LONGEST,
         query=params(hard=True, dry_run=dry_run), read=lambda body, _: json_object(body),
     )  # fmt: skip
     # No method of the client erases a project.
-    return o.ask(service_at(service), lambda it: it._send(call))  # noqa: SLF001
+    return o.ask(service_at(target), lambda it: it._send(call))  # noqa: SLF001
 
 
 def _name(text: str) -> Project:
@@ -173,7 +176,7 @@ def _print_done(fields: Mapping[str, object], action: str, *, dry_run: bool) -> 
 AGENT_HEADINGS = ("AGENT", "WORKING", "EPISODIC", "BYTES", "CAPACITY", "CHANGED")
 SHARED = "default"  # the capacity in the service's setting
 
-_AGENT_TARGET = (*o.setting_options("db_path", "keys_file", "seal_file"), o.OWN_TENANT)
+_AGENT_TARGET = (*o.setting_options("db_path", "keys_file", "seal_file"), o.TENANT)
 _AGENT = o.argument("agent")
 
 
@@ -232,8 +235,8 @@ def export(agent: str, to: str, **where: str | None) -> None:
     last. The file appears only when it is complete, and only its owner can read it.
     """
     name = agent_id(agent)
-    refuse_own(to, backend_of(where).settings)
-    with output_file(to) as file:
+    backends.refuse_own(to, backends.backend_of(where).settings)
+    with backends.output_file(to) as file:
         _on_agents(where, partial(_export, name, file))
 
 
@@ -246,16 +249,17 @@ def erase_agent(agent: str, dry_run: bool, **where: str | None) -> None:
     namespaces. At the end nothing erased is left in the file. Repeat the command if it was
     interrupted.
     """
-    backend, name, tenant = backend_of(where), agent_id(agent), tenant_id(str(where["tenant"]))
+    backend, name = backends.backend_of(where), agent_id(agent)
+    tenant = backends.tenant_of(where["tenant"])
     keys = backend.keys.ring().working(tenant, name)
     ids = [key.id for key in keys]
     extent = _on_agents(where, lambda it, caller: it.plan_erasure(caller, name, ids))
     sentence, end = f"It would erase {name}: {_counts(extent, keys)}.", dict[str, object]()
     if not dry_run:
         out.confirm(f"Really erase {name} permanently, with {_counts(extent, keys)}?")
-        keys = backend.keys.revoke_all(tenant, name, at=now(), by=user())
+        keys = backend.keys.revoke_all(tenant, name, at=backends.now(), by=backends.user())
         extent, remaining, copies = _on_agents(where, partial(_erase_agent, backend, name, keys))
-        at = rendered(now())
+        at = rendered(backends.now())
         end = {"bytes_gone_at": None if remaining else at, "copies_not_reached": copies}
         gone = remaining or f"The bytes have left the file at {at}."
         sentence = f"Erased {name}: {_counts(extent, keys)}.\n{gone} "
@@ -278,7 +282,7 @@ async def _export(agent: AgentId, file: BinaryIO, agents: "Agents", caller: Call
 
 
 async def _erase_agent(
-    backend: Backend, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
+    backend: backends.Backend, agent: AgentId, keys: Sequence[Key], agents: "Agents", caller: Caller
 ) -> tuple["AgentExtent", str | None, Sequence[str]]:
     """Erase an agent; return what was erased, where its bytes remain, and copies that have it."""
     ids = [key.id for key in keys]
@@ -289,7 +293,7 @@ async def _erase_agent(
     with out.progress_bar("Erasing") as advance:
         total = rows(await agents.plan_erasure(caller, agent, ids))
         erased = await agents.erase(caller, agent, ids, lambda it: advance(rows(it), total))
-    remaining = await finish_scrub(backend, agents.engine, caller)
+    remaining = await backends.finish_scrub(backend, agents.engine, caller)
     return erased, remaining, (*agents.engine.maintenance.copies(caller), *UNKNOWN_COPIES)
 
 

@@ -77,7 +77,8 @@ def serve(**flags: str | None) -> None:
 @command(*o.SERVICE, *o.setting_options())
 def health(**flags: str | None) -> None:
     """Exit with 0 if the service at --url, or else at --listen, is healthy, and with 1 if not."""
-    if target := Target.of_operator(flags):
+    target = Target.of(flags, is_operator=True)
+    if target.url:
         try:
             with client.MemoryClient.from_environment(
                 url=target.url, key=target.key, timeout=timedelta(seconds=TIMEOUT), retries=0
@@ -133,7 +134,7 @@ def open_(url: str | None, key_file: str | None, listen: str | None, is_printed:
     """Open the API documentation of the running service in a browser."""
     base = _url(Target.of({"url": url, "key_file": key_file}), listen)
     if _readiness(base) is None:
-        raise out.CommandRefused(f"Nothing answers at {base}.", "NoService")
+        raise out.CommandRefused(f"Nothing answers at {base}; `agentops-memory serve` starts it.")
     click.echo(base + PAGE)
     if not is_printed:
         click.launch(base + PAGE)
@@ -265,10 +266,6 @@ OBSERVATIONS: tuple[dict[str, Any], ...] = (
      "content": "max_connections went from 100 to 40 on staging, because each worker holds one "
      "connection and there are 32 workers.",
      "tags": ["postgres", "staging"]},
-    {"type": "bugfix", "title": "Webhook retries created duplicate invoices",
-     "content": "The retry handler made a new idempotency key for each attempt. The key is now "
-     "derived from the event id.",
-     "tags": ["billing"]},
 )  # fmt: skip
 MESSAGES = (
     ("user", "Find out why saves to the orders database fail under load."),

@@ -154,8 +154,6 @@ def export(file: str, project: str | None, force: bool, **where: str | None) -> 
     target, path = Target.of(where), Path(file)
     if file != "-" and target.url is None:
         refuse_own(file, target.settings)
-    if file != "-" and path.is_dir():
-        raise out.FileRefused(f"{path} is a folder; an export is a file.")
     if file != "-" and path.is_file() and not force:
         raise out.CommandRefused(f"{path} already exists.", "FileThere")
     if project:

@@ -37,7 +37,6 @@ from ...memory.rows import rendered
 from ...memory.space import Held, Kind
 from ...record import Record
 
-AUDIT_DRAFT = ".part"  # the suffix of the file that replaces the audit file
 OF_KEYS = ("key.", "keys.")  # prefixes of actions that concern keys
 AUDIT_RESTORED = "audit.restored"  # the audit was lost, and restored from an archive
 VERSION = 1  # of the key file
@@ -77,8 +76,7 @@ class AuditFile:
             old = sum(is_old for _, is_old in _with_age(lines, until))
             if old:
                 lines.seek(0)
-                replaced = files.replaced(path, AUDIT_DRAFT)
-                with replaced as draft, files.created(draft, like=path) as left:
+                with files.replaced(path) as draft, files.created(draft, like=path) as left:
                     os.fchmod(left.fileno(), os.fstat(file).st_mode & 0o777)
                     left.writelines(it for it, is_old in _with_age(lines, until) if not is_old)
             return old

@@ -9,12 +9,11 @@ import fcntl
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from ...engine.engine import noop
 from ...engine.files import has_locked, is_at, opened, os_errors_as, private_file
 from ...errors import StartRefused
 from ...memory.rows import rendered
@@ -25,10 +24,6 @@ CHECK_TIMEOUT = timedelta(milliseconds=5)  # a process that only checks holds th
 RETRY = timedelta(milliseconds=100)  # interval between attempts to take the lock
 LONGEST = 4096  # bytes of the holder's record
 LONGER = "Or let this one wait longer for it, with MEMORY_LOCK_WAIT."
-
-OnWait = Callable[[str], None]
-"""Called with a sentence about the wait, and with an empty string when the wait ends."""
-
 
 UNNAMED = "another service"
 """A holder whose record cannot be read: it has just started, or the disk was full."""
@@ -43,30 +38,25 @@ class InUse(StartRefused):
 
 
 @asynccontextmanager
-async def service_lock_within(
-    database: Path, wait: timedelta, on_wait: OnWait | None = None
-) -> AsyncIterator[None]:
+async def service_lock_within(database: Path, wait: timedelta) -> AsyncIterator[None]:
     """Hold the lock on the database; StartRefused if another service keeps it for too long."""
-    loop, notify = asyncio.get_running_loop(), on_wait or noop
-    began, end = loop.time(), loop.time() + wait.total_seconds()
+    clock, is_logged = asyncio.get_running_loop().time, False
+    end = clock() + wait.total_seconds()
     with ExitStack() as stack:
         while True:
             try:
                 stack.enter_context(service_lock(database))
                 break
             except InUse as refusal:
-                if loop.time() >= end:
+                if clock() >= end:
                     raise StartRefused(f"{refusal} {LONGER}") from refusal
-                if loop.time() - began < RETRY.total_seconds():
+                if not is_logged:
+                    is_logged = True
                     log.warning(
                         "another service has the database open; waiting for it to stop",
                         extra={"holder": refusal.holder, "seconds": wait.total_seconds()},
                     )
-                notify(
-                    f"Another service has the database: {refusal.holder}. This one waits for it."
-                )
-            await asyncio.sleep(min(RETRY.total_seconds(), end - loop.time()))
-        notify("")
+            await asyncio.sleep(min(RETRY.total_seconds(), end - clock()))
         yield
 
 

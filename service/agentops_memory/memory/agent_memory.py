@@ -234,7 +234,8 @@ HAS_ENDED = f"""(a.binding = {Binding.TASK:d} AND a.tier = '{Tier.WORKING}'
                                FROM tasks
                               WHERE tasks.id = a.task
                                     AND (tasks.attempt <> a.attempt OR NOT tasks.{OPEN})))"""
-HERE = f"{live('m')} AND NOT {HAS_ENDED}"
+# Entries that exist: working memory of a finished attempt does not.
+EXISTING = f"{live('m')} AND NOT {HAS_ENDED}"
 
 # A namespace exists while it has live entries or permissions.
 NAMESPACES = f"""(SELECT p.namespace AS name
@@ -270,7 +271,7 @@ def _own_or_shared(least: Access) -> str:
     return f"p.agent = :viewer OR (p.agent = '' AND {access_in('p.namespace')} >= {least:d})"
 
 
-OWN = f"({_own_or_shared(Access.READ)})"  # own entries, and those of readable namespaces
+OWN_OR_READABLE = f"({_own_or_shared(Access.READ)})"  # or in a readable namespace
 WRITABLE = f"({_own_or_shared(Access.WRITE)})"
 
 # The unfinished tasks whose working memory `:viewer` may read, also of other agents: as the task's
@@ -317,13 +318,13 @@ class Visibility:
 
 def own(viewer: Viewer) -> Visibility:
     """Return what the agent may read without tasks, which is enough for most reads."""
-    return Visibility(condition=OWN, values=seen(viewer))
+    return Visibility(condition=OWN_OR_READABLE, values=seen(viewer))
 
 
 def readable(tx: Transaction, viewer: Viewer) -> Visibility:
     values = seen(viewer)
     (row,) = tx[Sql].run(HAS_SHARED, **values)
-    return Visibility(condition=_SHARED if any(row) else OWN, values=values)
+    return Visibility(condition=_SHARED if any(row) else OWN_OR_READABLE, values=values)
 
 
 def writable(viewer: Viewer) -> Visibility:
