@@ -129,7 +129,10 @@ def test_an_answer_says_what_it_looked_for_and_what_it_dropped(service: Service)
     item = answer["recent_observations"][0]["explain"]
     assert (item["id"], item["place"], item["tier"]) == (1, 1, "any")
     assert item["content_cut"] is False
-    assert [one["term"] for one in item["matched"]] == ["kafka", "roll"]
+    assert [(one["term"], one.get("instead_of")) for one in item["matched"]] == [
+        ("kafka", "kafkaa"),
+        ("roll", None),
+    ]
     assert [part["sentence"] for part in item["sentences"]] == [1, 2]
 
 
@@ -144,7 +147,10 @@ def test_what_is_looked_for_is_told_word_by_word(service: Service) -> None:
 
     (hit,) = typo["results"]
     assert typo["explain"]["corrected"] == {"kafkaa": ["kafka"]}
-    assert {one["term"] for one in hit["explain"]["matched"]} == {"kafka"}
+    # A word that was written stands for none.
+    assert {(one["term"], one.get("instead_of")) for one in hit["explain"]["matched"]} == {
+        ("kafka", None)
+    }
     assert prefix["explain"]["terms"] == [["東*"]]
     assert [one["term"] for one in prefix["results"][0]["explain"]["matched"]] == ["東*"]
     assert (many["terms"], many["dropped"]) == ([words[:64]], words[64:])

@@ -28,6 +28,11 @@ class MatchedTerm(BaseModel):
 
     sentence: int
     term: str = Field(description="The term as searched; a trailing `*` means any ending.")
+    instead_of: str | None = Field(
+        default=None,
+        description="The word of the query that occurs in no memory, if this term "
+        "was searched instead.",
+    )
     score: float
     fields: dict[str, float]
 
@@ -103,11 +108,22 @@ def explained_item(
     )  # fmt: skip
     if explained is None:
         return _as_json(plain)
+    corrections = next(
+        (it for it in result.sources if any(memory.id == one.memory.id for one in it.hits)), result
+    ).query.corrections
+    # The words that occur in no memory, by the terms that are searched instead of them.
+    replaced = {
+        term: word
+        for word, terms in corrections.items()
+        for term in map(Term, terms)
+        if term not in why.queried
+    }
     scored = {
         "score": explained.score,
         "matched": [
             MatchedTerm(
                 sentence=one.sentence + 1, term=_term(one.term), score=one.score,
+                instead_of=replaced.get(one.term),
                 fields={name.value: share for name, share in one.fields.items() if share},
             )
             for one in explained.matched

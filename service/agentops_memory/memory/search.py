@@ -181,11 +181,12 @@ class WhyNotAnswer:
 class Explanation:
     """The explanation of a result: `items` has the memories found by their words, by id.
 
-    `dropped` are the words that were not searched.
+    `dropped` are the words that were not searched; `queried` are the terms without corrections.
     `links` has the memories of the result that have links.
     """
 
     dropped: tuple[str, ...] = ()
+    queried: frozenset[Term] = frozenset()
     items: Mapping[int, Explained] = field(default_factory=dict)
     links: Mapping[MemoryId, Links] = field(default_factory=dict)
     why_not: WhyNotAnswer | None = None

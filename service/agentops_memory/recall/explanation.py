@@ -64,7 +64,7 @@ class Answer:
 
 
 def explanation(
-    tx: Transaction, hits: Sequence[Hit], answer: Answer, request: Include
+    tx: Transaction, query: Query, hits: Sequence[Hit], answer: Answer, request: Include
 ) -> Explanation:
     """Explain why the hits are in the answer, and why a memory is not; each half may time out."""
     items = _in_time(tx, lambda: _items(tx, hits, answer)) if request.explain else {}
@@ -73,6 +73,7 @@ def explanation(
         late = WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
     return Explanation(
+        queried=frozenset(query.terms),
         items=items or {},
         links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if request.explain else {},
         why_not=why,

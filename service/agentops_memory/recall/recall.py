@@ -282,7 +282,7 @@ def search(
     answer = reasons.Answer(
         result=result, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
     )
-    return replace(result, explanation=reasons.explanation(tx, result.hits, answer, request))
+    return replace(result, explanation=reasons.explanation(tx, query, result.hits, answer, request))
 
 
 def search_store(tx: Transaction, query: Query, store: StoreId, limit: int) -> SearchResult:
@@ -316,7 +316,7 @@ def context(
         result=candidates.found, filter=filter_, limit=limit,
         tiers=_context_tiers(query), fills_up=True, packed=result.packed, ranked=ranked.found,
     )  # fmt: skip
-    why = reasons.explanation(tx, result.found.hits, answer, request)
+    why = reasons.explanation(tx, query, result.found.hits, answer, request)
     return replace(result, found=replace(result.found, explanation=why))
 
 
