@@ -350,11 +350,11 @@ def explained(explanation: m.Explanation) -> Iterator[str]:
     if "place" in explanation:
         yield f"Place {explanation['place']}, {METHODS.get(explanation['method'], BY_WORDS)}."
     if matched := explanation.get("matched"):
-        terms = (
+        texts = (
             f"{it['term']} (for {it['instead_of']})" if it.get("instead_of") else str(it["term"])
             for it in matched
         )  # fmt: skip
-        yield f"Matched: {', '.join(dict.fromkeys(terms))}."
+        yield f"Matched: {', '.join(dict.fromkeys(texts))}."
     if fields := explanation.get("fields"):
         shares = sorted(fields.items(), key=lambda it: -it[1])
         names = (f"{FIELDS.get(name, name)} {it:.0%}" for name, it in shares if it >= 0.005)
