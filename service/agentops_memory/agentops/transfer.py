@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace  # as in the client, one of whose nou
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, BinaryIO
+from uuid import UUID
 
 from agentops_memory_client.contract import models as c
 
@@ -216,9 +217,12 @@ def _instant(row: object, path: str, field: str) -> datetime | None:
 
 
 def _uid(text: str | None, name: str) -> str:
-    if text and not _UID.fullmatch(text):
-        raise InvalidFields(f"validation failed: {name} is not a UUID")
-    return text or ""
+    if text and _UID.fullmatch(text):
+        return text
+    try:
+        return str(UUID(text)) if text else ""
+    except ValueError as error:
+        raise InvalidFields(f"validation failed: {name} is not a UUID") from error
 
 
 def import_plan(plan: Tally) -> c.ImportPlan:
