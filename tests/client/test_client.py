@@ -431,7 +431,8 @@ def test_what_cannot_be_right_is_refused_at_once_and_not_repeated(
     client_of: type[MemoryClient] | type[AsyncMemoryClient],
 ) -> None:
     for url in (
-        "", "127.0.0.1:7437", "localhost", "ftp://a", "http://", "http://a:b",
+        "", "127.0.0.1:7437", "localhost", "ftp://a", "http://", "http://a:b", "http://a b",
+        "http://a:65536", "http://a:0", "http://a%2fb",
         "http://s3cret@a", "http://me:s3cret", "http://me:s3cret@a?x", "http://a?s3cret=1", "http://a/#s3cret",
         "http://a\ns3cret", "http://a/\udcffs3cret",
     ):  # fmt: skip

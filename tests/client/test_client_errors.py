@@ -218,16 +218,18 @@ def test_where_nobody_listens_the_error_says_how_to_start(kind: str) -> None:
 
 
 @pytest.mark.slow
-def test_who_is_silent_is_left(kind: str) -> None:
-    with (
-        saying(b"H", pause=60.0) as url,
-        asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client,
-    ):
-        error = failure(client, STATS)
+def test_who_is_silent_or_never_ends_the_head_of_an_answer_is_left(kind: str) -> None:
+    ways = [(b"H", 60.0), (b"H" * 500, 0.01)]
+    for answer, pause in ways if kind == "awaiting" else ways[:1]:
+        with (
+            saying(answer, pause=pause) as url,
+            asking(kind, url, retries=0, timeout=timedelta(seconds=1)) as client,
+        ):
+            error = failure(client, STATS)
 
-    assert type(error) is Unreachable
-    assert error.may_be_done
-    assert str(error) == f"{url} did not answer in time."
+        assert type(error) is Unreachable
+        assert error.may_be_done
+        assert str(error) == f"{url} did not answer in time."
 
 
 class Said(httpx.SyncByteStream, httpx.AsyncByteStream):

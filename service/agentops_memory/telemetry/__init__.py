@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from importlib import import_module
 from itertools import product
+from select import PIPE_BUF
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO, TypeAlias, cast
 
 from agentops_memory_client.contract.models import SERVER, install_command
@@ -388,8 +389,7 @@ def noted(  # noqa: PLR0913 - all data of a request's line
     """Count and measure an answered request; return its log line, or log it otherwise.
 
     `by` is the client's address, the tenant, and the key's name. The default route is the path.
-    Most lines are made by hand, exactly as the formatter would make them, in a fraction of its
-    time.
+    Lines are made by hand, as the formatter would make them, in a fraction of its time.
     """
     label, route = method if method in _KNOWN else OTHER, route or path
     metrics.count(table.REQUESTS, label, route, str(status), span=span)
@@ -432,11 +432,11 @@ def noted(  # noqa: PLR0913 - all data of a request's line
 
 
 def write(lines: str) -> None:
-    """Write lines that `noted` has returned."""
-    if lines:
+    """Write lines that `noted` has returned; alone, unless a shared pipe keeps them together."""
+    for some in [lines] if 0 < len(lines) <= PIPE_BUF else lines.splitlines(keepends=True):
         stream = cast("logging.StreamHandler[TextIO]", logging.root.handlers[0]).stream
         with suppress(OSError, ValueError):  # as in a handler: a closed log stops no request
-            stream.write(lines)
+            stream.write(some)
             stream.flush()
 
 

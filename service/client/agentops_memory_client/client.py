@@ -66,6 +66,8 @@ def address(url: str, key: str | None) -> tuple[httpx.URL, str | None]:
             "The service URL must begin with http:// or https:// and name a host, and end with "
             "its path, with no query or fragment."
         )
+    if "%" in base.host or (base.port is not None and base.port not in range(1, 1 << 16)):
+        raise Misconfigured("The host or the port of the service URL is not valid.")
     if base.userinfo and b":" not in base.userinfo:
         raise Misconfigured("The service URL has a user but no key; write user:key@.")
     if key and base.password and key != base.password:
@@ -263,8 +265,7 @@ class Exchange:
                 content=None if call.body is None else json.dumps(call.body).encode("ascii"),
                 extensions={"timeout": httpx.Timeout(timeout, read=seconds).as_dict()},
             )  # fmt: skip
-            sent = self._http.send(request, stream=True)
-            response = sent if isinstance(sent, httpx.Response) else await sent
+            response = await self._sent(request, seconds)
         if response.is_success:
             return response
         body, status = await self._body(response, deadline), response.status_code
@@ -282,6 +283,16 @@ class Exchange:
         if _SECONDS.fullmatch(retry_after):
             failure.retry_after = timedelta(seconds=int(retry_after))
         raise failure
+
+    async def _sent(self, request: httpx.Request, seconds: float) -> httpx.Response:
+        """Return the response with its body unread; without blocking, within so many seconds."""
+        if isinstance(self._http, httpx.Client):
+            return self._http.send(request, stream=True)
+        try:
+            async with asyncio.timeout(seconds):  # httpx limits each phase alone
+                return await self._http.send(request, stream=True)
+        except TimeoutError as error:
+            raise httpx.ReadTimeout("", request=request) from error
 
     async def _body(self, response: httpx.Response, deadline: float) -> bytes:
         body = bytearray()

@@ -335,6 +335,8 @@ class WorkingMemory:
         """Validate a checkpoint; ValueError names the path of the first invalid value."""
         if not isinstance(document, dict) or document | FORMAT != document:
             raise ValueError(f"It is not an {FORMAT['format']} of version {FORMAT['version']}.")
+        if "session_id" not in document:  # a new one would begin another session
+            raise ValueError("session_id: Field required.")
         try:
             memory: Self = adapter_of(cls).validate_python(document)  # type: ignore[arg-type]
         except ValidationError as error:
