@@ -18,12 +18,12 @@ from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.memory import UNSAVED, Lifecycle, Memory, Text
+from ..memory.memory import NO_LIFECYCLE, UNSAVED, Lifecycle, Memory, Text
 from ..memory.redactor import MAX_KEY, Redactor, is_plain, require_room
 from ..memory.rows import micros
-from ..memory.saves import changed_at, created, revised
+from ..memory.saves import changed_at, created
 from ..memory.sight import AgentEntryId, EventType, Labels, Priority, Sensitivity, Tier, Viewer
-from ..memory.space import NO_PROJECT, Space, SpaceKind
+from ..memory.space import Space, SpaceKind
 from ..memory.table import Sql
 from . import agents, api, entries, events
 from .agents import MAX_EVICTED, Room
@@ -504,7 +504,7 @@ def _amend(
 ) -> AgentEntry:  # fmt: skip
     """Change an entry and return it; without `room`, to remove secrets, limits do not apply."""
     after = _planned(tx, before, viewer, change, version, room)
-    revised(tx, _memory(before), _memory(after), has_new_text=False)
+    tx[MemoryTable].replace(_memory(before), _memory(after))  # no revisions are kept
     # Only changed columns: setting a column rewrites its indexes even if the value stays.
     row = ENTRY.values(after, "a.", before)
     if not after.is_lost and (before.is_lost or after.size != before.size):
@@ -553,18 +553,24 @@ def _planned(
     return after
 
 
+# For changes of an entry, which need no more of its space.
+_SPACES = {it: Space(scope="", kind=SpaceKind[it.name]) for it in Tier}
+
+
 def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     """Return the memory of an entry, without reading it; changes need no `space`."""
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
+    end = entry.expires_at
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
-        space=space or Space(project=NO_PROJECT, scope="", kind=SpaceKind[entry.memory_type.name]),
+        space=space or _SPACES[entry.memory_type],
         text=Text(
             type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
             tags=entry.tags,
         ),
         revision=entry.version, last_seen_at=entry.created_at, created_at=entry.created_at,
-        updated_at=entry.updated_at, lifecycle=Lifecycle(expires_at=entry.expires_at),
+        updated_at=entry.updated_at,
+        lifecycle=NO_LIFECYCLE if end is None else Lifecycle(expires_at=end),
     )  # fmt: skip
 
 
