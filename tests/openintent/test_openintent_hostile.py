@@ -112,16 +112,16 @@ async def test_a_key_that_is_revoked_in_a_list_is_told_no_more_of_it(path: Path)
     async with SqliteEngine.opened(path, clock=Clock()) as engine:
         entries, lead = served(engine, episodic=30), replace(ADA, is_admin=True)
         work = intents.IntentBody(title="work")
-        intent = (await intents.create(entries, OPERATOR, lead, work)).value.id
+        intent = (await entries.write(intents.CREATE, OPERATOR, lead, work)).value.id
         long = "x" * 60_000
         for number in range(30):
             await entries.create(OPERATOR, ADA, draft(str(number), text=long))
             body = tasks.TaskBody.model_validate(
                 {"intent_id": intent, "name": "long", "input": {"text": long}}
             )
-            await tasks.create(entries, OPERATOR, lead, body)
+            await entries.write(tasks.CREATE, OPERATOR, lead, body)
             event = events.EventBody(event_type="comment", payload={"text": long})
-            await events.log(entries, OPERATOR, lead, intent, event)
+            await entries.write(events.LOG, OPERATOR, lead, intent, event)
         for listing, count in (
             (await entries.page(once(ADA), AgentFilter(), 100, 0), 30),
             (await tasks.page(engine, once(lead), intent, 100, 0), 30),

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
 from operator import itemgetter
@@ -45,6 +45,7 @@ MAX_NAME = 200  # characters of a namespace, and of the name of an entry's curat
 PAGE_ROWS, MAX_PAGE_ROWS = 100, 1_000  # rows of a page: default and maximum
 PORTION = 1024 * 1024  # bytes of values that one read of a list returns
 NO_ENTRY = "No such entry."
+NAMING = "id", "agent_id", "assigned_agent", "principal_id"  # in these, a secret is refused
 UNKNOWN = {  # the messages for unknown ids in a path
     "entry_id": NO_ENTRY,
     "intent_id": "No such intent.",
@@ -85,6 +86,25 @@ class Serving:
 
         if (fields := await self.engine.read(caller, due)) is not None:
             await audited(self.audit, caller, action, agent=viewer.agent, **fields)
+
+    async def write(
+        self, work: Callable[..., Any], caller: Caller, viewer: Viewer, *args: Any,
+        action: str = "", about: Callable[..., Mapping[str, object] | None] | None = None,
+    ) -> Written[Any]:  # fmt: skip
+        """Run the work of a write, without secrets, audited first if `about` is given.
+
+        The work gets the viewer, the arguments, and the details of a `Draft` among them.
+        """
+        drafts = [it for it in args if isinstance(it, Draft)]
+        names = [getattr(it, name, None) for it in drafts for name in NAMING]
+        redactor = redactor_for(self.rules, caller, viewer.agent, *names)
+        args += tuple(str(screened(redactor, it.details)) for it in drafts)
+        if about is not None:
+            await self.audit_change(caller, viewer, action, about, *args)
+        done = await self.engine.write(caller, work, viewer, *args)
+        return replace(
+            done if isinstance(done, Written) else Written(value=done), redacted=redactor.count
+        )
 
 
 class Json(str):
@@ -233,6 +253,18 @@ class Nested(Body):
     @classmethod
     def _present(cls, value: Any) -> Any:
         return bodies.present(value) if isinstance(value, dict) else value
+
+
+class Draft(Body):
+    """A body some of whose members are stored as the JSON of its details."""
+
+    members: ClassVar[Collection[str]] = ()
+
+    @property
+    def details(self) -> Json:
+        """The details to store; raise BadFields beyond 64 KB."""
+        named = {*self.members}
+        return compact(self.model_dump(include=named, exclude_unset=True, exclude_none=True))
 
 
 def instant_if_any(text: str | None) -> datetime | None:
@@ -521,6 +553,9 @@ def op(
         # Of several malformed ids, the last one is refused.
         named = [id_in_path(request, it) for it in reversed(ids)][::-1]
         done = await work(caller, viewer, *named, *fields, *at)
+        if isinstance(done, list):
+            annotate({"memory.result_count": len(done)})
+            return bodies.answered([it.model_dump() for it in done])
         return done if isinstance(done, Response) else answered(done, more.get("status", 200))
 
     return route(method, path, name, summary, handle, answer, **more)

@@ -19,7 +19,7 @@ from starlette.responses import Response
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Unreadable
 from ..http import query
-from ..http.bodies import Body, Param, must, whole_number, written
+from ..http.bodies import Param, must, whole_number, written
 from ..http.protocol import Operation
 from ..light import dataclass
 from ..memory import sight
@@ -30,7 +30,6 @@ from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, live
 from ..memory.redactor import as_json, require_room
 from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
-from ..memory.saves import Written
 from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.table import Sql, step
 from ..recall.text import object_of
@@ -100,7 +99,7 @@ EVENTS = (
 )  # fmt: skip
 
 
-class EventBody(Body):
+class EventBody(api.Draft):
     """POST /api/v1/intents/{id}/events."""
 
     event_type: Annotated[
@@ -109,6 +108,10 @@ class EventBody(Body):
              "must be a type that clients log: not memory.*, task.* or agent_assigned"),
     ]  # fmt: skip
     payload: Object = Field(default={})
+
+    @property
+    def details(self) -> api.Json:
+        return api.compact(self.payload, "payload")
 
 
 def operations(serving: Serving) -> Sequence[Operation]:
@@ -121,7 +124,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
     return (
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
-           partial(log, serving), AgentEvent, status=201, body=EventBody, refusals=(404,)),
+           partial(serving.write, LOG), AgentEvent, status=201, body=EventBody, refusals=(404,)),
         route("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
            partial(listed, lambda it: {"intent": api.intent_id(it)}), AgentEvent,
            is_list=True, query=EVENTS, refusals=(404,)),
@@ -144,17 +147,6 @@ async def page(
         engine, identify(), identify, lambda tx, _: (sequences(tx, filter_, limit), None),
         partial(_some, filter_),
     )  # fmt: skip
-
-
-async def log(
-    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: EventBody
-) -> Written[AgentEvent]:
-    """Add a client's event to the log of an intent that the agent sees."""
-    payload = api.compact(body.payload, "payload")
-    redactor = api.redactor_for(serving.rules, caller, viewer.agent)
-    clean = api.screened(redactor, payload)
-    event = await serving.engine.write(caller, _LOG, viewer, intent, body.event_type, clean)
-    return Written(value=event, redacted=redactor.count)
 
 
 def _require_sight(tx: Transaction, viewer: Viewer, filter_: EventFilter) -> sight.Standing | None:
@@ -190,17 +182,22 @@ def _without_hidden(
     return event.model_copy(update={"payload": payload})
 
 
-def _log(tx: Transaction, viewer: Viewer, intent: IntentId, type_: str, payload: str) -> AgentEvent:
+def _log(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: EventBody, payload: str
+) -> AgentEvent:
+    """Add a client's event to the log of an intent that the agent sees."""
     visible_intent(tx, viewer, intent)
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
     fields = object_of(payload)
-    sequence = entries.add_event(tx, type_, fields, labels, agent=None, actor=viewer.agent)
+    sequence = entries.add_event(
+        tx, body.event_type, fields, labels, agent=None, actor=viewer.agent
+    )
     (event,) = events_with(tx, [sequence])
     return event
 
 
-_LOG = once(_log, check=require_sight)
+LOG = once(_log, check=require_sight)
 
 
 # Rows.

@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, Field, create_model
 from starlette.responses import Response
 
 from ..engine.engine import Transaction
@@ -20,21 +20,21 @@ from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import Body, answered, fault, must
 from ..http.protocol import Operation
 from ..memory import details as stored, sight
-from ..memory.access import AgentId, Caller, Role
+from ..memory.access import AgentId, Caller
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper
-from ..memory.saves import Written
 from ..memory.sight import ACTIVE, CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.table import Sql
+from ..recall.text import object_of
 from ..record import Record, defaults_of, shape
 from ..telemetry import annotate
 from . import api
-from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op, redactor_for
+from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op
 
 T = TypeVar("T")
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=api.Draft)
 
 INTENTS = f"{api.PREFIX}/intents"
 INTENT = f"{INTENTS}/{{intent_id}}"
@@ -81,13 +81,15 @@ def with_details(details: type[Record], **limited: Any) -> Callable[[type[B]], t
                 continue
             hint: Any = limited.get(name) or _LIMITED.get(it.annotation, it.annotation)
             fields[name] = (hint | None if it.default is None else hint, it.default)
-        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, **fields)
+        made = create_model(body.__name__, __base__=body, __doc__=body.__doc__, **fields)
+        made.members = details.model_fields.keys()
+        return made
 
     return whole
 
 
 @with_details(stored.IntentDetails, parent_intent_id=api.Label)
-class IntentBody(Body):
+class IntentBody(api.Draft):
     """POST /api/v1/intents; the calling agent is the creator, whatever the body says."""
 
     id: Chosen | None = None
@@ -112,31 +114,22 @@ class Intent(stored.IntentDetails, api.Detailed):
 _INTENT = RowMapper(Intent, "intents")
 
 
-async def create(
-    serving: Serving, caller: Caller, viewer: Viewer, body: IntentBody
-) -> Written[Intent]:
-    """Create an intent of the calling agent.
-
-    Raises Denied without the right to create intents; AlreadyExists if the id is taken.
-    """
-    details = details_of(body, but={"id"})
-    caller.require(Role.WRITER)
-    if not (caller.coordinates or viewer.is_admin):
+def _may_create(tx: Transaction, viewer: Viewer, *_: object) -> None:
+    """Raise Denied without the right to create intents."""
+    if not (tx.caller.coordinates or viewer.is_admin):
         raise Denied(
             "Your key may not create intents; `keys create --coordinator` creates one that may."
         )
-    redactor = api.redactor_for(serving.rules, caller, viewer.agent, body.id)
-    clean = api.screened(redactor, details)
-    made = await serving.engine.write(caller, _CREATE, viewer, clean, body.id)
-    return Written(value=made, redacted=redactor.count)
 
 
-def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> Intent:
+def _create(tx: Transaction, viewer: Viewer, body: IntentBody, details: str) -> Intent:
+    """Create an intent of the calling agent; raise AlreadyExists if the id is taken."""
+    _may_create(tx, viewer)
     require_room(tx)
-    if id_ is not None and tx[Sql].fetch(_INTENT, "id = :id", id=id_) is not None:
+    if body.id is not None and tx[Sql].fetch(_INTENT, "id = :id", id=body.id) is not None:
         raise api.AlreadyExists
     made = Intent.whole(
-        id=IntentId(id_ or new_id(tx, "intent")), created_by=viewer.agent, details=str(details),
+        id=IntentId(body.id or new_id(tx, "intent")), created_by=viewer.agent, details=details,
         created_at=tx.now, updated_at=tx.now,
     )  # fmt: skip
     tx[Sql].insert("intents", **_INTENT.values(made))
@@ -154,7 +147,10 @@ def on_repeat(tx: Transaction, viewer: Viewer, intent: str, made: T) -> T:
     return made
 
 
-_CREATE = once(_create, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.id, made))
+CREATE = once(
+    _create, check=_may_create,
+    on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.id, made),
+)  # fmt: skip
 
 
 def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> Standing:
@@ -221,7 +217,7 @@ def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
 @with_details(
     stored.CoordinatorDetails, guardrails=Annotated[GuardrailsBody, AfterValidator(_readable)]
 )
-class CoordinatorBody(Body):
+class CoordinatorBody(api.Draft):
     """POST /api/v1/coordinators."""
 
     intent_id: Chosen
@@ -252,8 +248,10 @@ class Coordinator(stored.CoordinatorDetails, _CoordinatorKey):
         return self.model_copy(update={"status": "completed" if is_over else "active"})
 
 
-class GrantBody(Body):
+class GrantBody(api.Draft):
     """POST /api/v1/intents/{id}/acl/entries; every permission grants read access only."""
+
+    members: ClassVar = ("reason",)
 
     principal_id: Agent
     principal_type: Literal["agent"] = "agent"
@@ -287,84 +285,45 @@ RevokedGrant = shape(
 
 
 def operations(serving: Serving) -> tuple[Operation, ...]:
-    async def listed(caller: Caller, *of: Any) -> Response:
-        coordinators = await serving.engine.read(caller, visible_coordinators, *of)
-        annotate({"memory.result_count": len(coordinators)})
-        return answered([each.model_dump() for each in coordinators])
-
     async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> Response:
         grants = await serving.engine.read(caller, visible_grants, viewer, intent)
         annotate({"memory.result_count": len(grants)})
         entries = [each.model_dump() for each in grants]
         return answered({"intent_id": intent, "default_policy": "closed", "entries": entries})
 
-    reading = partial(api.reading, serving.engine)
+    async def revoke(caller: Caller, *of: Any) -> Response:
+        await serving.write(_REVOKE, caller, *of, action="grant.revoked", about=_revoked)
+        return answered({"status": "deleted", "entry_id": of[-1]})
+
+    write, reading = serving.write, partial(api.reading, serving.engine)
     of_coordinator, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
     return (
         op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
-           partial(create, serving), Intent, status=201, body=IntentBody, refusals=(409,)),
+           partial(write, CREATE), Intent, status=201, body=IntentBody, refusals=(409,)),
         op("GET", INTENT, "get_intent", "One intent, for its participants.",
            reading(visible_intent), Intent, refusals=(404,)),
         op("POST", COORDINATORS, "create_coordinator",
            "Let an agent coordinate an intent, within guardrails.",
-           partial(coordinate, serving), Coordinator, status=201, body=CoordinatorBody,
-           refusals=(404,)),
+           partial(write, _COORDINATE, action="coordinator.made", about=_may_coordinate),
+           Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
         op("GET", of_coordinator, "get_coordinator", "One coordinator.",
            reading(visible_coordinator), Coordinator, refusals=(404,)),
         op("DELETE", of_coordinator, "delete_coordinator",
            "End an agent's coordination of an intent.",
-           partial(end_coordinator, serving), Coordinator, refusals=(404,)),
+           partial(write, _END_COORDINATOR, action="coordinator.ended", about=_ending),
+           Coordinator, refusals=(404,)),
         op("GET", f"{INTENT}/coordinators", "list_coordinators",
            "The coordinators of an intent, including former ones.",
-           listed, Coordinator, is_list=True, refusals=(404,)),
+           reading(visible_coordinators), Coordinator, is_list=True, refusals=(404,)),
         op("GET", ACL, "get_access_list", "Who may read an intent, besides its participants.",
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Grant an agent access to an intent, its tasks, its log and their working memory.",
-           partial(grant, serving), Grant, status=201, body=GrantBody, refusals=(404,)),
+           partial(write, _GRANT, action="grant.made", about=_may_grant), Grant, status=201,
+           body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
-           partial(revoke, serving), RevokedGrant, refusals=(404,)),
+           revoke, RevokedGrant, refusals=(404,)),
     )  # fmt: skip
-
-
-async def coordinate(
-    serving: Serving, caller: Caller, viewer: Viewer, body: CoordinatorBody
-) -> Written[Coordinator]:
-    """Make an agent a coordinator of an intent; its creator and administrators may."""
-    details = details_of(body, but={"intent_id", "agent_id", "expires_at"})
-    redactor = redactor_for(serving.rules, caller, viewer.agent, body.agent_id)
-    clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
-    await serving.audit_change(caller, viewer, "coordinator.made", _may_make, intent, body)
-    made = await serving.engine.write(caller, _COORDINATE, viewer, body, clean)
-    return Written(value=made, redacted=redactor.count)
-
-
-async def end_coordinator(
-    serving: Serving, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
-) -> Coordinator:
-    """End an agent's coordination of an intent; the agent may do so itself."""
-    redactor_for(serving.rules, caller, viewer.agent)
-    await serving.audit_change(caller, viewer, "coordinator.ended", _ending, coordinator)
-    return await serving.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
-
-
-async def grant(
-    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
-) -> Written[Grant]:
-    redactor = redactor_for(serving.rules, caller, viewer.agent, body.principal_id)
-    reason = None if body.reason is None else redactor.whole(body.reason)
-    await serving.audit_change(caller, viewer, "grant.made", _may_make, intent, body)
-    made = await serving.engine.write(caller, _GRANT, viewer, intent, body, reason)
-    return Written(value=made, redacted=redactor.count)
-
-
-async def revoke(
-    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
-) -> Response:
-    redactor_for(serving.rules, caller, viewer.agent)
-    await serving.audit_change(caller, viewer, "grant.revoked", _revoked, intent, grant)
-    await serving.engine.write(caller, _REVOKE, viewer, intent, grant)
-    return answered({"status": "deleted", "entry_id": grant})
 
 
 def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> None:
@@ -372,32 +331,45 @@ def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: objec
         raise Denied(NOT_YOURS)
 
 
-def _may_make(
-    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
+def _may_grant(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, *_: object
 ) -> Mapping[str, object]:
-    """Return what to audit of a new coordinator or grant, or raise the refusal."""
-    _require_govern(tx, viewer, intent)
-    api.require_future(instant_if_any(body.expires_at), tx.now)
-    require_room(tx)
-    if isinstance(body, CoordinatorBody):
-        if len(coordinators_of(tx, intent)) >= MAX_COORDINATORS:
-            raise Invalid(
-                f"An intent has at most {MAX_COORDINATORS} coordinators, including former ones."
-            )
-        return {"intent": intent, "coordinator": body.agent_id}
+    """Return what to audit of a new grant, or raise the refusal."""
+    _require_making(tx, viewer, intent, body)
     if len(_grants(tx, intent)) >= MAX_GRANTS:
         raise Invalid(f"An intent has at most {MAX_GRANTS:,} grants.")
     return {"intent": intent, "grantee": body.principal_id}
 
 
+def _may_coordinate(
+    tx: Transaction, viewer: Viewer, body: CoordinatorBody, *_: object
+) -> Mapping[str, object]:
+    """Return what to audit of a new coordinator, or raise the refusal."""
+    intent = IntentId(body.intent_id)
+    _require_making(tx, viewer, intent, body)
+    if len(coordinators_of(tx, intent)) >= MAX_COORDINATORS:
+        raise Invalid(
+            f"An intent has at most {MAX_COORDINATORS} coordinators, including former ones."
+        )
+    return {"intent": intent, "coordinator": body.agent_id}
+
+
+def _require_making(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
+) -> None:
+    _require_govern(tx, viewer, intent)
+    api.require_future(instant_if_any(body.expires_at), tx.now)
+    require_room(tx)
+
+
 def _coordinate(
     tx: Transaction, viewer: Viewer, body: CoordinatorBody, details: str
 ) -> Coordinator:
-    intent = IntentId(body.intent_id)
-    _may_make(tx, viewer, intent, body)
+    _may_coordinate(tx, viewer, body)
     made = Coordinator.whole(
-        id=CoordinatorId(new_id(tx, "coord")), intent_id=intent, agent_id=body.agent_id,
-        details=details, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+        id=CoordinatorId(new_id(tx, "coord")), intent_id=IntentId(body.intent_id),
+        agent_id=body.agent_id, details=details, granted_at=tx.now,
+        expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("coordinators", **_COORDINATOR.values(made))
     return made
@@ -442,12 +414,13 @@ def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
 
 
 def _grant(
-    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, reason: str | None
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, details: str
 ) -> Grant:
-    _may_make(tx, viewer, intent, body)
+    _may_grant(tx, viewer, intent, body)
     made = Grant.whole(
         id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
-        permission=Permission(body.permission), reason=reason, granted_by=viewer.agent,
+        permission=Permission(body.permission), reason=object_of(details).get("reason"),
+        granted_by=viewer.agent,
         granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("grants", **_GRANTED.values(made))
@@ -509,8 +482,3 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[stored.Guardrails]:
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     return tx[Sql].fetch_all(_GRANTED, _OF_INTENT, intent=intent)
-
-
-def details_of(body: BaseModel, but: set[str]) -> str:
-    """Return the other members of a body as compact JSON; raise BadFields beyond 64 KB."""
-    return api.compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, required
-from ..http.bodies import Body, choice, written
+from ..http.bodies import choice, written
 from ..http.protocol import Operation
 from ..light import replace
 from ..memory import details as stored, sight
@@ -29,7 +29,7 @@ from ..record import defaults_of
 from ..telemetry import annotate, count
 from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import Agent, Ids, Serving, Time, identify, op, redactor_for
+from .api import Agent, Ids, Serving, Time, identify, op
 from .entries import add_event
 from .intents import Chosen, Description, Object, Word, Words, require_sight, with_details
 
@@ -80,7 +80,7 @@ Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
     stored.TaskDetails, description=Description, error=Description, blocked_reason=Description,
     requires_tools=Tools,
 )  # fmt: skip
-class TaskBody(Body):
+class TaskBody(api.Draft):
     """POST /api/v1/tasks."""
 
     id: Chosen | None = None
@@ -92,10 +92,7 @@ class TaskBody(Body):
     memory_policy: MemoryPolicy | None = None
 
 
-OF_ROW = {"id", "intent_id", "status", "assigned_agent", "parent_task_id", "memory_policy"}
-
-
-class TaskChangeBody(Body):
+class TaskChangeBody(api.Draft):
     """PATCH /api/v1/tasks/{id}: absent fields stay as they are.
 
     `null` removes assigned_agent, memory_policy, output, error and blocked_reason.
@@ -169,29 +166,35 @@ def operations(serving: Serving) -> Sequence[Operation]:
     one = f"{TASKS}/{{task_id}}"
     return (
         op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",
-           partial(create, serving), Task, status=201, body=TaskBody, refusals=(404, 409)),
+           partial(_write, serving, CREATE, _draft), Task, status=201, body=TaskBody,
+           refusals=(404, 409)),
         op("GET", one, "get_task", "One task.", api.reading(serving.engine, known), Task,
            refusals=(404,)),
         op("PATCH", one, "update_task",
            "Assign a task, or report on it; ending it archives its working memory.",
-           partial(amend, serving), Task, body=TaskChangeBody, nulls=True, sends=(of_task,),
-           refusals=(404, 409, 428)),
+           partial(_write, serving, _AMEND, _changeable), Task, body=TaskChangeBody, nulls=True,
+           sends=(of_task,), refusals=(404, 409, 428)),
         api.route("GET", f"{intents.INTENT}/tasks", "list_tasks",
            "The tasks of an intent, oldest first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
 
 
-async def create(serving: Serving, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
-    """Create a task; raise Denied unless the viewer directs the intent, or AlreadyExists."""
-    details, agent = intents.details_of(body, but=OF_ROW), body.assigned_agent
-    redactor = redactor_for(serving.rules, caller, viewer.agent, agent, body.id)
-    clean = str(api.screened(redactor, details))
-    await _audit_assignment(serving, caller, viewer, agent, _draft, body)
-    made = await serving.engine.write(caller, _CREATE, viewer, body, clean)
-    if made.status.is_final:  # its working memory is archived, so bytes must be erased
+async def _write(
+    serving: Serving, work: Callable[..., Any], of: Callable[..., Task | TaskBody],
+    caller: Caller, viewer: Viewer, *args: Any,
+) -> Written[Task]:  # fmt: skip
+    """Write a task; an administrator's assignment is audited. Its end leaves bytes to erase."""
+    (assignee,) = (it.assigned_agent for it in args if isinstance(it, TaskBody | TaskChangeBody))
+    is_audited = viewer.is_admin and assignee is not None
+    about = partial(_of_others, of, assignee) if is_audited else None
+    done = await serving.write(work, caller, viewer, *args, action="task.assigned", about=about)
+    if done.value.status.is_final:
         serving.on_erased(caller)
-    return Written(value=made, redacted=redactor.count)
+    annotate({"memory.archived_count": done.archived or None})
+    if not caller.is_replay:
+        count(AGENT_ARCHIVED, by=done.archived)
+    return done
 
 
 async def page(
@@ -215,40 +218,11 @@ async def page(
     return await api.listing(engine, identify(), identify, ids, partial(_some, intent))
 
 
-async def amend(
-    serving: Serving, caller: Caller, viewer: Viewer, task: TaskId, body: TaskChangeBody,
-    version: int,
-) -> Written[Task]:  # fmt: skip
-    """Change a task that is at this version; finishing it archives its working memory.
-
-    Its agent may report on it; other changes need an agent that directs the intent. Raises
-    TaskFinished for a finished task, unless it failed and the change makes it ready.
-    """
-    details, agent = body.details, body.assigned_agent
-    redactor = redactor_for(serving.rules, caller, viewer.agent, agent)
-    clean = str(api.screened(redactor, details))
-    await _audit_assignment(serving, caller, viewer, agent, _changeable, task, body, version)
-    done = await serving.engine.write(caller, _AMEND, viewer, task, body, clean, version)
-    if done.value.status.is_final:  # as in `create`
-        serving.on_erased(caller)
-    annotate({"memory.archived_count": done.archived})
-    if not caller.is_replay:
-        count(AGENT_ARCHIVED, by=done.archived)
-    return replace(done, redacted=redactor.count)
-
-
-async def _audit_assignment(
-    serving: Serving, caller: Caller, viewer: Viewer, assignee: AgentId | None, *of: Any
-) -> None:
-    if viewer.is_admin and assignee is not None:
-        await serving.audit_change(caller, viewer, "task.assigned", _of_others, assignee, *of)
-
-
 def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
     return required(visible_task(tx, viewer, task), NO_TASK)
 
 
-def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
+def _draft(tx: Transaction, viewer: Viewer, body: TaskBody, *_: object) -> TaskBody:
     """Return the body if the task may be created now, or raise the refusal."""
     if not require_sight(tx, viewer, IntentId(body.intent_id)).directs:
         raise Denied("Only the creator of the intent and its coordinators may create tasks of it.")
@@ -262,7 +236,8 @@ def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
     return body
 
 
-def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Task:
+def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Written[Task]:
+    """Create a task; raise Denied unless the viewer directs the intent, or AlreadyExists."""
     _draft(tx, viewer, body)
     made = Task.whole(
         details=details, id=TaskId(body.id or intents.new_id(tx, "task")),
@@ -273,12 +248,11 @@ def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Ta
     tx[Sql].insert("tasks", **_row(made))
     _add_event_of_status(tx, viewer, EventType.TASK_CREATED, made, None)
     _assign(tx, viewer, made, None)
-    _end(tx, viewer, made)
-    return made
+    return Written(value=made, archived=_end(tx, viewer, made))
 
 
 def _changeable(
-    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int
+    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int, *_: object
 ) -> Task:
     before = known(tx, viewer, task)
     if not require_sight(tx, viewer, before.intent_id).directs:
@@ -296,8 +270,13 @@ def _changeable(
 
 
 def _amend(
-    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, details: str, version: int
+    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int, details: str
 ) -> Written[Task]:
+    """Change a task that is at this version; finishing it archives its working memory.
+
+    Its agent may report on it; other changes need an agent that directs the intent. Raises
+    TaskFinished for a finished task, unless it failed and the change makes it ready.
+    """
     before = _changeable(tx, viewer, task, body, version)
     status, is_retry = TaskStatus(body.status or before.status), _is_retry(before, body)
     named = body.model_fields_set & {"assigned_agent", "memory_policy"}
@@ -314,7 +293,7 @@ def _amend(
     return Written(value=after, archived=_end(tx, viewer, after))
 
 
-_CREATE = once(_create, check=lambda tx, viewer, body, _: require_sight(tx, viewer, body.intent_id))
+CREATE = once(_create, check=lambda tx, viewer, body, _: require_sight(tx, viewer, body.intent_id))
 _AMEND = once(_amend, check=known)
 
 
@@ -389,7 +368,7 @@ def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskI
 
 
 def _of_others(
-    tx: Transaction, viewer: Viewer, assignee: AgentId, of: Callable[..., Task | TaskBody],
+    of: Callable[..., Task | TaskBody], assignee: AgentId | None, tx: Transaction, viewer: Viewer,
     *args: object,
 ) -> Mapping[str, object] | None:  # fmt: skip
     """Return what to audit of an assignment, or raise the refusal.
