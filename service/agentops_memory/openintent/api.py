@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from datetime import datetime
 from functools import wraps
 from operator import itemgetter
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import pydantic
@@ -403,78 +403,65 @@ Ids = Sequence[tuple[Any, int]]
 """The ids of rows that a list reads later, with the sizes of their values in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[T]):
-    """The rows of a list, read in portions while they are sent."""
-
-    total: int  # of all pages
-    count: int  # rows of this page when the list began
-    is_whole: bool  # whether the first portion has all rows
-    portions: AsyncIterator[Sequence[T]]
+Frame = Callable[[int], tuple[bytes, bytes, Mapping[str, str]]]
+"""Returns what is sent before and after the records of a list, and headers, by the total."""
 
 
-async def listing(
+def bare(_: int) -> tuple[bytes, bytes, Mapping[str, str]]:
+    """Return what surrounds the records of an array."""
+    return b"[", b"]", NONE
+
+
+async def listed(  # noqa: PLR0917 - the steps of a list
     engine: Engine, identity: tuple[Caller, Viewer], identify: Identify,
-    ids: Callable[[Transaction, Viewer], tuple[Ids, int | None]],
-    some: Callable[[Transaction, Viewer, list[Any]], Sequence[T]],
-    on_read: Callable[[Caller, Viewer, datetime, Sequence[T]], None] = noop,
-) -> Listing[T]:  # fmt: skip
-    """Return the rows that `ids` selects, with a total if it counts one, read by `some`.
+    ids: Callable[[Transaction, Viewer], tuple[Ids, int]],
+    some: Callable[[Transaction, Viewer, list[Any]], Sequence[Any]],
+    on_read: Callable[[Caller, Viewer, datetime, Sequence[Any]], None] = noop,
+    frame: Frame = bare,
+) -> Response:  # fmt: skip
+    """Return the response with the rows that `ids` selects and counts, read by `some`.
 
-    Access is checked again before each later portion, and by `some`; `on_read` gets its rows.
+    Large values are sent in several pieces. Access is checked again before each later portion,
+    and by `some`; `on_read` gets its rows.
     """
 
-    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Ids, datetime, int | None]:
+    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[Any], Ids, datetime, int]:
         left, total = ids(tx, viewer)
         return *go_on(tx, viewer, left), total
 
-    def go_on(tx: Transaction, viewer: Viewer, left: Ids) -> tuple[Sequence[T], Ids, datetime]:
+    def go_on(tx: Transaction, viewer: Viewer, left: Ids) -> tuple[Sequence[Any], Ids, datetime]:
         chosen, left = portion(left)
         return some(tx, viewer, chosen), left, tx.now
 
-    async def portions() -> AsyncIterator[Sequence[T]]:
-        rows, left = first, others
-        yield rows
-        while left:
+    async def pieces() -> AsyncIterator[bytes]:
+        rows, left, separator = first, others, b""
+        yield before
+        while True:
+            async for each in paced((it.json_bytes() for it in rows), len):
+                yield separator + each
+                separator = b","
+            if not left:
+                break
             caller, viewer = identify()
             rows, left, now = await engine.read(caller, go_on, viewer, left)
             on_read(caller, viewer, now, rows)
-            yield rows
+        yield after
 
     caller, viewer = identity
     first, others, now, total = await engine.read(caller, begin, viewer)
     on_read(caller, viewer, now, first)
-    number = len(first) + len(others)
-    whole = number if total is None else total
-    return Listing(total=whole, count=number, is_whole=not others, portions=portions())
+    annotate({"memory.result_count": len(first) + len(others)})
+    before, after, headers = frame(total)
+    if others:
+        return StreamingResponse(pieces(), headers=headers, media_type=JSON)
+    content = b"".join([piece async for piece in pieces()])
+    return Response(content, headers=headers, media_type=JSON)
 
 
 def portion(left: Ids) -> tuple[list[Any], Ids]:
     """Split off the ids that one read returns: at least one, if any are left."""
     some = fitting(left, PORTION, itemgetter(1))
     return [id_ for id_, _ in some], left[len(some) :]
-
-
-async def streamed(
-    rows: Listing[Any], before: bytes = b"[", after: bytes = b"]",
-    headers: Mapping[str, str] = NONE,
-) -> Response:  # fmt: skip
-    """Return the response with a list of records, in several pieces if its values are large."""
-    annotate({"memory.result_count": rows.count})
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield before
-        separator = b""
-        async for some in rows.portions:
-            async for each in paced((it.json_bytes() for it in some), len):
-                yield separator + each
-                separator = b","
-        yield after
-
-    if rows.is_whole:
-        content = b"".join([piece async for piece in pieces()])
-        return Response(content, headers=headers, media_type=JSON)
-    return StreamingResponse(pieces(), headers=headers, media_type=JSON)
 
 
 def answered(done: FullRecord | Written[Any], status: int = 200) -> Response:

@@ -119,8 +119,7 @@ def operations(serving: Serving) -> Sequence[Operation]:
         of: Callable[[Request], dict[str, Any]], request: Request, limit: int, **which: Any
     ) -> Response:
         filter_ = EventFilter(**of(request), **which)
-        rows = await page(serving.engine, lambda: identify(request), filter_, limit)
-        return await api.streamed(rows)
+        return await page(serving.engine, lambda: identify(request), filter_, limit)
 
     return (
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
@@ -137,14 +136,14 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 async def page(
     engine: Engine, identify: api.Identify, filter_: EventFilter, limit: int
-) -> api.Listing[AgentEvent]:
+) -> Response:
     """Return events, newest first, or oldest first after a sequence.
 
     Raises Denied for the stream of another agent, NotFound for an intent that the agent may not
     see. Access is checked again before each portion.
     """
-    return await api.listing(
-        engine, identify(), identify, lambda tx, _: (sequences(tx, filter_, limit), None),
+    return await api.listed(
+        engine, identify(), identify, lambda tx, _: (sequences(tx, filter_, limit), 0),
         partial(_some, filter_),
     )  # fmt: skip
 

@@ -191,25 +191,30 @@ class AgentEntries(api.Serving):
         return entry
 
     async def query(self, request: Request, limit: int, offset: int, **conditions: Any) -> Response:
+        def frame(total: int) -> tuple[bytes, bytes, Mapping[str, str]]:
+            after = written({"total": total, "limit": limit, "offset": offset})
+            return b'{"entries":[', b"]," + after[1:], {}
+
         filter_ = AgentFilter.of(**conditions)
-        rows = await self.page(lambda: identify(request), filter_, limit, offset)
-        after = written({"total": rows.total, "limit": limit, "offset": offset})
-        return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
+        return await self.page(lambda: identify(request), filter_, limit, offset, frame)
 
     async def list_own(
         self, request: Request, limit: int, offset: int, **conditions: Any
     ) -> Response:
         filter_ = AgentFilter.of(agent=api.agent_in_path(request), **conditions)
-        rows = await self.page(lambda: identify(request), filter_, limit, offset)
-        return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
+        return await self.page(
+            lambda: identify(request), filter_, limit, offset,
+            lambda total: (b"[", b"]", {api.TOTAL: str(total)}),
+        )  # fmt: skip
 
     async def list_namespace(self, request: Request, **which: Any) -> Response:
         (namespace,) = api.names_in_path(request, 1)
         return await self.list_own(request, namespace=namespace, is_prefix=False, **which)
 
     async def page(
-        self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int
-    ) -> api.Listing[AgentEntry]:
+        self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int,
+        frame: api.Frame = api.bare,
+    ) -> Response:  # fmt: skip
         """Return readable entries, newest first; access is checked before each portion."""
         caller, viewer = identify()
         clean = filter_.clean(Redactor(self.rules(caller)))
@@ -219,8 +224,8 @@ class AgentEntries(api.Serving):
             sized = entries.ids_of(tx, clean, visible, limit, offset)
             return sized, entries.total(tx, clean, visible)
 
-        return await api.listing(
-            self.engine, (caller, viewer), identify, ids, entries.some, self.accesses.note
+        return await api.listed(
+            self.engine, (caller, viewer), identify, ids, entries.some, self.accesses.note, frame
         )
 
     async def search(self, request: Request, q: str, limit: int, **conditions: Any) -> Response:

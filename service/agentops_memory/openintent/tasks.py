@@ -158,8 +158,7 @@ class Task(stored.TaskDetails, _TaskKey):
 def operations(serving: Serving) -> Sequence[Operation]:
     async def list_(request: Request, **which: Any) -> Response:
         intent = api.intent_id(request)
-        rows = await page(serving.engine, lambda: identify(request), intent, **which)
-        return await api.streamed(rows)
+        return await page(serving.engine, lambda: identify(request), intent, **which)
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
     status = choice("status", TaskStatus, "Only tasks in this status.")
@@ -200,10 +199,10 @@ async def _write(
 async def page(
     engine: Engine, identify: api.Identify, intent: IntentId, limit: int, offset: int,
     status: TaskStatus | None = None,
-) -> api.Listing[Task]:  # fmt: skip
+) -> Response:  # fmt: skip
     """Return an intent's tasks, oldest first; access is checked before each portion."""
 
-    def ids(tx: Transaction, _: Viewer) -> tuple[Ids, None]:
+    def ids(tx: Transaction, _: Viewer) -> tuple[Ids, int]:
         of_status = "" if status is None else " AND status = :status"
         rows = tx[Sql].run(
             f"""SELECT {tx[Sql].dialect.row}, id, length(details)
@@ -213,9 +212,9 @@ async def page(
                  LIMIT :limit OFFSET :offset""",
             intent=intent, status=status, limit=limit, offset=offset,
         )  # fmt: skip
-        return [sized for _, *sized in tx[Sql].intact(rows, _SIZED)], None
+        return [sized for _, *sized in tx[Sql].intact(rows, _SIZED)], 0
 
-    return await api.listing(engine, identify(), identify, ids, partial(_some, intent))
+    return await api.listed(engine, identify(), identify, ids, partial(_some, intent))
 
 
 def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
