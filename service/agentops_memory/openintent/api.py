@@ -537,8 +537,7 @@ def op(
         at = [] if match is None else [version(request, is_required=match.required)]
         fields = [] if body is None else [await BODIES.read(request, body, nulls=nulls)]
         caller, viewer = identify(request) if method == "GET" else await identify_writer(request)
-        # Of several malformed ids, the last one is refused.
-        named = [id_in_path(request, it) for it in reversed(ids)][::-1]
+        named = [id_in_path(request, it) for it in ids]
         done = await work(caller, viewer, *named, *fields, *at)
         if isinstance(done, list):
             annotate({"memory.result_count": len(done)})

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache, partial
 from itertools import islice
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
@@ -37,17 +38,12 @@ B = TypeVar("B", bound="EntryFields")
 MAX_BATCH = 100  # entries of a batch
 DURATION = "duration:"
 MAX_TTL = timedelta(days=36_500)
-YEAR, MONTH = 365, 30  # days
 AT_LEAST = 100  # minimum number of entries that a deletion reads at once
 _DAY = 86_400  # seconds
 
-_PARTS = re.compile(
-    r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?"
-    r"(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
-    r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,6})?)S)?)?",
-    re.ASCII,
-)
+_DATE, _TIME = ("".join(rf"(?:\d{{1,9}}{it})?" for it in units) for units in ("YMWD", "HM"))
+_SHAPE = re.compile(rf"P(?=.){_DATE}(?:T(?=\d){_TIME}(?:\d{{1,9}}(?:[.,]\d{{1,6}})?S)?)?", re.ASCII)
+_LASTS = TypeAdapter(timedelta)
 
 
 def lifetime(ttl: str) -> timedelta:
@@ -55,15 +51,12 @@ def lifetime(ttl: str) -> timedelta:
 
     A year has 365 days, a month 30. The length must be above 0, and at most 36,500 days.
     """
-    match = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
-    parts = {name: text for name, text in match.groupdict().items() if text} if match else {}
-    if not parts:
+    text = ttl.removeprefix(DURATION)
+    if text == ttl or not _SHAPE.fullmatch(text):
         raise Invalid(f"ttl must be {TASK_LIFETIME}, or {DURATION} and a duration such as P30D.")
-    number = {name: float(text.replace(",", ".")) for name, text in parts.items()}
-    days = number.pop("years", 0) * YEAR + number.pop("months", 0) * MONTH
     try:
-        lasts = timedelta(days=days) + timedelta(**number)
-    except OverflowError:
+        lasts = _LASTS.validate_python(text)
+    except ValidationError:  # beyond what a timedelta holds
         lasts = timedelta.max
     if not timedelta() < lasts <= MAX_TTL:
         raise Invalid("ttl must be longer than 0, and at most 100 years.")
@@ -434,18 +427,11 @@ def delete_batch(
 def _deletable(
     tx: Transaction, viewer: Viewer, filter_: AgentFilter, at_once: int
 ) -> Iterator[AgentEntry]:
-    """Yield matching entries that may be changed, except those that guardrails protect.
-
-    Guardrails are checked once per intent, tier and namespace, as many entries may share them.
-    """
-    offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
+    """Yield matching entries that may be changed, except those that guardrails protect."""
+    offset, may_change = 0, cache(partial(is_allowed, tx))  # many entries share a scope
     while sized := entries.ids_of(tx, filter_, sight.writable(viewer), at_once, offset):
         for entry in entries.some(tx, viewer, [id_ for id_, _ in sized]):
-            intent = entry.scope.intent if entry.scope.binding else None
-            scope = (intent, entry.memory_type, entry.namespace)
-            if scope not in known:
-                known[scope] = is_allowed(tx, entry.entry_key, entry.scope)
-            if known[scope]:
+            if may_change(entry.memory_type, entry.namespace, entry.scope):
                 yield entry
         offset += len(sized)
 
@@ -574,14 +560,14 @@ def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     )  # fmt: skip
 
 
-def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:
+def is_allowed(tx: Transaction, tier: Tier, namespace: str, labels: Labels) -> bool:
     """Return whether guardrails allow a change; they restrict semantic entries only."""
-    if key.tier is not Tier.SEMANTIC:
+    if tier is not Tier.SEMANTIC:
         return True
-    return all(it.allows(key.namespace) for it in agents.guardrails(tx, labels))
+    return all(it.allows(namespace) for it in agents.guardrails(tx, labels))
 
 
 def require_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> None:
     """Raise Denied if guardrails forbid a change of an entry."""
-    if not is_allowed(tx, key, labels):
+    if not is_allowed(tx, key.tier, key.namespace, labels):
         raise Denied("A coordinator of the intent does not allow this namespace.")

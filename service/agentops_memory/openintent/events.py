@@ -6,10 +6,11 @@ archives afterwards, step by step, and readers do not notice the steps.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -29,7 +30,7 @@ from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, live
 from ..memory.redactor import as_json, require_room
-from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
+from ..memory.rows import UNSTORED, Column, RowMapper, count, micros, portion
 from ..memory.sight import LOGGED, Binding, EventType, IntentId, Labels, TaskId, Tier, Viewer
 from ..memory.table import Sql, step
 from ..recall.text import object_of
@@ -348,7 +349,7 @@ def end_with_task(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: 
                 remove(tx, gone, EventType.EXPIRED, actor=viewer, reason=TASK_ENDED)
         return 0
     for agent, of_agent in groupby(ending, key=lambda it: it.agent):
-        parts = list(_parts(of_agent))
+        parts = list(_parts(list(of_agent)))
         for number, part in enumerate(parts, start=1):
             payload: dict[str, object] = {"entries_archived": len(part)}
             if len(parts) > 1:
@@ -439,17 +440,13 @@ def _defer(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) 
     tx[Sql].insert("pending_archives", **_PENDING.values(pending))
 
 
-def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
+def _parts(left: Sequence[Ending]) -> Iterator[Sequence[Ending]]:
     """Split entries into archives, each within both limits of an archive."""
-    part, size = list[Ending](), 0
-    for entry in entries:
-        if part and (len(part) == MAX_ARCHIVED or size + entry.size > MAX_ARCHIVED_SIZE):
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += entry.size
-    if part:
+    while left:
+        # A portion includes the entry that exceeds its room.
+        part = portion(left[:MAX_ARCHIVED], MAX_ARCHIVED_SIZE - api.MAX_VALUE, attrgetter("size"))
         yield part
+        left = left[len(part) :]
 
 
 def _pending(tx: Transaction, which: str = "TRUE", /, **values: object) -> PendingArchive | None:

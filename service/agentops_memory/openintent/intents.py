@@ -25,6 +25,7 @@ from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper
+from ..memory.saves import Written
 from ..memory.sight import ACTIVE, CoordinatorId, GrantId, IntentId, Permission, Standing, Viewer
 from ..memory.table import Sql
 from ..recall.text import object_of
@@ -141,15 +142,9 @@ def new_id(tx: Transaction, kind: str) -> str:
     return f"{kind}_{tx.new_uid(tx.now).replace('-', '')}"
 
 
-def on_repeat(tx: Transaction, viewer: Viewer, intent: str, made: T) -> T:
-    """Return `made`, or raise NotFound if the agent no longer sees the intent."""
-    require_sight(tx, viewer, IntentId(intent))
-    return made
-
-
 CREATE = once(
     _create, check=_may_create,
-    on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.id, made),
+    on_repeat=lambda tx, made, viewer, *_: visible_intent(tx, viewer, made.id),
 )  # fmt: skip
 
 
@@ -291,6 +286,10 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
         entries = [each.model_dump() for each in grants]
         return answered({"intent_id": intent, "default_policy": "closed", "entries": entries})
 
+    async def coordinate(caller: Caller, viewer: Viewer, body: CoordinatorBody) -> Written[Any]:
+        of = viewer, IntentId(body.intent_id), body
+        return await write(_COORDINATE, caller, *of, action="coordinator.made", about=_may_make)
+
     async def revoke(caller: Caller, *of: Any) -> Response:
         await serving.write(_REVOKE, caller, *of, action="grant.revoked", about=_revoked)
         return answered({"status": "deleted", "entry_id": of[-1]})
@@ -304,8 +303,7 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
            reading(visible_intent), Intent, refusals=(404,)),
         op("POST", COORDINATORS, "create_coordinator",
            "Let an agent coordinate an intent, within guardrails.",
-           partial(write, _COORDINATE, action="coordinator.made", about=_may_coordinate),
-           Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
+           coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
         op("GET", of_coordinator, "get_coordinator", "One coordinator.",
            reading(visible_coordinator), Coordinator, refusals=(404,)),
         op("DELETE", of_coordinator, "delete_coordinator",
@@ -319,7 +317,7 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Grant an agent access to an intent, its tasks, its log and their working memory.",
-           partial(write, _GRANT, action="grant.made", about=_may_grant), Grant, status=201,
+           partial(write, _GRANT, action="grant.made", about=_may_make), Grant, status=201,
            body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
            revoke, RevokedGrant, refusals=(404,)),
@@ -331,45 +329,32 @@ def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: objec
         raise Denied(NOT_YOURS)
 
 
-def _may_grant(
-    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, *_: object
-) -> Mapping[str, object]:
-    """Return what to audit of a new grant, or raise the refusal."""
-    _require_making(tx, viewer, intent, body)
+def _may_make(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody,
+    *_: object,
+) -> Mapping[str, object]:  # fmt: skip
+    """Return what to audit of a new coordinator or grant, or raise the refusal."""
+    _require_govern(tx, viewer, intent)
+    api.require_future(instant_if_any(body.expires_at), tx.now)
+    require_room(tx)
+    if isinstance(body, CoordinatorBody):
+        if len(coordinators_of(tx, intent)) >= MAX_COORDINATORS:
+            raise Invalid(
+                f"An intent has at most {MAX_COORDINATORS} coordinators, including former ones."
+            )
+        return {"intent": intent, "coordinator": body.agent_id}
     if len(_grants(tx, intent)) >= MAX_GRANTS:
         raise Invalid(f"An intent has at most {MAX_GRANTS:,} grants.")
     return {"intent": intent, "grantee": body.principal_id}
 
 
-def _may_coordinate(
-    tx: Transaction, viewer: Viewer, body: CoordinatorBody, *_: object
-) -> Mapping[str, object]:
-    """Return what to audit of a new coordinator, or raise the refusal."""
-    intent = IntentId(body.intent_id)
-    _require_making(tx, viewer, intent, body)
-    if len(coordinators_of(tx, intent)) >= MAX_COORDINATORS:
-        raise Invalid(
-            f"An intent has at most {MAX_COORDINATORS} coordinators, including former ones."
-        )
-    return {"intent": intent, "coordinator": body.agent_id}
-
-
-def _require_making(
-    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
-) -> None:
-    _require_govern(tx, viewer, intent)
-    api.require_future(instant_if_any(body.expires_at), tx.now)
-    require_room(tx)
-
-
 def _coordinate(
-    tx: Transaction, viewer: Viewer, body: CoordinatorBody, details: str
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody, details: str
 ) -> Coordinator:
-    _may_coordinate(tx, viewer, body)
+    _may_make(tx, viewer, intent, body)
     made = Coordinator.whole(
-        id=CoordinatorId(new_id(tx, "coord")), intent_id=IntentId(body.intent_id),
-        agent_id=body.agent_id, details=details, granted_at=tx.now,
-        expires_at=instant_if_any(body.expires_at),
+        id=CoordinatorId(new_id(tx, "coord")), intent_id=intent, agent_id=body.agent_id,
+        details=details, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("coordinators", **_COORDINATOR.values(made))
     return made
@@ -416,12 +401,11 @@ def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
 def _grant(
     tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, details: str
 ) -> Grant:
-    _may_grant(tx, viewer, intent, body)
+    _may_make(tx, viewer, intent, body)
     made = Grant.whole(
         id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
         permission=Permission(body.permission), reason=object_of(details).get("reason"),
-        granted_by=viewer.agent,
-        granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+        granted_by=viewer.agent, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("grants", **_GRANTED.values(made))
     return made
@@ -445,10 +429,7 @@ def _revoke(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -
     tx[Sql].run("DELETE FROM grants WHERE id = :id", id=grant)
 
 
-_COORDINATE = once(
-    _coordinate,
-    on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.intent_id, made).at(tx.now),
-)
+_COORDINATE = once(_coordinate, check=require_sight, on_repeat=lambda tx, made, *_: made.at(tx.now))
 _END_COORDINATOR = once(_end_coordinator, check=_may_end)
 _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 

@@ -65,6 +65,10 @@ def _policy_in(text: str) -> MemoryPolicy:
     return MemoryPolicy.model_construct(None, **fields)
 
 
+def _policy_text(policy: MemoryPolicy) -> str:
+    return json.dumps(dict(zip(stored.TaskPolicy.model_fields, vars(policy).values(), strict=True)))
+
+
 class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
@@ -109,9 +113,8 @@ class TaskChangeBody(api.Draft):
     @property
     def details(self) -> api.Json:
         """The members that replace stored ones of the same names."""
-        names = [*REPORTED, "metadata"] if self.metadata is not None else [*REPORTED]
-        names = [it for it in type(self).model_fields if it in names]
-        return api.compact({it: getattr(self, it) for it in names if it in self.model_fields_set})
+        sent = self.model_dump(include={*REPORTED, "metadata"}, exclude_unset=True)
+        return api.compact({it: sent[it] for it in sent if it in REPORTED or sent[it] is not None})
 
 
 class _TaskKey(api.Detailed):
@@ -132,14 +135,7 @@ class Task(stored.TaskDetails, _TaskKey):
     assigned_agent: Annotated[AgentId | None, Column("t.agent")] = None
     parent_task_id: Annotated[TaskId | None, Column("t.parent")] = None
     memory_policy: Annotated[
-        MemoryPolicy | None,
-        Column(
-            "t.policy",
-            read=_policy_in,
-            write=lambda policy: json.dumps(
-                dict(zip(stored.TaskPolicy.model_fields, vars(policy).values(), strict=True))
-            ),
-        ),
+        MemoryPolicy | None, Column("t.policy", read=_policy_in, write=_policy_text)
     ] = None
     attempt: int = 1
     created_at: Time
