@@ -13,7 +13,7 @@ from ..engine.engine import Transaction
 from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
 from ..http import query
 from ..http.bodies import Body, fault_of, present
-from ..light import dataclass, replace
+from ..light import replace
 from ..memory import sight
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
 from ..memory.erasure import ReceiptTable
@@ -22,7 +22,7 @@ from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import NO_LIFECYCLE, UNSAVED, Lifecycle, Memory, Text
 from ..memory.redactor import MAX_KEY, Redactor, is_plain, require_room
 from ..memory.rows import micros
-from ..memory.saves import changed_at, created
+from ..memory.saves import Written, changed_at, created
 from ..memory.sight import AgentEntryId, EventType, Labels, Priority, Sensitivity, Tier, Viewer
 from ..memory.space import Space, SpaceKind
 from ..memory.table import Sql
@@ -296,13 +296,8 @@ def cleaned(redactor: Redactor, body: B) -> B:
 # Transactions.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The entries after a write, and how many others were evicted for it."""
-
-    entries: tuple[AgentEntry, ...]
-    evicted: int = 0
-    is_new: bool = True  # for a single entry: whether it was created
+Outcome = Written[tuple[AgentEntry, ...]]
+"""The entries after a write; for a single entry, also whether it was created."""
 
 
 def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
@@ -336,7 +331,7 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
     if entry.is_sealed:
         tx[SealTable].put(entry.memory, key, entry.value)
     entries.note(tx, EventType.CREATED, entry, viewer)
-    return Outcome(entries=(entry,), evicted=evicted)
+    return Outcome(value=(entry,), evicted=evicted, is_new=True)
 
 
 def amend(
@@ -344,7 +339,7 @@ def amend(
     room: Room,
 ) -> Outcome:  # fmt: skip
     before = entries.known(tx, entry, viewer)
-    return Outcome(entries=(_amend(tx, before, viewer, change, version, room),))
+    return Outcome(value=(_amend(tx, before, viewer, change, version, room),))
 
 
 def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
@@ -355,7 +350,7 @@ def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Ou
     values = {"value": body.value, "ttl": body.ttl}
     change = AgentChangeBody.model_construct(set(values), **values)
     after = _amend(tx, existing, viewer, change, existing.version, room)
-    return Outcome(entries=(after,), is_new=False)
+    return Outcome(value=(after,))
 
 
 def live_entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
@@ -396,10 +391,10 @@ def write_batch(
             done = _write(tx, viewer, item, left)
         except Refusal as refusal:
             raise AtItem(number, refusal) from refusal
-        written.extend(done.entries)
+        written.extend(done.value)
         evicted += done.evicted
     latest = {it.id: it for it in written}  # an item may change the entry of an earlier one
-    return Outcome(entries=tuple(latest[it.id] for it in written), evicted=evicted)
+    return Outcome(value=tuple(latest[it.id] for it in written), evicted=evicted)
 
 
 def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) -> Outcome:
@@ -408,7 +403,7 @@ def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) ->
     key = item.entry_key(viewer)
     require_write(tx, key, viewer)
     existing = required(live_entry_at(tx, key), NO_ENTRY)
-    return Outcome(entries=(_amend(tx, existing, viewer, item.change, item.version, room),))
+    return Outcome(value=(_amend(tx, existing, viewer, item.change, item.version, room),))
 
 
 def delete_batch(
@@ -438,21 +433,21 @@ def _deletable(
 
 def _without_sealed(outcome: Outcome) -> Outcome:
     """Return an outcome without sealed values, to be stored for replays."""
-    plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.entries)
-    return replace(outcome, entries=tuple(plain))
+    plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.value)
+    return replace(outcome, value=tuple(plain))
 
 
 def _replayed(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
     """Return a stored outcome with current sealed values, or raise NotFound if unreadable now."""
-    pairs = [(it, entries.known(tx, it.id, viewer)) for it in first.entries]
-    return replace(first, entries=tuple(now if now.is_sealed else then for then, now in pairs))
+    pairs = [(it, entries.known(tx, it.id, viewer)) for it in first.value]
+    return replace(first, value=tuple(now if now.is_sealed else then for then, now in pairs))
 
 
 def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
     """Make work idempotent: a replay returns entries that the agent may still see."""
     return once(
         work, on_repeat=_replayed, kept=_without_sealed,
-        about=lambda it: [entry.memory for entry in it.entries],
+        about=lambda it: [entry.memory for entry in it.value],
         status=None if work is not put else lambda it: 201 if it.is_new else 200,
     )  # fmt: skip
 

@@ -150,7 +150,7 @@ class AgentEntries(api.Serving):
         clean = await aside(len(body.value), changes.cleaned, redactor, body)
         done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
         _count_evicted(caller, done)
-        return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
+        return Written(value=done.value[0], redacted=redactor.count, is_new=done.is_new)
 
     async def put(self, request: Request) -> Response:
         namespace, key = api.names_in_path(request, 2)
@@ -271,7 +271,7 @@ class AgentEntries(api.Serving):
         room = Room(capacities=self.capacities)
         done = await self._write(caller, changes.AMEND, viewer, entry, clean, version, room)
         self._scrub_soon(caller, body)
-        return api.answered(Written(value=done.entries[0], redacted=redactor.count))
+        return api.answered(Written(value=done.value[0], redacted=redactor.count))
 
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
@@ -299,9 +299,9 @@ class AgentEntries(api.Serving):
         done = await self._write(caller, changes.WRITE_BATCH, viewer, clean, room)
         _count_evicted(caller, done)
         self._scrub_soon(caller, *(item for item in items if item.version is not None))
-        annotate({"memory.result_count": len(done.entries)})
+        annotate({"memory.result_count": len(done.value)})
         headers = {REDACTED: str(redactor.count)} if redactor.count else {}
-        records = b",".join(it.json_bytes() for it in done.entries)
+        records = b",".join(it.json_bytes() for it in done.value)
         return Response(b'{"entries":[%b]}' % records, headers=headers, media_type=JSON)
 
     async def delete_batch(self, request: Request, limit: int, **conditions: Any) -> Response:
