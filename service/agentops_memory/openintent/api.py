@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapp
 from datetime import datetime
 from functools import wraps
 from operator import itemgetter
-from typing import Annotated, Any, ClassVar, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import pydantic
@@ -175,6 +175,13 @@ class FullRecord(Record):
     def json_bytes(self) -> bytes:
         """Return the JSON that is sent; JSON from clients is written as `json` writes it."""
         return written(self.model_dump(by_alias=True))
+
+
+class Deleted(FullRecord):
+    """The response to the deletion of an entry, or of a grant."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
 
 
 class Detailed(FullRecord):
@@ -407,17 +414,12 @@ Frame = Callable[[int], tuple[bytes, bytes, Mapping[str, str]]]
 """Returns what is sent before and after the records of a list, and headers, by the total."""
 
 
-def bare(_: int) -> tuple[bytes, bytes, Mapping[str, str]]:
-    """Return what surrounds the records of an array."""
-    return b"[", b"]", NONE
-
-
 async def listed(  # noqa: PLR0917 - the steps of a list
     engine: Engine, identity: tuple[Caller, Viewer], identify: Identify,
     ids: Callable[[Transaction, Viewer], tuple[Ids, int]],
     some: Callable[[Transaction, Viewer, list[Any]], Sequence[Any]],
     on_read: Callable[[Caller, Viewer, datetime, Sequence[Any]], None] = noop,
-    frame: Frame = bare,
+    frame: Frame | None = None,
 ) -> Response:  # fmt: skip
     """Return the response with the rows that `ids` selects and counts, read by `some`.
 
@@ -451,7 +453,7 @@ async def listed(  # noqa: PLR0917 - the steps of a list
     first, others, now, total = await engine.read(caller, begin, viewer)
     on_read(caller, viewer, now, first)
     annotate({"memory.result_count": len(first) + len(others)})
-    before, after, headers = frame(total)
+    before, after, headers = frame(total) if frame else (b"[", b"]", NONE)
     if others:
         return StreamingResponse(pieces(), headers=headers, media_type=JSON)
     content = b"".join([piece async for piece in pieces()])

@@ -179,11 +179,8 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
     ).fetchone()  # fmt: skip
     if row is None:
         return Standing()
-    is_creator, is_coordinator, is_assigned, is_grantee = map(bool, row)
-    return Standing(
-        is_creator=is_creator, is_coordinator=is_coordinator, is_assigned=is_assigned,
-        is_grantee=is_grantee, is_admin=viewer.is_admin,
-    )  # fmt: skip
+    roles = zip(("is_creator", "is_coordinator", "is_assigned", "is_grantee"), row, strict=True)
+    return Standing(**{name: bool(it) for name, it in roles}, is_admin=viewer.is_admin)
 
 
 COORDINATORS = f"{api.PREFIX}/coordinators"
@@ -273,10 +270,6 @@ AccessList = shape(
     "AccessList", "The grants on an intent.",
     intent_id=str, default_policy=(Literal["closed"], "closed"), entries=Sequence[Grant],
 )  # fmt: skip
-RevokedGrant = shape(
-    "RevokedGrant", "The response to the revocation of a grant.",
-    status=(Literal["deleted"], "deleted"), entry_id=str,
-)  # fmt: skip
 
 
 def operations(serving: Serving) -> tuple[Operation, ...]:
@@ -290,9 +283,9 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
         of = viewer, IntentId(body.intent_id), body
         return await write(_COORDINATE, caller, *of, action="coordinator.made", about=_may_make)
 
-    async def revoke(caller: Caller, *of: Any) -> Response:
+    async def revoke(caller: Caller, *of: Any) -> api.Deleted:
         await serving.write(_REVOKE, caller, *of, action="grant.revoked", about=_revoked)
-        return answered({"status": "deleted", "entry_id": of[-1]})
+        return api.Deleted.whole(entry_id=of[-1])
 
     write, reading = serving.write, partial(api.reading, serving.engine)
     of_coordinator, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
@@ -320,7 +313,7 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
            partial(write, _GRANT, action="grant.made", about=_may_make), Grant, status=201,
            body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
-           revoke, RevokedGrant, refusals=(404,)),
+           revoke, api.Deleted, refusals=(404,)),
     )  # fmt: skip
 
 

@@ -79,10 +79,6 @@ AgentEntryList = shape(
     entries=[AgentEntry], total=int, limit=int, offset=int,
 )  # fmt: skip
 WrittenBatch = shape("WrittenBatch", "The entries of a batch, in its order.", entries=[AgentEntry])
-DeletedAgentEntry = shape(
-    "DeletedAgentEntry", "The response to the deletion of an entry.",
-    status=(Literal["deleted"], "deleted"), entry_id=str,
-)  # fmt: skip
 DeletedAgentEntries = shape(
     "DeletedAgentEntries", "The number of deleted entries, and whether more match.",
     deleted=int, has_more=bool,
@@ -213,7 +209,7 @@ class AgentEntries(api.Serving):
 
     async def page(
         self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int,
-        frame: api.Frame = api.bare,
+        frame: api.Frame | None = None,
     ) -> Response:  # fmt: skip
         """Return readable entries, newest first; access is checked before each portion."""
         caller, viewer = identify()
@@ -275,13 +271,13 @@ class AgentEntries(api.Serving):
 
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
-    ) -> Response:
+    ) -> api.Deleted:
         public = public_id(ENTRY, entry)
         annotate({"memory.entry.id": public})
         redactor_for(self.rules, caller, viewer.agent)
         await self._write(caller, changes.DELETE, viewer, entry, version)
         self.on_erased(caller)
-        return answered({"status": "deleted", "entry_id": public})
+        return api.Deleted.whole(entry_id=public)
 
     async def write_batch(self, request: Request) -> Response:
         """Create and change entries, all or none; AtItem names the one that is refused."""
@@ -497,7 +493,7 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
-           service.delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
+           service.delete, api.Deleted, sends=(api.MATCH,), refusals=(404, 409)),
         route("GET", OWN, "list_entries",
            "Entries of an agent that the caller may read, newest first.",
            service.list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE),
