@@ -16,7 +16,7 @@ from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.access import OPERATOR, AgentId, Caller
 from agentops_memory.memory.erasure import ErasureId, ReceiptTable
 from agentops_memory.memory.redactor import default_rules
-from agentops_memory.memory.sight import AgentEntryId, Viewer
+from agentops_memory.memory.sight import AgentEntryId, Tier, Viewer
 from agentops_memory.memory.space import Capacities
 from agentops_memory.openintent import events, intents, tasks
 from agentops_memory.openintent.changes import AgentEntryBody
@@ -45,7 +45,7 @@ ADA, BOB = Viewer(agent=AgentId("ada")), Viewer(agent=AgentId("bob"))
 def draft(key: str, agent: Viewer = ADA, text: str = "") -> AgentEntryBody:
     return AgentEntryBody(
         agent_id=agent.agent, namespace="notes", key=key, value={"text": text},
-        memory_type="episodic",
+        memory_type=Tier.EPISODIC,
     )  # fmt: skip
 
 

@@ -227,6 +227,7 @@ def value_of(value: Any) -> Json:
     return faulty(Json.of, "value")(value)
 
 
+ByName = Field(strict=False)  # a member of an enum, sent by its value
 Printable = must(lambda text: not has_controls(text), "must not contain control characters")
 NamespaceName = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME), Printable,

@@ -88,12 +88,8 @@ Value = Annotated[  # parsed to the compact JSON that is stored
         "examples": [{"total": 47}],
     }),
 ]  # fmt: skip
-TierName = Literal["working", "episodic", "semantic"]
 PriorityName = Annotated[
     Literal["low", "normal", "high"], AfterValidator(lambda name: Priority[name.upper()])
-]
-SensitivityName = Annotated[
-    Literal["public", "internal", "confidential", "restricted"], AfterValidator(Sensitivity)
 ]
 NULLABLE = {"sensitivity", "curated_by", "ttl"}  # fields that `null` removes
 EXAMPLE = {
@@ -109,7 +105,7 @@ class EntryFields(Body):
     ttl: Ttl | None = None
     pinned: bool | None = None
     priority: PriorityName | None = None
-    sensitivity: SensitivityName | None = None
+    sensitivity: Annotated[Sensitivity, api.ByName] | None = None
     expires_at: Expiry | None = None
     curated_by: Curator | None = None
 
@@ -141,7 +137,7 @@ class _AtKey(Body):
     namespace: api.NamespaceName
     key: Key
     value: Value
-    memory_type: TierName
+    memory_type: Annotated[Tier, api.ByName]
     scope: ScopeBody = ScopeBody()
 
 
@@ -150,7 +146,7 @@ class AgentEntryBody(EntryFields, _AtKey):
 
     @model_validator(mode="after")
     def _belongs(self) -> "AgentEntryBody":
-        if self.agent_id is None and self.memory_type != "semantic":
+        if self.agent_id is None and self.memory_type is not Tier.SEMANTIC:
             raise fault_of("agent_id", "is required")
         is_made = getattr(self, "version", None) is None
         if is_made and self.ttl == TASK_LIFETIME and self.scope.task_id is None:
@@ -161,9 +157,8 @@ class AgentEntryBody(EntryFields, _AtKey):
         """Return the key of the entry; raise Denied for another agent's memory."""
         if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
-        tier = Tier(self.memory_type)
-        owner = None if tier is Tier.SEMANTIC else viewer.agent
-        return EntryKey(tier, owner, self.namespace, self.key)
+        owner = None if self.memory_type is Tier.SEMANTIC else viewer.agent
+        return EntryKey(self.memory_type, owner, self.namespace, self.key)
 
 
 class AgentChangeBody(EntryFields, extra="allow"):
@@ -258,7 +253,7 @@ class AgentPutBody(Body):
             ttl = f"{DURATION}P{days}DT{seconds}S" if days else f"{DURATION}PT{seconds}S"
         return AgentEntryBody.model_construct(
             agent_id=agent, namespace=namespace, key=key, value=self.value, ttl=ttl,
-            memory_type="episodic",
+            memory_type=Tier.EPISODIC,
         )  # fmt: skip
 
 

@@ -247,7 +247,7 @@ class GrantBody(api.Draft):
 
     principal_id: Agent
     principal_type: Literal["agent"] = "agent"
-    permission: Literal["read", "write", "admin"] = "read"
+    permission: Annotated[Permission, api.ByName] = Permission.READ
     reason: Description | None = None
     expires_at: api.Expiry | None = None
 
@@ -397,7 +397,7 @@ def _grant(
     _may_make(tx, viewer, intent, body)
     made = Grant.whole(
         id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
-        permission=Permission(body.permission), reason=object_of(details).get("reason"),
+        permission=body.permission, reason=object_of(details).get("reason"),
         granted_by=viewer.agent, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("grants", **_GRANTED.values(made))

@@ -419,7 +419,7 @@ CAPABILITIES = [
 class MemoryCapabilities(BaseModel):
     """The tiers, limits and features of agents' memory."""
 
-    tiers: list[changes.TierName] = ["working", "episodic", "semantic"]
+    tiers: list[Tier] = [*Tier]
     eviction_policy: Literal["lru"] = "lru"
     episodic_capacity: int
     max_value_bytes: int = api.MAX_VALUE

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from starlette.requests import Request
@@ -38,10 +38,7 @@ NO_TASK = api.UNKNOWN["task_id"]
 MAX_ENTRIES, MAX_SIZE = 10_000, 64 * 1024  # limits of a policy: entries, and KB
 REPORTED = {"output", "error", "blocked_reason"}  # its agent changes these and the status
 
-TaskState = Literal[
-    "pending", "ready", "claimed", "running", "blocked", "completed", "failed", "cancelled",
-    "skipped",
-]  # fmt: skip
+TaskState = Annotated[TaskStatus, api.ByName]
 
 
 class TaskFinished(Conflict):
@@ -90,7 +87,7 @@ class TaskBody(api.Draft):
     id: Chosen | None = None
     intent_id: Chosen
     name: intents.Title
-    status: TaskState = "pending"
+    status: TaskState = TaskStatus.PENDING
     assigned_agent: Agent | None = None
     parent_task_id: Chosen | None = None
     memory_policy: MemoryPolicy | None = None
@@ -238,7 +235,7 @@ def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Wr
         details=details, id=TaskId(body.id or intents.new_id(tx, "task")),
         intent_id=IntentId(body.intent_id), parent_task_id=body.parent_task_id,
         assigned_agent=body.assigned_agent, memory_policy=body.memory_policy, created_at=tx.now,
-        **_at_status(tx, TaskStatus(body.status), None),
+        **_at_status(tx, body.status, None),
     )  # fmt: skip
     tx[Sql].insert("tasks", **_row(made))
     _add_event_of_status(tx, viewer, EventType.TASK_CREATED, made, None)
@@ -259,7 +256,7 @@ def _changeable(
         raise api.Stale(f"The task is at version {before.version}.", before)
     if before.status.is_final and not _is_retry(before, body):
         raise TaskFinished
-    ends = body.status is not None and TaskStatus(body.status).is_final
+    ends = body.status is not None and body.status.is_final
     (require_margin if ends else require_room)(tx)  # a task that ends needs no more room
     return before
 
@@ -273,7 +270,7 @@ def _amend(
     TaskFinished for a finished task, unless it failed and the change makes it ready.
     """
     before = _changeable(tx, viewer, task, body, version)
-    status, is_retry = TaskStatus(body.status or before.status), _is_retry(before, body)
+    status, is_retry = body.status or before.status, _is_retry(before, body)
     named = body.model_fields_set & {"assigned_agent", "memory_policy"}
     core = {name: getattr(before, name) for name in Task.model_fields if name not in Task.members}
     core |= {name: getattr(body, name) for name in named}
@@ -293,7 +290,7 @@ _AMEND = once(_amend, check=known)
 
 
 def _is_retry(before: Task, body: TaskChangeBody) -> bool:
-    return before.status is TaskStatus.FAILED and body.status == TaskStatus.READY.value
+    return before.status is TaskStatus.FAILED and body.status is TaskStatus.READY
 
 
 def _at_status(tx: Transaction, status: TaskStatus, started_at: datetime | None) -> dict[str, Any]:
