@@ -30,7 +30,9 @@ if not TYPE_CHECKING:
                 names = [it.name for it in dataclasses.fields(cls) if it.compare]
                 key = attrgetter("__class__", *names)
                 cls.__eq__ = lambda self, other: (
-                    key(self) == key(other) if other.__class__ is self.__class__ else NotImplemented
+                    other is self or key(self) == key(other)
+                    if other.__class__ is self.__class__
+                    else NotImplemented
                 )
                 cls.__hash__ = (lambda self: hash(key(self))) if frozen else None
             return cls

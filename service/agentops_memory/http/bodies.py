@@ -322,6 +322,7 @@ _FAULTS = {
     "less_than_equal": "must be at most {le:,}",
     "int_parsing_size": "must be a whole number of at most 64 bits",
     "literal_error": "must be {expected}",
+    "enum": "must be {expected}",
     "fault": "{said}",
     "of": "{said}",
 }

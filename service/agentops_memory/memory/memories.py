@@ -396,6 +396,8 @@ class MemoryTable(MemoryLists):
         )
         with self.index.updating(memory.id) if memory.space.kind.traits.index else nullcontext():
             row = self._row(memory)
+            if not memory.space.kind.traits.has_sessions:
+                del row["fingerprint"]  # it never changes, and SQLite would rewrite its index
             self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
             if not stays:
                 self._put_lifecycle(memory)
@@ -465,7 +467,9 @@ class MemoryTable(MemoryLists):
         row = MEMORY.values(memory, "m.")
         del row["id"]
         hash_ = memory.content_hash or content_hash(memory.text.content)
-        words = fingerprint(memory.key, memory.text.type, memory.text.title, hash_)
+        words = 0  # only memories of sessions have duplicates
+        if memory.space.kind.traits.has_sessions:
+            words = fingerprint(memory.key, memory.text.type, memory.text.title, hash_)
         return {**row, "key": self._key(memory), "content_hash": hash_, "fingerprint": words}
 
     def _key(self, memory: Memory) -> str | None:

@@ -297,6 +297,7 @@ class RowMapper(Generic[T]):
     def __str__(self) -> str:
         return self._reading.selected
 
+    @cache  # noqa: B019 - mappers are constants
     def selecting(self, row: str = "") -> str:
         """Return a SELECT up to its condition; without a key, `row` selects the row's name."""
         _, key, alias, *_ = self._declared

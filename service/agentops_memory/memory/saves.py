@@ -237,6 +237,7 @@ class Written(Generic[T]):
     value: T
     redacted: int = 0
     archived: int = 0  # archived entries of a task that has ended
+    evicted: int = 0  # entries that were evicted for new ones
     fired: int = 0  # commitments whose conditions the write met
     is_new: bool = False  # whether a write that creates or changes has created the value
 

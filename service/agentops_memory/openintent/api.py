@@ -2,11 +2,11 @@
 
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import wraps
 from operator import itemgetter
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar, cast
 from urllib.parse import unquote
 
 import pydantic
@@ -45,6 +45,7 @@ MAX_NAME = 200  # characters of a namespace, and of the name of an entry's curat
 PAGE_ROWS, MAX_PAGE_ROWS = 100, 1_000  # rows of a page: default and maximum
 PORTION = 1024 * 1024  # bytes of values that one read of a list returns
 NO_ENTRY = "No such entry."
+NAMING = "id", "agent_id", "assigned_agent", "principal_id"  # in these, a secret is refused
 UNKNOWN = {  # the messages for unknown ids in a path
     "entry_id": NO_ENTRY,
     "intent_id": "No such intent.",
@@ -85,6 +86,25 @@ class Serving:
 
         if (fields := await self.engine.read(caller, due)) is not None:
             await audited(self.audit, caller, action, agent=viewer.agent, **fields)
+
+    async def write(
+        self, work: Callable[..., Any], caller: Caller, viewer: Viewer, *args: Any,
+        action: str = "", about: Callable[..., Mapping[str, object] | None] | None = None,
+    ) -> Written[Any]:  # fmt: skip
+        """Run the work of a write, without secrets, audited first if `about` is given.
+
+        The work gets the viewer, the arguments, and the details of a `Draft` among them.
+        """
+        drafts = [it for it in args if isinstance(it, Draft)]
+        names = [getattr(it, name, None) for it in drafts for name in NAMING]
+        redactor = redactor_for(self.rules, caller, viewer.agent, *names)
+        args += tuple(str(screened(redactor, it.details)) for it in drafts)
+        if about is not None:
+            await self.audit_change(caller, viewer, action, about, *args)
+        done = await self.engine.write(caller, work, viewer, *args)
+        return replace(
+            done if isinstance(done, Written) else Written(value=done), redacted=redactor.count
+        )
 
 
 class Json(str):
@@ -157,6 +177,13 @@ class FullRecord(Record):
         return written(self.model_dump(by_alias=True))
 
 
+class Deleted(FullRecord):
+    """The response to the deletion of an entry, or of a grant."""
+
+    status: Literal["deleted"] = "deleted"
+    entry_id: str
+
+
 class Detailed(FullRecord):
     """A record some of whose members are stored as JSON in its row, as no query uses them.
 
@@ -200,6 +227,7 @@ def value_of(value: Any) -> Json:
     return faulty(Json.of, "value")(value)
 
 
+ByName = Field(strict=False)  # a member of an enum, sent by its value
 Printable = must(lambda text: not has_controls(text), "must not contain control characters")
 NamespaceName = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME), Printable,
@@ -233,6 +261,18 @@ class Nested(Body):
     @classmethod
     def _present(cls, value: Any) -> Any:
         return bodies.present(value) if isinstance(value, dict) else value
+
+
+class Draft(Body):
+    """A body some of whose members are stored as the JSON of its details."""
+
+    members: ClassVar[Collection[str]] = ()
+
+    @property
+    def details(self) -> Json:
+        """The details to store; raise BadFields beyond 64 KB."""
+        named = {*self.members}
+        return compact(self.model_dump(include=named, exclude_unset=True, exclude_none=True))
 
 
 def instant_if_any(text: str | None) -> datetime | None:
@@ -371,78 +411,60 @@ Ids = Sequence[tuple[Any, int]]
 """The ids of rows that a list reads later, with the sizes of their values in bytes."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing(Generic[T]):
-    """The rows of a list, read in portions while they are sent."""
-
-    total: int  # of all pages
-    count: int  # rows of this page when the list began
-    is_whole: bool  # whether the first portion has all rows
-    portions: AsyncIterator[Sequence[T]]
+Frame = Callable[[int], tuple[bytes, bytes, Mapping[str, str]]]
+"""Returns what is sent before and after the records of a list, and headers, by the total."""
 
 
-async def listing(
+async def listed(  # noqa: PLR0917 - the steps of a list
     engine: Engine, identity: tuple[Caller, Viewer], identify: Identify,
-    ids: Callable[[Transaction, Viewer], tuple[Ids, int | None]],
-    some: Callable[[Transaction, Viewer, list[Any]], Sequence[T]],
-    on_read: Callable[[Caller, Viewer, datetime, Sequence[T]], None] = noop,
-) -> Listing[T]:  # fmt: skip
-    """Return the rows that `ids` selects, with a total if it counts one, read by `some`.
+    ids: Callable[[Transaction, Viewer], tuple[Ids, int]],
+    some: Callable[[Transaction, Viewer, list[Any]], Sequence[Any]],
+    on_read: Callable[[Caller, Viewer, datetime, Sequence[Any]], None] = noop,
+    frame: Frame | None = None,
+) -> Response:  # fmt: skip
+    """Return the response with the rows that `ids` selects and counts, read by `some`.
 
-    Access is checked again before each later portion, and by `some`; `on_read` gets its rows.
+    Large values are sent in several pieces. Access is checked again before each later portion,
+    and by `some`; `on_read` gets its rows.
     """
 
-    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[T], Ids, datetime, int | None]:
+    def begin(tx: Transaction, viewer: Viewer) -> tuple[Sequence[Any], Ids, datetime, int]:
         left, total = ids(tx, viewer)
         return *go_on(tx, viewer, left), total
 
-    def go_on(tx: Transaction, viewer: Viewer, left: Ids) -> tuple[Sequence[T], Ids, datetime]:
+    def go_on(tx: Transaction, viewer: Viewer, left: Ids) -> tuple[Sequence[Any], Ids, datetime]:
         chosen, left = portion(left)
         return some(tx, viewer, chosen), left, tx.now
 
-    async def portions() -> AsyncIterator[Sequence[T]]:
-        rows, left = first, others
-        yield rows
-        while left:
+    async def pieces() -> AsyncIterator[bytes]:
+        rows, left, separator = first, others, b""
+        yield before
+        while True:
+            async for each in paced((it.json_bytes() for it in rows), len):
+                yield separator + each
+                separator = b","
+            if not left:
+                break
             caller, viewer = identify()
             rows, left, now = await engine.read(caller, go_on, viewer, left)
             on_read(caller, viewer, now, rows)
-            yield rows
+        yield after
 
     caller, viewer = identity
     first, others, now, total = await engine.read(caller, begin, viewer)
     on_read(caller, viewer, now, first)
-    number = len(first) + len(others)
-    whole = number if total is None else total
-    return Listing(total=whole, count=number, is_whole=not others, portions=portions())
+    annotate({"memory.result_count": len(first) + len(others)})
+    before, after, headers = frame(total) if frame else (b"[", b"]", NONE)
+    if others:
+        return StreamingResponse(pieces(), headers=headers, media_type=JSON)
+    content = b"".join([piece async for piece in pieces()])
+    return Response(content, headers=headers, media_type=JSON)
 
 
 def portion(left: Ids) -> tuple[list[Any], Ids]:
     """Split off the ids that one read returns: at least one, if any are left."""
     some = fitting(left, PORTION, itemgetter(1))
     return [id_ for id_, _ in some], left[len(some) :]
-
-
-async def streamed(
-    rows: Listing[Any], before: bytes = b"[", after: bytes = b"]",
-    headers: Mapping[str, str] = NONE,
-) -> Response:  # fmt: skip
-    """Return the response with a list of records, in several pieces if its values are large."""
-    annotate({"memory.result_count": rows.count})
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield before
-        separator = b""
-        async for some in rows.portions:
-            async for each in paced((it.json_bytes() for it in some), len):
-                yield separator + each
-                separator = b","
-        yield after
-
-    if rows.is_whole:
-        content = b"".join([piece async for piece in pieces()])
-        return Response(content, headers=headers, media_type=JSON)
-    return StreamingResponse(pieces(), headers=headers, media_type=JSON)
 
 
 def answered(done: FullRecord | Written[Any], status: int = 200) -> Response:
@@ -518,9 +540,11 @@ def op(
         at = [] if match is None else [version(request, is_required=match.required)]
         fields = [] if body is None else [await BODIES.read(request, body, nulls=nulls)]
         caller, viewer = identify(request) if method == "GET" else await identify_writer(request)
-        # Of several malformed ids, the last one is refused.
-        named = [id_in_path(request, it) for it in reversed(ids)][::-1]
+        named = [id_in_path(request, it) for it in ids]
         done = await work(caller, viewer, *named, *fields, *at)
+        if isinstance(done, list):
+            annotate({"memory.result_count": len(done)})
+            return bodies.answered([it.model_dump() for it in done])
         return done if isinstance(done, Response) else answered(done, more.get("status", 200))
 
     return route(method, path, name, summary, handle, answer, **more)

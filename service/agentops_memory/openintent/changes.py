@@ -3,27 +3,36 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import cache, partial
 from itertools import islice
 from typing import Annotated, Any, Concatenate, Literal, ParamSpec, TypeVar
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Field, TypeAdapter, ValidationError, model_validator
 
 from ..engine.engine import Transaction
 from ..errors import AtItem, BadFields, Denied, Invalid, Refusal, required
 from ..http import query
 from ..http.bodies import Body, fault_of, present
-from ..light import dataclass, replace
+from ..light import replace
 from ..memory import agent_memory
 from ..memory.access import LONGEST_AGENT, NOT_YOUR_AGENT, AgentId
-from ..memory.agent_memory import AgentEntryId, EventType, Labels, Priority, Tier, Viewer
+from ..memory.agent_memory import (
+    AgentEntryId,
+    EventType,
+    Labels,
+    Priority,
+    Sensitivity,
+    Tier,
+    Viewer,
+)
 from ..memory.erasure import ReceiptTable
 from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
-from ..memory.memory import UNSAVED, Lifecycle, Memory, Text
+from ..memory.memory import NO_LIFECYCLE, UNSAVED, Lifecycle, Memory, Text
 from ..memory.redactor import MAX_KEY, Redactor, is_plain, require_room
 from ..memory.rows import micros
-from ..memory.saves import changed_at, created, revised
-from ..memory.space import NO_PROJECT, Space, SpaceKind
+from ..memory.saves import Written, changed_at, created
+from ..memory.space import Space, SpaceKind
 from ..memory.table import Sql
 from . import agents, api, entries, events
 from .agents import MAX_EVICTED, Room
@@ -37,17 +46,12 @@ B = TypeVar("B", bound="EntryFields")
 MAX_BATCH = 100  # entries of a batch
 DURATION = "duration:"
 MAX_TTL = timedelta(days=36_500)
-YEAR, MONTH = 365, 30  # days
 AT_LEAST = 100  # minimum number of entries that a deletion reads at once
 _DAY = 86_400  # seconds
 
-_PARTS = re.compile(
-    r"P(?:(?P<years>\d{1,9})Y)?(?:(?P<months>\d{1,9})M)?(?:(?P<weeks>\d{1,9})W)?"
-    r"(?:(?P<days>\d{1,9})D)?"
-    r"(?:T(?=\d)(?:(?P<hours>\d{1,9})H)?(?:(?P<minutes>\d{1,9})M)?"
-    r"(?:(?P<seconds>\d{1,9}(?:[.,]\d{1,6})?)S)?)?",
-    re.ASCII,
-)
+_DATE, _TIME = ("".join(rf"(?:\d{{1,9}}{it})?" for it in units) for units in ("YMWD", "HM"))
+_SHAPE = re.compile(rf"P(?=.){_DATE}(?:T(?=\d){_TIME}(?:\d{{1,9}}(?:[.,]\d{{1,6}})?S)?)?", re.ASCII)
+_LASTS = TypeAdapter(timedelta)
 
 
 def lifetime(ttl: str) -> timedelta:
@@ -55,15 +59,12 @@ def lifetime(ttl: str) -> timedelta:
 
     A year has 365 days, a month 30. The length must be above 0, and at most 36,500 days.
     """
-    match = _PARTS.fullmatch(ttl.removeprefix(DURATION)) if ttl.startswith(DURATION) else None
-    parts = {name: text for name, text in match.groupdict().items() if text} if match else {}
-    if not parts:
+    text = ttl.removeprefix(DURATION)
+    if text == ttl or not _SHAPE.fullmatch(text):
         raise Invalid(f"ttl must be {TASK_LIFETIME}, or {DURATION} and a duration such as P30D.")
-    number = {name: float(text.replace(",", ".")) for name, text in parts.items()}
-    days = number.pop("years", 0) * YEAR + number.pop("months", 0) * MONTH
     try:
-        lasts = timedelta(days=days) + timedelta(**number)
-    except OverflowError:
+        lasts = _LASTS.validate_python(text)
+    except ValidationError:  # beyond what a timedelta holds
         lasts = timedelta.max
     if not timedelta() < lasts <= MAX_TTL:
         raise Invalid("ttl must be longer than 0, and at most 100 years.")
@@ -95,13 +96,8 @@ Value = Annotated[  # parsed to the compact JSON that is stored
         "examples": [{"total": 47}],
     }),
 ]  # fmt: skip
-TierName = Literal["working", "episodic", "semantic"]
 PriorityName = Annotated[
     Literal["low", "normal", "high"], AfterValidator(lambda name: Priority[name.upper()])
-]
-SensitivityName = Annotated[
-    Literal["public", "internal", "confidential", "restricted"],
-    AfterValidator(agent_memory.Sensitivity),
 ]
 NULLABLE = {"sensitivity", "curated_by", "ttl"}  # fields that `null` removes
 EXAMPLE = {
@@ -117,7 +113,7 @@ class EntryFields(Body):
     ttl: Ttl | None = None
     pinned: bool | None = None
     priority: PriorityName | None = None
-    sensitivity: SensitivityName | None = None
+    sensitivity: Annotated[Sensitivity, api.ByName] | None = None
     expires_at: Expiry | None = None
     curated_by: Curator | None = None
 
@@ -149,7 +145,7 @@ class _AtKey(Body):
     namespace: api.NamespaceName
     key: Key
     value: Value
-    memory_type: TierName
+    memory_type: Annotated[Tier, api.ByName]
     scope: ScopeBody = ScopeBody()
 
 
@@ -158,7 +154,7 @@ class AgentEntryBody(EntryFields, _AtKey):
 
     @model_validator(mode="after")
     def _belongs(self) -> "AgentEntryBody":
-        if self.agent_id is None and self.memory_type != "semantic":
+        if self.agent_id is None and self.memory_type is not Tier.SEMANTIC:
             raise fault_of("agent_id", "is required")
         is_made = getattr(self, "version", None) is None
         if is_made and self.ttl == TASK_LIFETIME and self.scope.task_id is None:
@@ -169,9 +165,8 @@ class AgentEntryBody(EntryFields, _AtKey):
         """Return the key of the entry; raise Denied for another agent's memory."""
         if self.agent_id is not None and self.agent_id != viewer.agent:
             raise Denied(NOT_YOUR_AGENT)
-        tier = Tier(self.memory_type)
-        owner = None if tier is Tier.SEMANTIC else viewer.agent
-        return EntryKey(tier, owner, self.namespace, self.key)
+        owner = None if self.memory_type is Tier.SEMANTIC else viewer.agent
+        return EntryKey(self.memory_type, owner, self.namespace, self.key)
 
 
 class AgentChangeBody(EntryFields, extra="allow"):
@@ -266,7 +261,7 @@ class AgentPutBody(Body):
             ttl = f"{DURATION}P{days}DT{seconds}S" if days else f"{DURATION}PT{seconds}S"
         return AgentEntryBody.model_construct(
             agent_id=agent, namespace=namespace, key=key, value=self.value, ttl=ttl,
-            memory_type="episodic",
+            memory_type=Tier.EPISODIC,
         )  # fmt: skip
 
 
@@ -304,13 +299,8 @@ def cleaned(redactor: Redactor, body: B) -> B:
 # Transactions.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """The entries after a write, and how many others were evicted for it."""
-
-    entries: tuple[AgentEntry, ...]
-    evicted: int = 0
-    is_new: bool = True  # for a single entry: whether it was created
+Outcome = Written[tuple[AgentEntry, ...]]
+"""The entries after a write; for a single entry, also whether it was created."""
 
 
 def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
@@ -344,7 +334,7 @@ def create(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) ->
     if entry.is_sealed:
         tx[SealTable].put(entry.memory, key, entry.value)
     entries.note(tx, EventType.CREATED, entry, viewer)
-    return Outcome(entries=(entry,), evicted=evicted)
+    return Outcome(value=(entry,), evicted=evicted, is_new=True)
 
 
 def amend(
@@ -352,7 +342,7 @@ def amend(
     room: Room,
 ) -> Outcome:  # fmt: skip
     before = entries.known(tx, entry, viewer)
-    return Outcome(entries=(_amend(tx, before, viewer, change, version, room),))
+    return Outcome(value=(_amend(tx, before, viewer, change, version, room),))
 
 
 def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Outcome:
@@ -363,7 +353,7 @@ def put(tx: Transaction, viewer: Viewer, body: AgentEntryBody, room: Room) -> Ou
     values = {"value": body.value, "ttl": body.ttl}
     change = AgentChangeBody.model_construct(set(values), **values)
     after = _amend(tx, existing, viewer, change, existing.version, room)
-    return Outcome(entries=(after,), is_new=False)
+    return Outcome(value=(after,))
 
 
 def live_entry_at(tx: Transaction, key: EntryKey) -> AgentEntry | None:
@@ -404,10 +394,10 @@ def write_batch(
             done = _write(tx, viewer, item, left)
         except Refusal as refusal:
             raise AtItem(number, refusal) from refusal
-        written.extend(done.entries)
+        written.extend(done.value)
         evicted += done.evicted
     latest = {it.id: it for it in written}  # an item may change the entry of an earlier one
-    return Outcome(entries=tuple(latest[it.id] for it in written), evicted=evicted)
+    return Outcome(value=tuple(latest[it.id] for it in written), evicted=evicted)
 
 
 def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) -> Outcome:
@@ -416,7 +406,7 @@ def _write(tx: Transaction, viewer: Viewer, item: AgentBatchItem, room: Room) ->
     key = item.entry_key(viewer)
     require_write(tx, key, viewer)
     existing = required(live_entry_at(tx, key), NO_ENTRY)
-    return Outcome(entries=(_amend(tx, existing, viewer, item.change, item.version, room),))
+    return Outcome(value=(_amend(tx, existing, viewer, item.change, item.version, room),))
 
 
 def delete_batch(
@@ -435,39 +425,32 @@ def delete_batch(
 def _deletable(
     tx: Transaction, viewer: Viewer, filter_: AgentFilter, at_once: int
 ) -> Iterator[AgentEntry]:
-    """Yield matching entries that may be changed, except those that guardrails protect.
-
-    Guardrails are checked once per intent, tier and namespace, as many entries may share them.
-    """
-    offset, known = 0, dict[tuple[str | None, Tier, str], bool]()
+    """Yield matching entries that may be changed, except those that guardrails protect."""
+    offset, may_change = 0, cache(partial(is_allowed, tx))  # many entries share a scope
     while sized := entries.ids_of(tx, filter_, agent_memory.writable(viewer), at_once, offset):
         for entry in entries.some(tx, viewer, [id_ for id_, _ in sized]):
-            intent = entry.scope.intent if entry.scope.binding else None
-            scope = (intent, entry.memory_type, entry.namespace)
-            if scope not in known:
-                known[scope] = is_allowed(tx, entry.entry_key, entry.scope)
-            if known[scope]:
+            if may_change(entry.memory_type, entry.namespace, entry.scope):
                 yield entry
         offset += len(sized)
 
 
 def _without_sealed(outcome: Outcome) -> Outcome:
     """Return an outcome without sealed values, to be stored for replays."""
-    plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.entries)
-    return replace(outcome, entries=tuple(plain))
+    plain = (it.model_copy(update={"value": ""}) if it.is_sealed else it for it in outcome.value)
+    return replace(outcome, value=tuple(plain))
 
 
 def _replayed(tx: Transaction, first: Outcome, viewer: Viewer, *_: object) -> Outcome:
     """Return a stored outcome with current sealed values, or raise NotFound if unreadable now."""
-    pairs = [(it, entries.known(tx, it.id, viewer)) for it in first.entries]
-    return replace(first, entries=tuple(now if now.is_sealed else then for then, now in pairs))
+    pairs = [(it, entries.known(tx, it.id, viewer)) for it in first.value]
+    return replace(first, value=tuple(now if now.is_sealed else then for then, now in pairs))
 
 
 def _once(work: Callable[Concatenate[Transaction, P], Outcome]) -> Callable[..., Outcome]:
     """Make work idempotent: a replay returns entries that the agent may still see."""
     return once(
         work, on_repeat=_replayed, kept=_without_sealed,
-        about=lambda it: [entry.memory for entry in it.entries],
+        about=lambda it: [entry.memory for entry in it.value],
         status=None if work is not put else lambda it: 201 if it.is_new else 200,
     )  # fmt: skip
 
@@ -505,7 +488,7 @@ def _amend(
 ) -> AgentEntry:  # fmt: skip
     """Change an entry and return it; without `room`, to remove secrets, limits do not apply."""
     after = _planned(tx, before, viewer, change, version, room)
-    revised(tx, _memory(before), _memory(after), has_new_text=False)
+    tx[MemoryTable].replace(_memory(before), _memory(after))  # no revisions are kept
     # Only changed columns: setting a column rewrites its indexes even if the value stays.
     row = ENTRY.values(after, "a.", before)
     if not after.is_lost and (before.is_lost or after.size != before.size):
@@ -554,29 +537,35 @@ def _planned(
     return after
 
 
+# For changes of an entry, which need no more of its space.
+_SPACES = {it: Space(scope="", kind=SpaceKind[it.name]) for it in Tier}
+
+
 def _memory(entry: AgentEntry, space: Space | None = None) -> Memory:
     """Return the memory of an entry, without reading it; changes need no `space`."""
     content = f"[{entry.sensitivity}]" if entry.is_sealed else str(entry.value)
+    end = entry.expires_at
     return Memory(
         id=entry.memory, uid=entry.id, session=None, key=entry.key,
-        space=space or Space(project=NO_PROJECT, scope="", kind=SpaceKind[entry.memory_type.name]),
+        space=space or _SPACES[entry.memory_type],
         text=Text(
             type=entry.memory_type.value, title=f"{entry.namespace}/{entry.key}", content=content,
             tags=entry.tags,
         ),
         revision=entry.version, last_seen_at=entry.created_at, created_at=entry.created_at,
-        updated_at=entry.updated_at, lifecycle=Lifecycle(expires_at=entry.expires_at),
+        updated_at=entry.updated_at,
+        lifecycle=NO_LIFECYCLE if end is None else Lifecycle(expires_at=end),
     )  # fmt: skip
 
 
-def is_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> bool:
+def is_allowed(tx: Transaction, tier: Tier, namespace: str, labels: Labels) -> bool:
     """Return whether guardrails allow a change; they restrict semantic entries only."""
-    if key.tier is not Tier.SEMANTIC:
+    if tier is not Tier.SEMANTIC:
         return True
-    return all(it.allows(key.namespace) for it in agents.guardrails(tx, labels))
+    return all(it.allows(namespace) for it in agents.guardrails(tx, labels))
 
 
 def require_allowed(tx: Transaction, key: EntryKey, labels: Labels) -> None:
     """Raise Denied if guardrails forbid a change of an entry."""
-    if not is_allowed(tx, key, labels):
+    if not is_allowed(tx, key.tier, key.namespace, labels):
         raise Denied("A coordinator of the intent does not allow this namespace.")

@@ -31,7 +31,7 @@ from ..memory.redactor import MAX_KEY, MAX_TAG, Redactor, as_json
 from ..memory.rows import Column, RowMapper, count, micros
 from ..memory.table import Attributes, Sql, Table, step
 from ..recall.text import object_of
-from .api import INSTANT, MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Json, Time
+from .api import INSTANT, MAX_NAME, NO_ENTRY, PREFIX, FullRecord, Time
 
 MEMORY = f"{PREFIX}/memory"
 MAX_TAGS = 100  # tags in a condition
@@ -146,14 +146,9 @@ class AgentEntry(FullRecord):
         """Return the JSON that is sent; a lost value is `{}`, so that lists can still be read."""
         # No member before the value can contain `_VALUE`.
         record = self.__pydantic_serializer__.to_json(self, by_alias=True)
-        if isinstance(self.value, Json):
-            return record.replace(_VALUE, b'"value":' + self.value.encode(), 1)
         if self.is_lost:
             return record.replace(_VALUE, b'"value":{}', 1)[:-1] + b',"unreadable":true}'
-        text, value = self.value, object_of(self.value)
-        if "\\u" in text:  # only escapes can make the stored text differ from ours
-            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        return record.replace(_VALUE, b'"value":' + text.encode(), 1)
+        return record.replace(_VALUE, b'"value":' + self.value.encode(), 1)
 
     @property
     def attributes(self) -> Attributes:

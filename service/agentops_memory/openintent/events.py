@@ -6,10 +6,11 @@ archives afterwards, step by step, and readers do not notice the steps.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from itertools import groupby
+from operator import attrgetter
 from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -19,7 +20,7 @@ from starlette.responses import Response
 from ..engine.engine import Engine, Transaction
 from ..errors import Denied, Unreadable
 from ..http import query
-from ..http.bodies import Body, Param, must, whole_number, written
+from ..http.bodies import Param, must, whole_number, written
 from ..http.protocol import Operation
 from ..light import dataclass
 from ..memory import agent_memory
@@ -30,8 +31,7 @@ from ..memory.idempotency import once
 from ..memory.memories import MemoryTable
 from ..memory.memory import MemoryId, live
 from ..memory.redactor import as_json, require_room
-from ..memory.rows import UNSTORED, Column, RowMapper, count, micros
-from ..memory.saves import Written
+from ..memory.rows import UNSTORED, Column, RowMapper, count, micros, portion
 from ..memory.table import Sql, step
 from ..recall.text import object_of
 from . import api, entries
@@ -100,7 +100,7 @@ EVENTS = (
 )  # fmt: skip
 
 
-class EventBody(Body):
+class EventBody(api.Draft):
     """POST /api/v1/intents/{id}/events."""
 
     event_type: Annotated[
@@ -110,18 +110,21 @@ class EventBody(Body):
     ]  # fmt: skip
     payload: Object = Field(default={})
 
+    @property
+    def details(self) -> api.Json:
+        return api.compact(self.payload, "payload")
+
 
 def operations(serving: Serving) -> Sequence[Operation]:
     async def listed(
         of: Callable[[Request], dict[str, Any]], request: Request, limit: int, **which: Any
     ) -> Response:
         filter_ = EventFilter(**of(request), **which)
-        rows = await page(serving.engine, lambda: identify(request), filter_, limit)
-        return await api.streamed(rows)
+        return await page(serving.engine, lambda: identify(request), filter_, limit)
 
     return (
         op("POST", f"{INTENT}/events", "log_event", "Add an event to the log of an intent.",
-           partial(log, serving), AgentEvent, status=201, body=EventBody, refusals=(404,)),
+           partial(serving.write, LOG), AgentEvent, status=201, body=EventBody, refusals=(404,)),
         route("GET", f"{INTENT}/events", "list_events", "The log of an intent, newest first.",
            partial(listed, lambda it: {"intent": api.intent_id(it)}), AgentEvent,
            is_list=True, query=EVENTS, refusals=(404,)),
@@ -134,27 +137,16 @@ def operations(serving: Serving) -> Sequence[Operation]:
 
 async def page(
     engine: Engine, identify: api.Identify, filter_: EventFilter, limit: int
-) -> api.Listing[AgentEvent]:
+) -> Response:
     """Return events, newest first, or oldest first after a sequence.
 
     Raises Denied for the stream of another agent, NotFound for an intent that the agent may not
     see. Access is checked again before each portion.
     """
-    return await api.listing(
-        engine, identify(), identify, lambda tx, _: (sequences(tx, filter_, limit), None),
+    return await api.listed(
+        engine, identify(), identify, lambda tx, _: (sequences(tx, filter_, limit), 0),
         partial(_some, filter_),
     )  # fmt: skip
-
-
-async def log(
-    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: EventBody
-) -> Written[AgentEvent]:
-    """Add a client's event to the log of an intent that the agent sees."""
-    payload = api.compact(body.payload, "payload")
-    redactor = api.redactor_for(serving.rules, caller, viewer.agent)
-    clean = api.screened(redactor, payload)
-    event = await serving.engine.write(caller, _LOG, viewer, intent, body.event_type, clean)
-    return Written(value=event, redacted=redactor.count)
 
 
 def _require_sight(
@@ -192,17 +184,22 @@ def _without_hidden(
     return event.model_copy(update={"payload": payload})
 
 
-def _log(tx: Transaction, viewer: Viewer, intent: IntentId, type_: str, payload: str) -> AgentEvent:
+def _log(
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: EventBody, payload: str
+) -> AgentEvent:
+    """Add a client's event to the log of an intent that the agent sees."""
     visible_intent(tx, viewer, intent)
     require_room(tx)
     labels = Labels(intent=intent, binding=Binding.INTENT)
     fields = object_of(payload)
-    sequence = entries.add_event(tx, type_, fields, labels, agent=None, actor=viewer.agent)
+    sequence = entries.add_event(
+        tx, body.event_type, fields, labels, agent=None, actor=viewer.agent
+    )
     (event,) = events_with(tx, [sequence])
     return event
 
 
-_LOG = once(_log, check=require_sight)
+LOG = once(_log, check=require_sight)
 
 
 # Rows.
@@ -354,7 +351,7 @@ def end_with_task(tx: Transaction, labels: Labels, viewer: Viewer, *, archives: 
                 remove(tx, gone, EventType.EXPIRED, actor=viewer, reason=TASK_ENDED)
         return 0
     for agent, of_agent in groupby(ending, key=lambda it: it.agent):
-        parts = list(_parts(of_agent))
+        parts = list(_parts(list(of_agent)))
         for number, part in enumerate(parts, start=1):
             payload: dict[str, object] = {"entries_archived": len(part)}
             if len(parts) > 1:
@@ -445,17 +442,13 @@ def _defer(tx: Transaction, event: int, labels: Labels, part: Sequence[Ending]) 
     tx[Sql].insert("pending_archives", **_PENDING.values(pending))
 
 
-def _parts(entries: Iterable[Ending]) -> Iterator[list[Ending]]:
+def _parts(left: Sequence[Ending]) -> Iterator[Sequence[Ending]]:
     """Split entries into archives, each within both limits of an archive."""
-    part, size = list[Ending](), 0
-    for entry in entries:
-        if part and (len(part) == MAX_ARCHIVED or size + entry.size > MAX_ARCHIVED_SIZE):
-            yield part
-            part, size = [], 0
-        part.append(entry)
-        size += entry.size
-    if part:
+    while left:
+        # A portion includes the entry that exceeds its room.
+        part = portion(left[:MAX_ARCHIVED], MAX_ARCHIVED_SIZE - api.MAX_VALUE, attrgetter("size"))
         yield part
+        left = left[len(part) :]
 
 
 def _pending(tx: Transaction, which: str = "TRUE", /, **values: object) -> PendingArchive | None:

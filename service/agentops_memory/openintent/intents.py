@@ -12,7 +12,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, Field, create_model
+from pydantic import AfterValidator, Field, create_model
 from starlette.responses import Response
 
 from ..engine.engine import Transaction
@@ -20,21 +20,30 @@ from ..errors import Denied, Invalid, NotFound, required
 from ..http.bodies import Body, answered, fault, must
 from ..http.protocol import Operation
 from ..memory import agent_memory, details as stored
-from ..memory.access import AgentId, Caller, Role
-from ..memory.agent_memory import ACTIVE, CoordinatorId, GrantId, IntentId, Standing, Viewer
+from ..memory.access import AgentId, Caller
+from ..memory.agent_memory import (
+    ACTIVE,
+    CoordinatorId,
+    GrantId,
+    IntentId,
+    Permission,
+    Standing,
+    Viewer,
+)
 from ..memory.idempotency import once
 from ..memory.memory import Lifecycle
 from ..memory.redactor import require_room
 from ..memory.rows import UNSTORED, Column, RowMapper
 from ..memory.saves import Written
 from ..memory.table import Sql
+from ..recall.text import object_of
 from ..record import Record, defaults_of, shape
 from ..telemetry import annotate
 from . import api
-from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op, redactor_for
+from .api import Agent, FullRecord, JsonObject, Serving, Time, instant_if_any, op
 
 T = TypeVar("T")
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=api.Draft)
 
 INTENTS = f"{api.PREFIX}/intents"
 INTENT = f"{INTENTS}/{{intent_id}}"
@@ -81,13 +90,15 @@ def with_details(details: type[Record], **limited: Any) -> Callable[[type[B]], t
                 continue
             hint: Any = limited.get(name) or _LIMITED.get(it.annotation, it.annotation)
             fields[name] = (hint | None if it.default is None else hint, it.default)
-        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, **fields)
+        made = create_model(body.__name__, __base__=body, __doc__=body.__doc__, **fields)
+        made.members = details.model_fields.keys()
+        return made
 
     return whole
 
 
 @with_details(stored.IntentDetails, parent_intent_id=api.Label)
-class IntentBody(Body):
+class IntentBody(api.Draft):
     """POST /api/v1/intents; the calling agent is the creator, whatever the body says."""
 
     id: Chosen | None = None
@@ -112,31 +123,22 @@ class Intent(stored.IntentDetails, api.Detailed):
 _INTENT = RowMapper(Intent, "intents")
 
 
-async def create(
-    serving: Serving, caller: Caller, viewer: Viewer, body: IntentBody
-) -> Written[Intent]:
-    """Create an intent of the calling agent.
-
-    Raises Denied without the right to create intents; AlreadyExists if the id is taken.
-    """
-    details = details_of(body, but={"id"})
-    caller.require(Role.WRITER)
-    if not (caller.coordinates or viewer.is_admin):
+def _may_create(tx: Transaction, viewer: Viewer, *_: object) -> None:
+    """Raise Denied without the right to create intents."""
+    if not (tx.caller.coordinates or viewer.is_admin):
         raise Denied(
             "Your key may not create intents; `keys create --coordinator` creates one that may."
         )
-    redactor = api.redactor_for(serving.rules, caller, viewer.agent, body.id)
-    clean = api.screened(redactor, details)
-    made = await serving.engine.write(caller, _CREATE, viewer, clean, body.id)
-    return Written(value=made, redacted=redactor.count)
 
 
-def _create(tx: Transaction, viewer: Viewer, details: str, id_: str | None) -> Intent:
+def _create(tx: Transaction, viewer: Viewer, body: IntentBody, details: str) -> Intent:
+    """Create an intent of the calling agent; raise AlreadyExists if the id is taken."""
+    _may_create(tx, viewer)
     require_room(tx)
-    if id_ is not None and tx[Sql].fetch(_INTENT, "id = :id", id=id_) is not None:
+    if body.id is not None and tx[Sql].fetch(_INTENT, "id = :id", id=body.id) is not None:
         raise api.AlreadyExists
     made = Intent.whole(
-        id=IntentId(id_ or new_id(tx, "intent")), created_by=viewer.agent, details=str(details),
+        id=IntentId(body.id or new_id(tx, "intent")), created_by=viewer.agent, details=details,
         created_at=tx.now, updated_at=tx.now,
     )  # fmt: skip
     tx[Sql].insert("intents", **_INTENT.values(made))
@@ -148,13 +150,10 @@ def new_id(tx: Transaction, kind: str) -> str:
     return f"{kind}_{tx.new_uid(tx.now).replace('-', '')}"
 
 
-def on_repeat(tx: Transaction, viewer: Viewer, intent: str, made: T) -> T:
-    """Return `made`, or raise NotFound if the agent no longer sees the intent."""
-    require_sight(tx, viewer, IntentId(intent))
-    return made
-
-
-_CREATE = once(_create, on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.id, made))
+CREATE = once(
+    _create, check=_may_create,
+    on_repeat=lambda tx, made, viewer, *_: visible_intent(tx, viewer, made.id),
+)  # fmt: skip
 
 
 def require_sight(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> Standing:
@@ -188,11 +187,8 @@ def standing(tx: Transaction, viewer: Viewer, intent: IntentId) -> Standing:
     ).fetchone()  # fmt: skip
     if row is None:
         return Standing()
-    is_creator, is_coordinator, is_assigned, is_grantee = map(bool, row)
-    return Standing(
-        is_creator=is_creator, is_coordinator=is_coordinator, is_assigned=is_assigned,
-        is_grantee=is_grantee, is_admin=viewer.is_admin,
-    )  # fmt: skip
+    roles = zip(("is_creator", "is_coordinator", "is_assigned", "is_grantee"), row, strict=True)
+    return Standing(**{name: bool(it) for name, it in roles}, is_admin=viewer.is_admin)
 
 
 COORDINATORS = f"{api.PREFIX}/coordinators"
@@ -221,7 +217,7 @@ def _readable(guardrails: GuardrailsBody) -> GuardrailsBody:
 @with_details(
     stored.CoordinatorDetails, guardrails=Annotated[GuardrailsBody, AfterValidator(_readable)]
 )
-class CoordinatorBody(Body):
+class CoordinatorBody(api.Draft):
     """POST /api/v1/coordinators."""
 
     intent_id: Chosen
@@ -252,12 +248,14 @@ class Coordinator(stored.CoordinatorDetails, _CoordinatorKey):
         return self.model_copy(update={"status": "completed" if is_over else "active"})
 
 
-class GrantBody(Body):
+class GrantBody(api.Draft):
     """POST /api/v1/intents/{id}/acl/entries; every permission grants read access only."""
+
+    members: ClassVar = ("reason",)
 
     principal_id: Agent
     principal_type: Literal["agent"] = "agent"
-    permission: Literal["read", "write", "admin"] = "read"
+    permission: Annotated[Permission, api.ByName] = Permission.READ
     reason: Description | None = None
     expires_at: api.Expiry | None = None
 
@@ -280,91 +278,51 @@ AccessList = shape(
     "AccessList", "The grants on an intent.",
     intent_id=str, default_policy=(Literal["closed"], "closed"), entries=Sequence[Grant],
 )  # fmt: skip
-RevokedGrant = shape(
-    "RevokedGrant", "The response to the revocation of a grant.",
-    status=(Literal["deleted"], "deleted"), entry_id=str,
-)  # fmt: skip
 
 
 def operations(serving: Serving) -> tuple[Operation, ...]:
-    async def listed(caller: Caller, *of: Any) -> Response:
-        coordinators = await serving.engine.read(caller, visible_coordinators, *of)
-        annotate({"memory.result_count": len(coordinators)})
-        return answered([each.model_dump() for each in coordinators])
-
     async def access_list(caller: Caller, viewer: Viewer, intent: IntentId) -> Response:
         grants = await serving.engine.read(caller, visible_grants, viewer, intent)
         annotate({"memory.result_count": len(grants)})
         entries = [each.model_dump() for each in grants]
         return answered({"intent_id": intent, "default_policy": "closed", "entries": entries})
 
-    reading = partial(api.reading, serving.engine)
+    async def coordinate(caller: Caller, viewer: Viewer, body: CoordinatorBody) -> Written[Any]:
+        of = viewer, IntentId(body.intent_id), body
+        return await write(_COORDINATE, caller, *of, action="coordinator.made", about=_may_make)
+
+    async def revoke(caller: Caller, *of: Any) -> api.Deleted:
+        await serving.write(_REVOKE, caller, *of, action="grant.revoked", about=_revoked)
+        return api.Deleted.whole(entry_id=of[-1])
+
+    write, reading = serving.write, partial(api.reading, serving.engine)
     of_coordinator, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
     return (
         op("POST", INTENTS, "create_intent", "Create an intent; requires a coordinator's key.",
-           partial(create, serving), Intent, status=201, body=IntentBody, refusals=(409,)),
+           partial(write, CREATE), Intent, status=201, body=IntentBody, refusals=(409,)),
         op("GET", INTENT, "get_intent", "One intent, for its participants.",
            reading(visible_intent), Intent, refusals=(404,)),
         op("POST", COORDINATORS, "create_coordinator",
            "Let an agent coordinate an intent, within guardrails.",
-           partial(coordinate, serving), Coordinator, status=201, body=CoordinatorBody,
-           refusals=(404,)),
+           coordinate, Coordinator, status=201, body=CoordinatorBody, refusals=(404,)),
         op("GET", of_coordinator, "get_coordinator", "One coordinator.",
            reading(visible_coordinator), Coordinator, refusals=(404,)),
         op("DELETE", of_coordinator, "delete_coordinator",
            "End an agent's coordination of an intent.",
-           partial(end_coordinator, serving), Coordinator, refusals=(404,)),
+           partial(write, _END_COORDINATOR, action="coordinator.ended", about=_ending),
+           Coordinator, refusals=(404,)),
         op("GET", f"{INTENT}/coordinators", "list_coordinators",
            "The coordinators of an intent, including former ones.",
-           listed, Coordinator, is_list=True, refusals=(404,)),
+           reading(visible_coordinators), Coordinator, is_list=True, refusals=(404,)),
         op("GET", ACL, "get_access_list", "Who may read an intent, besides its participants.",
            access_list, AccessList, refusals=(404,)),
         op("POST", entries, "create_grant",
            "Grant an agent access to an intent, its tasks, its log and their working memory.",
-           partial(grant, serving), Grant, status=201, body=GrantBody, refusals=(404,)),
+           partial(write, _GRANT, action="grant.made", about=_may_make), Grant, status=201,
+           body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
-           partial(revoke, serving), RevokedGrant, refusals=(404,)),
+           revoke, api.Deleted, refusals=(404,)),
     )  # fmt: skip
-
-
-async def coordinate(
-    serving: Serving, caller: Caller, viewer: Viewer, body: CoordinatorBody
-) -> Written[Coordinator]:
-    """Make an agent a coordinator of an intent; its creator and administrators may."""
-    details = details_of(body, but={"intent_id", "agent_id", "expires_at"})
-    redactor = redactor_for(serving.rules, caller, viewer.agent, body.agent_id)
-    clean, intent = str(api.screened(redactor, details)), IntentId(body.intent_id)
-    await serving.audit_change(caller, viewer, "coordinator.made", _may_make, intent, body)
-    made = await serving.engine.write(caller, _COORDINATE, viewer, body, clean)
-    return Written(value=made, redacted=redactor.count)
-
-
-async def end_coordinator(
-    serving: Serving, caller: Caller, viewer: Viewer, coordinator: CoordinatorId
-) -> Coordinator:
-    """End an agent's coordination of an intent; the agent may do so itself."""
-    redactor_for(serving.rules, caller, viewer.agent)
-    await serving.audit_change(caller, viewer, "coordinator.ended", _ending, coordinator)
-    return await serving.engine.write(caller, _END_COORDINATOR, viewer, coordinator)
-
-
-async def grant(
-    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, body: GrantBody
-) -> Written[Grant]:
-    redactor = redactor_for(serving.rules, caller, viewer.agent, body.principal_id)
-    reason = None if body.reason is None else redactor.whole(body.reason)
-    await serving.audit_change(caller, viewer, "grant.made", _may_make, intent, body)
-    made = await serving.engine.write(caller, _GRANT, viewer, intent, body, reason)
-    return Written(value=made, redacted=redactor.count)
-
-
-async def revoke(
-    serving: Serving, caller: Caller, viewer: Viewer, intent: IntentId, grant: GrantId
-) -> Response:
-    redactor_for(serving.rules, caller, viewer.agent)
-    await serving.audit_change(caller, viewer, "grant.revoked", _revoked, intent, grant)
-    await serving.engine.write(caller, _REVOKE, viewer, intent, grant)
-    return answered({"status": "deleted", "entry_id": grant})
 
 
 def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: object) -> None:
@@ -373,8 +331,9 @@ def _require_govern(tx: Transaction, viewer: Viewer, intent: IntentId, *_: objec
 
 
 def _may_make(
-    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody
-) -> Mapping[str, object]:
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody | GrantBody,
+    *_: object,
+) -> Mapping[str, object]:  # fmt: skip
     """Return what to audit of a new coordinator or grant, or raise the refusal."""
     _require_govern(tx, viewer, intent)
     api.require_future(instant_if_any(body.expires_at), tx.now)
@@ -391,9 +350,8 @@ def _may_make(
 
 
 def _coordinate(
-    tx: Transaction, viewer: Viewer, body: CoordinatorBody, details: str
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: CoordinatorBody, details: str
 ) -> Coordinator:
-    intent = IntentId(body.intent_id)
     _may_make(tx, viewer, intent, body)
     made = Coordinator.whole(
         id=CoordinatorId(new_id(tx, "coord")), intent_id=intent, agent_id=body.agent_id,
@@ -442,13 +400,13 @@ def _end_coordinator(tx: Transaction, viewer: Viewer, coordinator: CoordinatorId
 
 
 def _grant(
-    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, reason: str | None
+    tx: Transaction, viewer: Viewer, intent: IntentId, body: GrantBody, details: str
 ) -> Grant:
     _may_make(tx, viewer, intent, body)
     made = Grant.whole(
         id=GrantId(new_id(tx, "grant")), intent=intent, principal_id=body.principal_id,
-        permission=agent_memory.Permission(body.permission), reason=reason, granted_by=viewer.agent,
-        granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
+        permission=body.permission, reason=object_of(details).get("reason"),
+        granted_by=viewer.agent, granted_at=tx.now, expires_at=instant_if_any(body.expires_at),
     )  # fmt: skip
     tx[Sql].insert("grants", **_GRANTED.values(made))
     return made
@@ -472,10 +430,7 @@ def _revoke(tx: Transaction, viewer: Viewer, intent: IntentId, grant: GrantId) -
     tx[Sql].run("DELETE FROM grants WHERE id = :id", id=grant)
 
 
-_COORDINATE = once(
-    _coordinate,
-    on_repeat=lambda tx, made, viewer, *_: on_repeat(tx, viewer, made.intent_id, made).at(tx.now),
-)
+_COORDINATE = once(_coordinate, check=require_sight, on_repeat=lambda tx, made, *_: made.at(tx.now))
 _END_COORDINATOR = once(_end_coordinator, check=_may_end)
 _GRANT, _REVOKE = once(_grant, check=_require_govern), once(_revoke)
 
@@ -509,8 +464,3 @@ def guardrails(tx: Transaction, intent: IntentId) -> list[stored.Guardrails]:
 
 def _grants(tx: Transaction, intent: IntentId) -> list[Grant]:
     return tx[Sql].fetch_all(_GRANTED, _OF_INTENT, intent=intent)
-
-
-def details_of(body: BaseModel, but: set[str]) -> str:
-    """Return the other members of a body as compact JSON; raise BadFields beyond 64 KB."""
-    return api.compact(body.model_dump(exclude=but, exclude_unset=True, exclude_none=True))

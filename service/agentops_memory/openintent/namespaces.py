@@ -13,16 +13,8 @@ from ..errors import Denied, NotFound, required
 from ..http.bodies import Body, answered, fault_of
 from ..http.protocol import Operation
 from ..light import replace
-from ..memory.agent_memory import (
-    NAMESPACES as KNOWN,
-    Access,
-    Permissions,
-    Viewer,
-    access_in,
-    permissions,
-    seen,
-    sum_of,
-)
+from ..memory import agent_memory
+from ..memory.agent_memory import NAMESPACES as KNOWN, Access, Permissions, Viewer
 from ..memory.idempotency import once
 from ..memory.memory import live
 from ..memory.redactor import Redactor, require_room
@@ -172,8 +164,8 @@ def _page(
     tx: Transaction, viewer: Viewer, limit: int, offset: int
 ) -> tuple[int, Sequence[Namespace]]:
     total = tx[Sql].number(
-        f"SELECT count(*) FROM {KNOWN} WHERE {access_in('k.name')} >= {Access.READ:d}",
-        **seen(viewer),
+        f"SELECT count(*) FROM {KNOWN} WHERE {agent_memory.access_in('k.name')} >= {Access.READ:d}",
+        **agent_memory.seen(viewer),
     )  # fmt: skip
     return total, readable(tx, viewer, limit, offset)
 
@@ -199,7 +191,7 @@ def _planned(
         if namespace is None:
             raise NotFound(NO_NAMESPACE)
         raise Stale(f"The namespace is at version {namespace.version}.", namespace)
-    return body.changed(permissions(tx, name))
+    return body.changed(agent_memory.permissions(tx, name))
 
 
 def _told(tx: Transaction, viewer: Viewer, name: str, *args: Any) -> Mapping[str, object]:
@@ -242,7 +234,7 @@ def _get(tx: Transaction, viewer: Viewer, name: str) -> Namespace | None:
     """Return the namespace, or None if it is empty or the viewer may not read it."""
     rows = readable(tx, viewer, 1, 0, "k.name = :name", name=name)
     if not rows:
-        list(tx[Sql].intact([name], lambda it: permissions(tx, it)))  # damage is noted
+        list(tx[Sql].intact([name], lambda it: agent_memory.permissions(tx, it)))  # damage is noted
     return rows[0] if rows else None
 
 
@@ -251,23 +243,26 @@ def readable(
 ) -> list[Namespace]:
     """Return the namespaces that the viewer may read and that match a condition, by name."""
     rows = tx[Sql].run(
-        f"""SELECT k.name, {access_in("k.name")} AS access,
+        f"""SELECT k.name, {agent_memory.access_in("k.name")} AS access,
                    max(v.version), max(v.created_at), max(v.updated_at),
-                   count(m.id), {sum_of("a.size")}, min(m.created_at), max(m.updated_at)
+                   count(m.id), {agent_memory.sum_of("a.size")},
+                   min(m.created_at), max(m.updated_at)
               FROM {KNOWN}
               LEFT JOIN namespaces v ON v.name = k.name
               LEFT JOIN agent_spaces p ON p.namespace = k.name AND p.agent = ''
               LEFT JOIN memories m ON m.space_id = p.space_id AND {live("m")}
               LEFT JOIN agent_memories a ON a.memory_id = m.id
-             WHERE {which} AND {access_in("k.name")} >= {Access.READ:d}
+             WHERE {which} AND {agent_memory.access_in("k.name")} >= {Access.READ:d}
           GROUP BY k.name
           ORDER BY k.name
              LIMIT :limit OFFSET :offset""",
-        limit=limit, offset=offset, **values, **seen(viewer),
+        limit=limit, offset=offset, **values, **agent_memory.seen(viewer),
     )  # fmt: skip
 
     def made(row: Any) -> Namespace:
-        return Namespace.model_construct(**_listed(row), permissions=permissions(tx, row[0]))
+        return Namespace.model_construct(
+            **_listed(row), permissions=agent_memory.permissions(tx, row[0])
+        )
 
     return list(tx[Sql].intact(rows.fetchall(), made))
 

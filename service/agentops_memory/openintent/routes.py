@@ -79,10 +79,6 @@ AgentEntryList = shape(
     entries=[AgentEntry], total=int, limit=int, offset=int,
 )  # fmt: skip
 WrittenBatch = shape("WrittenBatch", "The entries of a batch, in its order.", entries=[AgentEntry])
-DeletedAgentEntry = shape(
-    "DeletedAgentEntry", "The response to the deletion of an entry.",
-    status=(Literal["deleted"], "deleted"), entry_id=str,
-)  # fmt: skip
 DeletedAgentEntries = shape(
     "DeletedAgentEntries", "The number of deleted entries, and whether more match.",
     deleted=int, has_more=bool,
@@ -150,7 +146,7 @@ class AgentEntries(api.Serving):
         clean = await aside(len(body.value), changes.cleaned, redactor, body)
         done = await self._write(caller, work, viewer, clean, Room(capacities=self.capacities))
         _count_evicted(caller, done)
-        return Written(value=done.entries[0], redacted=redactor.count, is_new=done.is_new)
+        return Written(value=done.value[0], redacted=redactor.count, is_new=done.is_new)
 
     async def put(self, request: Request) -> Response:
         namespace, key = api.names_in_path(request, 2)
@@ -191,25 +187,30 @@ class AgentEntries(api.Serving):
         return entry
 
     async def query(self, request: Request, limit: int, offset: int, **conditions: Any) -> Response:
+        def frame(total: int) -> tuple[bytes, bytes, Mapping[str, str]]:
+            after = written({"total": total, "limit": limit, "offset": offset})
+            return b'{"entries":[', b"]," + after[1:], {}
+
         filter_ = AgentFilter.of(**conditions)
-        rows = await self.page(lambda: identify(request), filter_, limit, offset)
-        after = written({"total": rows.total, "limit": limit, "offset": offset})
-        return await api.streamed(rows, b'{"entries":[', b"]," + after[1:])
+        return await self.page(lambda: identify(request), filter_, limit, offset, frame)
 
     async def list_own(
         self, request: Request, limit: int, offset: int, **conditions: Any
     ) -> Response:
         filter_ = AgentFilter.of(agent=api.agent_in_path(request), **conditions)
-        rows = await self.page(lambda: identify(request), filter_, limit, offset)
-        return await api.streamed(rows, headers={api.TOTAL: str(rows.total)})
+        return await self.page(
+            lambda: identify(request), filter_, limit, offset,
+            lambda total: (b"[", b"]", {api.TOTAL: str(total)}),
+        )  # fmt: skip
 
     async def list_namespace(self, request: Request, **which: Any) -> Response:
         (namespace,) = api.names_in_path(request, 1)
         return await self.list_own(request, namespace=namespace, is_prefix=False, **which)
 
     async def page(
-        self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int
-    ) -> api.Listing[AgentEntry]:
+        self, identify: api.Identify, filter_: AgentFilter, limit: int, offset: int,
+        frame: api.Frame | None = None,
+    ) -> Response:  # fmt: skip
         """Return readable entries, newest first; access is checked before each portion."""
         caller, viewer = identify()
         clean = filter_.clean(Redactor(self.rules(caller)))
@@ -219,8 +220,8 @@ class AgentEntries(api.Serving):
             sized = entries.ids_of(tx, clean, visible, limit, offset)
             return sized, entries.total(tx, clean, visible)
 
-        return await api.listing(
-            self.engine, (caller, viewer), identify, ids, entries.some, self.accesses.note
+        return await api.listed(
+            self.engine, (caller, viewer), identify, ids, entries.some, self.accesses.note, frame
         )
 
     async def search(self, request: Request, q: str, limit: int, **conditions: Any) -> Response:
@@ -266,17 +267,17 @@ class AgentEntries(api.Serving):
         room = Room(capacities=self.capacities)
         done = await self._write(caller, changes.AMEND, viewer, entry, clean, version, room)
         self._scrub_soon(caller, body)
-        return api.answered(Written(value=done.entries[0], redacted=redactor.count))
+        return api.answered(Written(value=done.value[0], redacted=redactor.count))
 
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
-    ) -> Response:
+    ) -> api.Deleted:
         public = public_id(ENTRY, entry)
         annotate({"memory.entry.id": public})
         redactor_for(self.rules, caller, viewer.agent)
         await self._write(caller, changes.DELETE, viewer, entry, version)
         self.on_erased(caller)
-        return answered({"status": "deleted", "entry_id": public})
+        return api.Deleted.whole(entry_id=public)
 
     async def write_batch(self, request: Request) -> Response:
         """Create and change entries, all or none; AtItem names the one that is refused."""
@@ -294,9 +295,9 @@ class AgentEntries(api.Serving):
         done = await self._write(caller, changes.WRITE_BATCH, viewer, clean, room)
         _count_evicted(caller, done)
         self._scrub_soon(caller, *(item for item in items if item.version is not None))
-        annotate({"memory.result_count": len(done.entries)})
+        annotate({"memory.result_count": len(done.value)})
         headers = {REDACTED: str(redactor.count)} if redactor.count else {}
-        records = b",".join(it.json_bytes() for it in done.entries)
+        records = b",".join(it.json_bytes() for it in done.value)
         return Response(b'{"entries":[%b]}' % records, headers=headers, media_type=JSON)
 
     async def delete_batch(self, request: Request, limit: int, **conditions: Any) -> Response:
@@ -418,7 +419,7 @@ CAPABILITIES = [
 class MemoryCapabilities(BaseModel):
     """The tiers, limits and features of agents' memory."""
 
-    tiers: list[changes.TierName] = ["working", "episodic", "semantic"]
+    tiers: list[Tier] = [*Tier]
     eviction_policy: Literal["lru"] = "lru"
     episodic_capacity: int
     max_value_bytes: int = api.MAX_VALUE
@@ -492,7 +493,7 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
-           service.delete, DeletedAgentEntry, sends=(api.MATCH,), refusals=(404, 409)),
+           service.delete, api.Deleted, sends=(api.MATCH,), refusals=(404, 409)),
         route("GET", OWN, "list_entries",
            "Entries of an agent that the caller may read, newest first.",
            service.list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE),

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 from starlette.requests import Request
@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..engine.engine import Engine, Transaction
 from ..errors import BadFields, Conflict, Denied, required
-from ..http.bodies import Body, choice, written
+from ..http.bodies import choice, written
 from ..http.protocol import Operation
 from ..light import replace
 from ..memory import agent_memory, details as stored
@@ -29,7 +29,7 @@ from ..record import defaults_of
 from ..telemetry import annotate, count
 from ..telemetry.metrics import AGENT_ARCHIVED
 from . import api, events, intents
-from .api import Agent, Ids, Serving, Time, identify, op, redactor_for
+from .api import Agent, Ids, Serving, Time, identify, op
 from .entries import add_event
 from .intents import Chosen, Description, Object, Word, Words, require_sight, with_details
 
@@ -38,10 +38,7 @@ NO_TASK = api.UNKNOWN["task_id"]
 MAX_ENTRIES, MAX_SIZE = 10_000, 64 * 1024  # limits of a policy: entries, and KB
 REPORTED = {"output", "error", "blocked_reason"}  # its agent changes these and the status
 
-TaskState = Literal[
-    "pending", "ready", "claimed", "running", "blocked", "completed", "failed", "cancelled",
-    "skipped",
-]  # fmt: skip
+TaskState = Annotated[TaskStatus, api.ByName]
 
 
 class TaskFinished(Conflict):
@@ -65,6 +62,10 @@ def _policy_in(text: str) -> MemoryPolicy:
     return MemoryPolicy.model_construct(None, **fields)
 
 
+def _policy_text(policy: MemoryPolicy) -> str:
+    return json.dumps(dict(zip(stored.TaskPolicy.model_fields, vars(policy).values(), strict=True)))
+
+
 class ToolRequirement(api.Nested):
     """A service that a task needs."""
 
@@ -80,22 +81,19 @@ Tools = Annotated[list[ToolRequirement], Field(max_length=intents.MAX_ITEMS)]
     stored.TaskDetails, description=Description, error=Description, blocked_reason=Description,
     requires_tools=Tools,
 )  # fmt: skip
-class TaskBody(Body):
+class TaskBody(api.Draft):
     """POST /api/v1/tasks."""
 
     id: Chosen | None = None
     intent_id: Chosen
     name: intents.Title
-    status: TaskState = "pending"
+    status: TaskState = TaskStatus.PENDING
     assigned_agent: Agent | None = None
     parent_task_id: Chosen | None = None
     memory_policy: MemoryPolicy | None = None
 
 
-OF_ROW = {"id", "intent_id", "status", "assigned_agent", "parent_task_id", "memory_policy"}
-
-
-class TaskChangeBody(Body):
+class TaskChangeBody(api.Draft):
     """PATCH /api/v1/tasks/{id}: absent fields stay as they are.
 
     `null` removes assigned_agent, memory_policy, output, error and blocked_reason.
@@ -112,9 +110,8 @@ class TaskChangeBody(Body):
     @property
     def details(self) -> api.Json:
         """The members that replace stored ones of the same names."""
-        names = [*REPORTED, "metadata"] if self.metadata is not None else [*REPORTED]
-        names = [it for it in type(self).model_fields if it in names]
-        return api.compact({it: getattr(self, it) for it in names if it in self.model_fields_set})
+        sent = self.model_dump(include={*REPORTED, "metadata"}, exclude_unset=True)
+        return api.compact({it: sent[it] for it in sent if it in REPORTED or sent[it] is not None})
 
 
 class _TaskKey(api.Detailed):
@@ -135,14 +132,7 @@ class Task(stored.TaskDetails, _TaskKey):
     assigned_agent: Annotated[AgentId | None, Column("t.agent")] = None
     parent_task_id: Annotated[TaskId | None, Column("t.parent")] = None
     memory_policy: Annotated[
-        MemoryPolicy | None,
-        Column(
-            "t.policy",
-            read=_policy_in,
-            write=lambda policy: json.dumps(
-                dict(zip(stored.TaskPolicy.model_fields, vars(policy).values(), strict=True))
-            ),
-        ),
+        MemoryPolicy | None, Column("t.policy", read=_policy_in, write=_policy_text)
     ] = None
     attempt: int = 1
     created_at: Time
@@ -161,46 +151,51 @@ class Task(stored.TaskDetails, _TaskKey):
 def operations(serving: Serving) -> Sequence[Operation]:
     async def list_(request: Request, **which: Any) -> Response:
         intent = api.intent_id(request)
-        rows = await page(serving.engine, lambda: identify(request), intent, **which)
-        return await api.streamed(rows)
+        return await page(serving.engine, lambda: identify(request), intent, **which)
 
     of_task = replace(api.MUST_MATCH, help='The version that the task must have, such as "3".')
     status = choice("status", TaskStatus, "Only tasks in this status.")
     one = f"{TASKS}/{{task_id}}"
     return (
         op("POST", TASKS, "create_task", "Create a task of an intent, and assign it.",
-           partial(create, serving), Task, status=201, body=TaskBody, refusals=(404, 409)),
+           partial(_write, serving, CREATE, _draft), Task, status=201, body=TaskBody,
+           refusals=(404, 409)),
         op("GET", one, "get_task", "One task.", api.reading(serving.engine, known), Task,
            refusals=(404,)),
         op("PATCH", one, "update_task",
            "Assign a task, or report on it; ending it archives its working memory.",
-           partial(amend, serving), Task, body=TaskChangeBody, nulls=True, sends=(of_task,),
-           refusals=(404, 409, 428)),
+           partial(_write, serving, _AMEND, _changeable), Task, body=TaskChangeBody, nulls=True,
+           sends=(of_task,), refusals=(404, 409, 428)),
         api.route("GET", f"{intents.INTENT}/tasks", "list_tasks",
            "The tasks of an intent, oldest first.",
            list_, Task, is_list=True, refusals=(404,), query=(status, *api.PAGE)),
     )  # fmt: skip
 
 
-async def create(serving: Serving, caller: Caller, viewer: Viewer, body: TaskBody) -> Written[Task]:
-    """Create a task; raise Denied unless the viewer directs the intent, or AlreadyExists."""
-    details, agent = intents.details_of(body, but=OF_ROW), body.assigned_agent
-    redactor = redactor_for(serving.rules, caller, viewer.agent, agent, body.id)
-    clean = str(api.screened(redactor, details))
-    await _audit_assignment(serving, caller, viewer, agent, _draft, body)
-    made = await serving.engine.write(caller, _CREATE, viewer, body, clean)
-    if made.status.is_final:  # its working memory is archived, so bytes must be erased
+async def _write(
+    serving: Serving, work: Callable[..., Any], of: Callable[..., Task | TaskBody],
+    caller: Caller, viewer: Viewer, *args: Any,
+) -> Written[Task]:  # fmt: skip
+    """Write a task; an administrator's assignment is audited. Its end leaves bytes to erase."""
+    (assignee,) = (it.assigned_agent for it in args if isinstance(it, TaskBody | TaskChangeBody))
+    is_audited = viewer.is_admin and assignee is not None
+    about = partial(_of_others, of, assignee) if is_audited else None
+    done = await serving.write(work, caller, viewer, *args, action="task.assigned", about=about)
+    if done.value.status.is_final:
         serving.on_erased(caller)
-    return Written(value=made, redacted=redactor.count)
+    annotate({"memory.archived_count": done.archived or None})
+    if not caller.is_replay:
+        count(AGENT_ARCHIVED, by=done.archived)
+    return done
 
 
 async def page(
     engine: Engine, identify: api.Identify, intent: IntentId, limit: int, offset: int,
     status: TaskStatus | None = None,
-) -> api.Listing[Task]:  # fmt: skip
+) -> Response:  # fmt: skip
     """Return an intent's tasks, oldest first; access is checked before each portion."""
 
-    def ids(tx: Transaction, _: Viewer) -> tuple[Ids, None]:
+    def ids(tx: Transaction, _: Viewer) -> tuple[Ids, int]:
         of_status = "" if status is None else " AND status = :status"
         rows = tx[Sql].run(
             f"""SELECT {tx[Sql].dialect.row}, id, length(details)
@@ -210,45 +205,16 @@ async def page(
                  LIMIT :limit OFFSET :offset""",
             intent=intent, status=status, limit=limit, offset=offset,
         )  # fmt: skip
-        return [sized for _, *sized in tx[Sql].intact(rows, _SIZED)], None
+        return [sized for _, *sized in tx[Sql].intact(rows, _SIZED)], 0
 
-    return await api.listing(engine, identify(), identify, ids, partial(_some, intent))
-
-
-async def amend(
-    serving: Serving, caller: Caller, viewer: Viewer, task: TaskId, body: TaskChangeBody,
-    version: int,
-) -> Written[Task]:  # fmt: skip
-    """Change a task that is at this version; finishing it archives its working memory.
-
-    Its agent may report on it; other changes need an agent that directs the intent. Raises
-    TaskFinished for a finished task, unless it failed and the change makes it ready.
-    """
-    details, agent = body.details, body.assigned_agent
-    redactor = redactor_for(serving.rules, caller, viewer.agent, agent)
-    clean = str(api.screened(redactor, details))
-    await _audit_assignment(serving, caller, viewer, agent, _changeable, task, body, version)
-    done = await serving.engine.write(caller, _AMEND, viewer, task, body, clean, version)
-    if done.value.status.is_final:  # as in `create`
-        serving.on_erased(caller)
-    annotate({"memory.archived_count": done.archived})
-    if not caller.is_replay:
-        count(AGENT_ARCHIVED, by=done.archived)
-    return replace(done, redacted=redactor.count)
-
-
-async def _audit_assignment(
-    serving: Serving, caller: Caller, viewer: Viewer, assignee: AgentId | None, *of: Any
-) -> None:
-    if viewer.is_admin and assignee is not None:
-        await serving.audit_change(caller, viewer, "task.assigned", _of_others, assignee, *of)
+    return await api.listed(engine, identify(), identify, ids, partial(_some, intent))
 
 
 def known(tx: Transaction, viewer: Viewer, task: TaskId, *_: object) -> Task:
     return required(visible_task(tx, viewer, task), NO_TASK)
 
 
-def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
+def _draft(tx: Transaction, viewer: Viewer, body: TaskBody, *_: object) -> TaskBody:
     """Return the body if the task may be created now, or raise the refusal."""
     if not require_sight(tx, viewer, IntentId(body.intent_id)).directs:
         raise Denied("Only the creator of the intent and its coordinators may create tasks of it.")
@@ -262,23 +228,23 @@ def _draft(tx: Transaction, viewer: Viewer, body: TaskBody) -> TaskBody:
     return body
 
 
-def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Task:
+def _create(tx: Transaction, viewer: Viewer, body: TaskBody, details: str) -> Written[Task]:
+    """Create a task; raise Denied unless the viewer directs the intent, or AlreadyExists."""
     _draft(tx, viewer, body)
     made = Task.whole(
         details=details, id=TaskId(body.id or intents.new_id(tx, "task")),
         intent_id=IntentId(body.intent_id), parent_task_id=body.parent_task_id,
         assigned_agent=body.assigned_agent, memory_policy=body.memory_policy, created_at=tx.now,
-        **_at_status(tx, TaskStatus(body.status), None),
+        **_at_status(tx, body.status, None),
     )  # fmt: skip
     tx[Sql].insert("tasks", **_row(made))
     _add_event_of_status(tx, viewer, EventType.TASK_CREATED, made, None)
     _assign(tx, viewer, made, None)
-    _end(tx, viewer, made)
-    return made
+    return Written(value=made, archived=_end(tx, viewer, made))
 
 
 def _changeable(
-    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int
+    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int, *_: object
 ) -> Task:
     before = known(tx, viewer, task)
     if not require_sight(tx, viewer, before.intent_id).directs:
@@ -290,16 +256,21 @@ def _changeable(
         raise api.Stale(f"The task is at version {before.version}.", before)
     if before.status.is_final and not _is_retry(before, body):
         raise TaskFinished
-    ends = body.status is not None and TaskStatus(body.status).is_final
+    ends = body.status is not None and body.status.is_final
     (require_margin if ends else require_room)(tx)  # a task that ends needs no more room
     return before
 
 
 def _amend(
-    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, details: str, version: int
+    tx: Transaction, viewer: Viewer, task: TaskId, body: TaskChangeBody, version: int, details: str
 ) -> Written[Task]:
+    """Change a task that is at this version; finishing it archives its working memory.
+
+    Its agent may report on it; other changes need an agent that directs the intent. Raises
+    TaskFinished for a finished task, unless it failed and the change makes it ready.
+    """
     before = _changeable(tx, viewer, task, body, version)
-    status, is_retry = TaskStatus(body.status or before.status), _is_retry(before, body)
+    status, is_retry = body.status or before.status, _is_retry(before, body)
     named = body.model_fields_set & {"assigned_agent", "memory_policy"}
     core = {name: getattr(before, name) for name in Task.model_fields if name not in Task.members}
     core |= {name: getattr(body, name) for name in named}
@@ -314,12 +285,12 @@ def _amend(
     return Written(value=after, archived=_end(tx, viewer, after))
 
 
-_CREATE = once(_create, check=lambda tx, viewer, body, _: require_sight(tx, viewer, body.intent_id))
+CREATE = once(_create, check=lambda tx, viewer, body, _: require_sight(tx, viewer, body.intent_id))
 _AMEND = once(_amend, check=known)
 
 
 def _is_retry(before: Task, body: TaskChangeBody) -> bool:
-    return before.status is TaskStatus.FAILED and body.status == TaskStatus.READY.value
+    return before.status is TaskStatus.FAILED and body.status is TaskStatus.READY
 
 
 def _at_status(tx: Transaction, status: TaskStatus, started_at: datetime | None) -> dict[str, Any]:
@@ -389,7 +360,7 @@ def _some(intent: IntentId, tx: Transaction, viewer: Viewer, ids: Sequence[TaskI
 
 
 def _of_others(
-    tx: Transaction, viewer: Viewer, assignee: AgentId, of: Callable[..., Task | TaskBody],
+    of: Callable[..., Task | TaskBody], assignee: AgentId | None, tx: Transaction, viewer: Viewer,
     *args: object,
 ) -> Mapping[str, object] | None:  # fmt: skip
     """Return what to audit of an assignment, or raise the refusal.
