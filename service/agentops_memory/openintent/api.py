@@ -177,7 +177,7 @@ class FullRecord(Record):
         return written(self.model_dump(by_alias=True))
 
 
-class Deleted(FullRecord):
+class DeletedEntry(FullRecord):
     """The response to the deletion of an entry, or of a grant."""
 
     status: Literal["deleted"] = "deleted"

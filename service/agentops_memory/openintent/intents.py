@@ -291,9 +291,9 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
         of = viewer, IntentId(body.intent_id), body
         return await write(_COORDINATE, caller, *of, action="coordinator.made", about=_may_make)
 
-    async def revoke(caller: Caller, *of: Any) -> api.Deleted:
+    async def revoke(caller: Caller, *of: Any) -> api.DeletedEntry:
         await serving.write(_REVOKE, caller, *of, action="grant.revoked", about=_revoked)
-        return api.Deleted.whole(entry_id=of[-1])
+        return api.DeletedEntry.whole(entry_id=of[-1])
 
     write, reading = serving.write, partial(api.reading, serving.engine)
     of_coordinator, entries = f"{COORDINATORS}/{{coordinator_id}}", f"{ACL}/entries"
@@ -321,7 +321,7 @@ def operations(serving: Serving) -> tuple[Operation, ...]:
            partial(write, _GRANT, action="grant.made", about=_may_make), Grant, status=201,
            body=GrantBody, refusals=(404,)),
         op("DELETE", f"{entries}/{{grant_id}}", "delete_grant", "Revoke a grant.",
-           revoke, api.Deleted, refusals=(404,)),
+           revoke, api.DeletedEntry, refusals=(404,)),
     )  # fmt: skip
 
 

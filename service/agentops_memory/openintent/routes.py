@@ -271,13 +271,13 @@ class AgentEntries(api.Serving):
 
     async def delete(
         self, caller: Caller, viewer: Viewer, entry: AgentEntryId, version: int | None = None
-    ) -> api.Deleted:
+    ) -> api.DeletedEntry:
         public = public_id(ENTRY, entry)
         annotate({"memory.entry.id": public})
         redactor_for(self.rules, caller, viewer.agent)
         await self._write(caller, changes.DELETE, viewer, entry, version)
         self.on_erased(caller)
-        return api.Deleted.whole(entry_id=public)
+        return api.DeletedEntry.whole(entry_id=public)
 
     async def write_batch(self, request: Request) -> Response:
         """Create and change entries, all or none; AtItem names the one that is refused."""
@@ -493,7 +493,7 @@ def operations(service: AgentEntries) -> Sequence[Operation]:
            service.update, AgentEntry, body=AgentChangeBody, sends=(api.MUST_MATCH,),
            refusals=(404, 409, 428)),
         op("DELETE", ONE, "delete_entry", "Delete an entry permanently.",
-           service.delete, api.Deleted, sends=(api.MATCH,), refusals=(404, 409)),
+           service.delete, api.DeletedEntry, sends=(api.MATCH,), refusals=(404, 409)),
         route("GET", OWN, "list_entries",
            "Entries of an agent that the caller may read, newest first.",
            service.list_own, AgentEntry, is_list=True, query=(*CONDITIONS, *PAGE),
