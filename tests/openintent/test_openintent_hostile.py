@@ -26,15 +26,7 @@ from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit
 from ..support.erasing import remains
-from ..support.openintent_agents import (
-    BATCH,
-    MEMORY,
-    NAMESPACES,
-    Agent,
-    faults,
-    ok,
-    refused,
-)
+from ..support.openintent_agents import BATCH, MEMORY, NAMESPACES, Agent, faults, ok, refused
 from ..support.requirements import requirement
 from ..support.service import Clock, Service
 

@@ -118,13 +118,17 @@ class Accesses:
         """Note times when owners read memories; the latest time of each memory is kept."""
         with self._lock:
             noted = self.noted.setdefault(tenant, {})
-            for memory, at in accessed.items():
-                noted[memory] = max(at, noted.get(memory, at))
+            noted |= {it: max(at, noted.get(it, at)) for it, at in accessed.items()}
 
-    def taken(self, tenant: TenantId) -> dict[MemoryId, datetime]:
-        """Return the noted times, which are no longer noted."""
+    def of(self, tenant: TenantId) -> dict[MemoryId, datetime]:
         with self._lock:
-            return self.noted.pop(tenant, {})
+            return dict(self.noted.get(tenant, ()))
+
+    def forget(self, tenant: TenantId, written: Mapping[MemoryId, datetime]) -> None:
+        """Forget accesses that are on disk, unless a later one was noted meanwhile."""
+        with self._lock:
+            noted = self.noted.get(tenant, {}).items()
+            self.noted[tenant] = {it: at for it, at in noted if written.get(it) != at}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,16 +326,15 @@ class AgentEntries(api.Serving):
     async def _write(self, caller: Caller, work: Callable[..., T], *args: Any) -> T:
         """Run work in a transaction that also writes the accesses noted before it.
 
-        They are taken when the transaction begins, and noted again if it fails.
+        They stay noted until it is committed: others may need them at the same time.
         """
         if caller.request is None:  # without an idempotency key, `once` only calls the work
             work = getattr(work, "__wrapped__", work)
-        taken: dict[MemoryId, datetime] = {}
-        try:
-            return await self.engine.write(caller, _writing(work), self.accesses, taken, *args)
-        except BaseException:
-            self.accesses.put(caller.tenant, taken)
-            raise
+        written: dict[MemoryId, datetime] = {}
+        done: T = await self.engine.write(caller, _writing(work), self.accesses, written, *args)
+        if written:
+            self.accesses.forget(caller.tenant, written)
+        return done
 
     def _scrub_soon(self, caller: Caller, *bodies: AgentChangeBody | AgentBatchItem) -> None:
         """Have the plain bytes of values that these changes sealed scrubbed within seconds."""
@@ -341,28 +344,21 @@ class AgentEntries(api.Serving):
 
 @cache
 def _writing(work: Callable[..., T]) -> Callable[..., T]:
-    """Return the work after a write of noted accesses, which move to `taken` until it is done.
-
-    If it fails they are put back here: the next transaction may begin before its caller can do so.
-    """
+    """Return the work after a write of noted accesses, which are added to `written`."""
 
     @wraps(work)
     def writing(
-        tx: Transaction, /, accesses: Accesses, taken: dict[MemoryId, datetime], *args: Any
+        tx: Transaction, /, accesses: Accesses, written: dict[MemoryId, datetime], *args: Any
     ) -> T:
-        taken.update(accesses.taken(tx.caller.tenant))
-        try:
-            if taken:
-                tx[Sql].run_all(
-                    """UPDATE agent_memories
-                          SET accessed_at = :at
-                        WHERE memory_id = :id AND accessed_at < :at""",
-                    [{"id": id_, "at": micros(at)} for id_, at in taken.items()],
-                )
-            return work(tx, *args)
-        except BaseException:
-            accesses.put(tx.caller.tenant, taken)
-            raise
+        written |= accesses.of(tx.caller.tenant)
+        if written:
+            tx[Sql].run_all(
+                """UPDATE agent_memories
+                      SET accessed_at = :at
+                    WHERE memory_id = :id AND accessed_at < :at""",
+                [{"id": id_, "at": micros(at)} for id_, at in written.items()],
+            )
+        return work(tx, *args)
 
     return writing
 
