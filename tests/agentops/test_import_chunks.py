@@ -478,6 +478,21 @@ def test_without_a_process_threads_read_all_documents(
 
 
 @pytest.mark.slow
+def test_the_process_starts_while_a_long_document_is_still_being_received(path: Path) -> None:
+    def children() -> set[str]:
+        tasks = Path("/proc/self/task").glob("*/children")
+        return {pid for it in tasks for pid in it.read_text("ascii").split()}
+
+    with serving(path) as service, raw.wire(service.url) as connection:
+        before, body = children(), _body()
+        connection.send(raw.request("POST", "/import", content_length=str(len(body))))
+        started = until(lambda: children() - before)
+        connection.send(body)
+        assert connection.answer().json["imported_observations"] == SIZE
+        assert children() - before == started
+
+
+@pytest.mark.slow
 def test_a_service_names_each_faulty_row_and_stores_none_whoever_reads_them(path: Path) -> None:
     rows_: list[object] = [_row(it) for it in range(2 * CHUNK)]
     rows_[3], rows_[CHUNK] = {"title": 1}, _row(CHUNK) | {"project": " "}

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
+from io import BytesIO
 from multiprocessing.connection import Connection, Pipe
 from multiprocessing.reduction import recv_handle, send_handle
 from operator import attrgetter
@@ -26,9 +27,10 @@ from ..light import fields, replace
 from ..memory.imports import Row
 from ..memory.memory import NO_LIFECYCLE, NO_LINKS, Memory, PreparedMemory, Session
 from ..memory.redactor import Redactor
+from ..memory.rows import EPOCH
 from ..recall.features import ALL, Feature, Features
 from ..recall.text import content_hash, prepared
-from ..secrets.redaction import Rules
+from ..secrets.redaction import DEFAULT_RULES, Rules
 from . import transfer
 
 SHORT = 512 * 1024  # bytes; a thread reads shorter documents, which are little more than a chunk
@@ -50,6 +52,12 @@ class Reader:
         self._lock = Lock()  # held during a start, and from a request to its response
         self._connection: Connection | None = None
         self._file: BinaryIO | None = None  # the open document
+
+    def prepare(self, size: int) -> None:
+        """Start the process for a document of this many bytes, which is still being received."""
+        if self._may_start and size >= SHORT and not self._lock.locked():
+            with suppress(OSError), self._lock:
+                self._ensure_started()
 
     def opened(self, file: BinaryIO, now: datetime) -> dict[str, int] | None:
         """Open a document and return the number of rows in each list; then call `rows` until `end`.
@@ -167,6 +175,11 @@ def main() -> None:
     with suppress(OSError):  # if memory is short, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     gc.set_threshold(100_000)  # rows leave no cyclic garbage
+    # Load what the first document needs, while it is still being received.
+    row = b'{"session_id": "s", "type": "t", "title": "t", "content": "c", "project": "p"}'
+    document = transfer.Document(BytesIO(b'{"observations": [%b]}' % row), EPOCH)
+    document.check()
+    list(_pieces(document, features, DEFAULT_RULES, 1))
     with Connection(os.dup(0)) as connection, suppress(EOFError, OSError):
         while connection.poll(IDLE):
             now, file = connection.recv(), recv_handle(connection)

@@ -17,7 +17,7 @@ from ..errors import Invalid, Refusal
 from ..http.bodies import JSON, is_empty, json_object, keyed_caller, query_of, spooled
 from ..http.gate import admission, current_caller
 from ..http.protocol import REDACTED, Handler, Operation, Parameter, Protocol, Refusals
-from ..http.query import asks_for, entries
+from ..http.query import asks_for, entries, natural
 from ..light import dataclass
 from ..memory.access import Role
 from ..recall.summary import Message
@@ -71,6 +71,9 @@ class Handlers:
 
     async def import_all(self, request: Request) -> Response:
         is_dry = asks_for(query_of(request), "dry_run")
+        if self.reader is not None:
+            size = natural(request.headers.get("content-length", ""))
+            await asyncio.to_thread(self.reader.prepare, size)
         async with spooled(request, self.max_upload, self.folder) as file:
             if is_empty(file):
                 raise Invalid("invalid JSON: the body is empty.")
