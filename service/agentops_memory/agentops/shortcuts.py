@@ -52,7 +52,7 @@ TRACE_HEADERS = frozenset({b"traceparent", b"tracestate"})  # different in each 
 MOST_HEADERS = 1_000  # request heads that are cached
 LONGEST_HEAD, LONGEST_NAME = 4_096, 512  # most bytes of a head, and of a project as sent
 EVENT = b"\0"  # separates a rendered memory from its span event; never in JSON
-MARKED, MARK = 7.25, b'"rank":7.25'  # a rendered hit's placeholder for its rank
+MARKED, MARK = 7.25, b'"rank":7.25'  # a placeholder for the rank
 RANK, METHOD = "memory.injected.rank", "memory.injected.method"  # they differ in each request
 
 _SHOWN = Shown(key=None, text=Text(type="", title="", content=""))  # a placeholder
@@ -88,7 +88,7 @@ class PlainHeads:
             return None
         hosts = [value.decode("latin-1") for name, value in key if name == b"host"]
         is_plain = _SLOW_HEADERS.isdisjoint(name for name, _ in key) and (
-            all(map(self.is_own_name, hosts))
+            list(map(self.is_own_name, hosts)) == [True]
         )
         known = {n.decode("latin-1"): v.decode("latin-1") for n, v in key}
         if len(self._known) >= MOST_HEADERS:
@@ -173,12 +173,8 @@ class FastReads:
                 summaries, b",".join(lines),
             )  # fmt: skip
         else:
-            ranks = to_json([rank for _, rank, _ in read.hits])[1:-1].split(b",")
-            ranked = [
-                it.replace(MARK, b'"rank":' + rank, 1)
-                for it, rank in zip(lines, ranks, strict=bool(lines))
-            ]
-            body = b"[%b]" % b",".join(ranked)
+            ranks = to_json([rank for _, rank, _ in read.hits])[1:-1].split(b",") if lines else ()
+            body = (b"[%b]" % b",".join(lines)) % tuple(ranks)
         if len(body) > PIECE:
             return None
         self.gate.require_rate(caller.key)
@@ -271,7 +267,9 @@ def _line(memory: Shown) -> bytes:
 
 
 def _hit(memory: Shown) -> bytes:
-    return m.json_bytes([hit(memory, MARKED)])[1:-1]
+    """Render a hit as a template for its rank."""
+    line = m.json_bytes([hit(memory, MARKED)])[1:-1]
+    return line.replace(b"%", b"%%").replace(MARK, b'"rank":%b', 1)
 
 
 PATH = "/observations"

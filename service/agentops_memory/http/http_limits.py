@@ -143,6 +143,7 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
         self._is_answered_early = False
         self._wire: asyncio.Transport = None  # type: ignore[assignment]
         self._in_headers = False
+        self._idle_since = 0.0  # in the loop's time
         self._in_line = True  # whether the next read begins in, or before, a request line
         self._pending = 0  # bytes of the reads since the last end of a head or part of a body
         self._refusal: Refused | None = None
@@ -164,7 +165,6 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport.is_closing() or self._refusal:
             return
-        self._unset_keepalive_if_required()
         self._pending += len(data)
         self._parse(self._encoded(data))
         if self._refusal:
@@ -174,12 +174,22 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             self._refuse(Refused(431, LARGE))
         elif self._in_headers and self._deadline.handle is None:
             self._deadline.start(HEADERS_TIME, self._headers_are_late)
-        elif self.timeout_keep_alive_task is None and not (
-            self._is_receiving() or self._is_unanswered()
-        ):
+        if self._is_receiving() or self._is_unanswered():
+            self._unset_keepalive_if_required()
+            return
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_handler()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close an idle connection; one timer serves many requests that are answered early."""
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
             self.timeout_keep_alive_task = self.loop.call_later(
-                self.timeout_keep_alive, self.timeout_keep_alive_handler
+                left, self.timeout_keep_alive_handler
             )
+        else:
+            super().timeout_keep_alive_handler()
 
     def pause_writing(self) -> None:
         super().pause_writing()
@@ -212,11 +222,11 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             if len(self.url) + size + _LINE > MAX_HEADERS:
                 raise Refused(431, LARGE)
         self._pending = 0
-        require_clear(self.headers, self.parser.get_http_version)
         self._deadline.stop()
-        self._unset_keepalive_if_required()
         if self._answered_early():
             return
+        require_clear(self.headers, self.parser.get_http_version)
+        self._unset_keepalive_if_required()
         super().on_headers_complete()
         if self.expect_100_continue:
             # After an early response, the client may send the body or not; the server cannot know.

@@ -4,9 +4,10 @@ A read is left to a transaction, which answers the same, if the index is missing
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence, Sized
-from itertools import chain, islice, product
+from itertools import accumulate, chain, islice, product, repeat
+from operator import itemgetter
 from time import time_ns
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import NamedTuple, ParamSpec, TypeVar, cast
 
 from ..light import OncePerTurn, dataclass, field
 from ..memory.access import Patterns
@@ -56,27 +57,28 @@ class Ranking:
 
     def any(self, sentences: Sentences, limit: int) -> list[Scored]:
         """Return the best memories with any of the looked-up stems, with gains for the first."""
-        if len(sentences) == 1:
-            best = self._best_scores(sentences[0][0], max(limit, GAINING))
-        else:
-            depth = max(limit, SENTENCE_DEPTH)
-            lowest = [self._best_scores(stems, depth) for stems, _ in sentences]
-            best = combined(lowest, [weight for _, weight in sentences])
+        if not self._parts:
+            return []
+        depth = max(limit, GAINING if len(sentences) == 1 else SENTENCE_DEPTH)
+        every = self._best_scores([stems for stems, _ in sentences], depth)
+        weights = [weight for _, weight in sentences]
+        best = every[0] if len(every) == 1 else combined(every, weights)
         first, others = best[:GAINING], best[GAINING : max(limit, GAINING)]
         if only := self._only_area:
-            best = [*gained(first, [{only.slots[it[1]]: it for it in first}]), *others][:limit]
+            slots = map(only.slots.__getitem__, map(itemgetter(1), first))
+            best = [*gained(first, [dict(zip(slots, first, strict=True))]), *others][:limit]
             return [(score, only.ids[at]) for score, at in best]
         by_slot = [it.area.by_slot(first) for it in self._parts]
         return [*gained(first, by_slot), *others][:limit]
 
     def every(self, pieces: Sequence[StemPiece], limit: int) -> list[Scored]:
-        """Return the best memories whose own words have every piece (see `Weights.every`)."""
+        """Return the best memories whose own words have every looked-up piece (`Weights.every`)."""
         scored: list[Scored] = []
-        for weights, hidden in zip(self._parts, self._hidden, strict=True):
-            ids = weights.area.ids
+        for part, spans, hidden in zip(self._parts, self._spans, self._hidden, strict=True):
+            ids = part.area.ids
             scored += [
                 (-1.0 * total, ids[position])
-                for position, total in weights.every(pieces).items()
+                for position, total in part.every(pieces, spans).items()
                 if position not in hidden
             ]
         return sorted(scored)[:limit]
@@ -110,20 +112,22 @@ class Ranking:
                     counts[stem] = counts.get(stem, 0) + count
         return counts
 
-    def _best_scores(self, stems: Sequence[Stem], depth: int) -> list[Scored]:
-        """Return the `depth` best memories with any of the stems; positions in a single area."""
-        scored: list[Scored] = []
+    def _best_scores(self, sentences: Sequence[Sequence[Stem]], depth: int) -> list[list[Scored]]:
+        """Return the `depth` best memories for each sentence; positions in a single area."""
+        lists = list[list[list[Scored]]]()
         for part, spans, hidden in zip(self._parts, self._spans, self._hidden, strict=True):
-            ids: Sequence[Any] = range(len(part.area.ids)) if self._only_area else part.area.ids
-            best = part.best(stems, spans, depth, hidden)
-            scored += [(-1.0 * it, ids[position]) for it, position in best]
-        scored.sort()
-        return scored[:depth]
+            best = part.best(sentences, spans, depth, hidden)
+            if self._only_area:
+                return cast(list[list[Scored]], best)
+            ids = part.area.ids
+            lists.append([[(score, ids[position]) for score, position in each] for each in best])
+        return [sorted(chain.from_iterable(each))[:depth] for each in zip(*lists, strict=True)]
 
 
 P = ParamSpec("P")
 Answer = TypeVar("Answer", bound=Sized)
 
+MAX_CORRECTIONS = 500  # cached for one area
 LONGEST_LINE = 2_000  # most bytes of a rendered memory that is cached
 # Larger projects are ranked by a reader thread, as the event loop serves no other request
 # meanwhile: a hundred memories take 0.1 ms.
@@ -271,10 +275,8 @@ class CachedReads:
         lines = reading.rendered([id_ for _, id_ in ranked], self, render, "hits")
         if lines is None:
             return None
-        hits, floor = [], float("-inf")
-        for score, id_ in ranked:
-            floor = max(floor, score)
-            hits.append((id_, floor, Method.FULL_TEXT))
+        floors = accumulate([score for score, _ in ranked], max)
+        hits = list(zip([id_ for _, id_ in ranked], floors, repeat(Method.FULL_TEXT)))
         return CachedRead(hits, lines, reading.steps, {})
 
     def _reading(self, request: PlainRead) -> "Reading | None":
@@ -353,8 +355,7 @@ class Reading:
             its = chain.from_iterable([words for words, _ in parsed.sentences])
             self._number([text_of[it] for it in its])
         sentences = [([stem_of[it] for it in words], weight) for words, weight in parsed.sentences]
-        for stems, _ in sentences:
-            ranking.look_up(stems)
+        ranking.look_up({*chain.from_iterable([stems for stems, _ in sentences])})
         doubtful = [stem_of[it] for it in parsed.doubtful]
         known = ranking.known(doubtful)
         missing = {
@@ -478,4 +479,12 @@ class Reading:
         while batch := list(islice(left, MOST_WORDS - len(forms))):
             compared = self._stems.compared.get_all(batch)  # 40 us for new words
             forms |= {word: form for word, form in compared.items() if form}
-        return self._ranking.corrections(forms.items())
+        if not forms:
+            return {}
+        known = self._parts[0].corrections if self._parts else {}
+        if len(known) > MAX_CORRECTIONS:
+            known.clear()
+        if new := [it for it in forms.items() if it[0] not in known]:
+            found = self._ranking.corrections(new)
+            known.update({word: found.get(word, ()) for word, _ in new})
+        return {word: known[word] for word in forms if known[word]}

@@ -258,6 +258,8 @@ class Weights:
         self._impacts: dict[Stem, array[float]] = {}  # of flat postings
         self._bounds: dict[Stem, array[int]] = {}  # of the impacts, in a large area
         self._lanes: dict[Stem, Lanes] = {}  # of frequent stems
+        # Of words that no memory has, in this area and the global one, which are ranked together.
+        self.corrections: dict[str, tuple[str, ...]] = {}
 
     def spans(self, stems: Iterable[Stem]) -> StemSpans:
         """Return the spans of the stems that have flat postings in the area."""
@@ -288,22 +290,36 @@ class Weights:
         return sums
 
     def best(
-        self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
-    ) -> list[tuple[float, int]]:
-        """Return (score, position) of the `depth` best memories, and maybe of others."""
+        self,
+        sentences: Sequence[Sequence[Stem]],
+        spans: StemSpans,
+        depth: int,
+        hidden: Collection[int],
+    ) -> list[list[tuple[float, int]]]:
+        """Return (score, position) of the `depth` best memories for each sentence, lowest first."""
         size, impacts = len(self.area.ids), self._impacts
         if new := [it for it in spans if it not in impacts]:
             self._statistics.prepare(new)
         if size >= LARGE and (numpy := _numpy()):
             self._weigh_all(numpy, new, spans)
-            return self._best_by_numpy(numpy, stems, spans, depth, hidden)
+            return [self._best_by_numpy(numpy, it, spans, depth, hidden) for it in sentences]
         # While most stems are new, as in a first prompt, bounds would cost more than they save.
-        is_bounded = size >= LARGE and 2 * len(new) < len(spans)
-        candidates = self._candidates(stems, spans, depth, hidden) if is_bounded else None
-        if candidates is not None:
-            scores = self._any_of(candidates, stems, spans)
-            return [(score, position) for position, score in scores.items()]
-        sums = self.any(stems, spans)
+        find = self._best_bounded if size >= LARGE and 2 * len(new) < len(spans) else self._best
+        return [find(it, spans, depth, hidden) for it in sentences]
+
+    def _best_bounded(
+        self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
+    ) -> list[tuple[float, int]]:
+        candidates = self._candidates(stems, spans, depth, hidden)
+        if candidates is None:
+            return self._best(stems, spans, depth, hidden)
+        scores = self._any_of(candidates, stems, spans)
+        return sorted([(-score, position) for position, score in scores.items()])[:depth]
+
+    def _best(
+        self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
+    ) -> list[tuple[float, int]]:
+        size, sums = len(self.area.ids), self.any(stems, spans)
         for position in hidden:
             sums[position] = 0.0
         scored = compress(range(size), sums)
@@ -311,7 +327,7 @@ class Weights:
             first = sorted(scored, key=sums.__getitem__, reverse=True)[:depth]
         else:
             first = nlargest(depth, scored, key=sums.__getitem__)
-        return [(sums[position], position) for position in first]
+        return [(-sums[position], position) for position in first]
 
     def _best_by_numpy(
         self,
@@ -337,7 +353,7 @@ class Weights:
         sums[list(hidden)] = 0.0
         least = numpy.partition(sums, -depth)[-depth] if len(sums) > depth else 0.0
         best = ((sums >= least) & (sums != 0.0)).nonzero()[0]
-        return list(zip(sums[best].tolist(), best.tolist(), strict=True))
+        return sorted(zip((-sums[best]).tolist(), best.tolist(), strict=True))[:depth]
 
     def _candidates(
         self, stems: Sequence[Stem], spans: StemSpans, depth: int, hidden: Collection[int]
@@ -390,30 +406,28 @@ class Weights:
                         sums[position] += impact
         return sums
 
-    def every(self, pieces: Sequence[StemPiece]) -> dict[int, float]:
+    def every(self, pieces: Sequence[StemPiece], spans: StemSpans) -> dict[int, float]:
         """Return scores by position of the memories whose own words have every piece.
 
         A memory has a piece by all of its parts, or by one of its joined forms.
         """
         is_plain = [len(parts) == 1 and not joined for parts, joined in pieces]
         if not self.area.added and all(is_plain):
-            return self._every_stem([parts[0] for parts, _ in pieces])
+            return self._every_stem([parts[0] for parts, _ in pieces], spans)
         return of_pieces([
-            ([self.own(it) for it in parts], [self.own(it) for it in joined])
+            ([self.own(it, spans) for it in parts], [self.own(it, spans) for it in joined])
             for parts, joined in pieces
         ])  # fmt: skip
 
-    def _every_stem(self, stems: Sequence[Stem]) -> dict[int, float]:
+    def _every_stem(self, stems: Sequence[Stem], spans: StemSpans) -> dict[int, float]:
         """Return the scores of `every` for single stems, by intersecting the rarest first."""
-        area, spans = self.area, list[tuple[float, int, int]]()
+        if not spans.keys() >= set(stems):
+            return {}
+        area, idf_of = self.area, self._statistics.idf
         positions, codes = area.positions, area.codes
-        for stem in stems:
-            span = area.span(stem)
-            if span is None:
-                return {}
-            spans.append((self._statistics.idf(stem, own=True), *span))
+        postings = [(idf_of(it, own=True), *spans[it]) for it in stems]
         common: set[int] | None = None
-        for _, first, last in sorted(spans, key=lambda it: it[2] - it[1]):
+        for _, first, last in sorted(postings, key=lambda it: it[2] - it[1]):
             members = positions[first:last]
             common = set(members) if common is None else common.intersection(members)
             if not common:
@@ -422,7 +436,7 @@ class Weights:
         tf, norms = area.own_frequencies, self.norms
         for position in common or ():
             total, norm = 0.0, norms[position]
-            for idf, first, last in spans:
+            for idf, first, last in postings:
                 it = tf[codes[bisect_left(positions, position, first, last)]]
                 if not it:  # the memory only borrows the word
                     break
@@ -431,10 +445,10 @@ class Weights:
                 sums[position] = total
         return sums
 
-    def own(self, stem: Stem) -> Mapping[int, float]:
+    def own(self, stem: Stem, spans: StemSpans) -> Mapping[int, float]:
         """Return the impact of a stem by position, for memories with it in their own words."""
         area, norms, tf = self.area, self.norms, self.area.own_frequencies
-        span = slice(*(area.span(stem) or (0, 0)))
+        span = slice(*spans.get(stem, (0, 0)))
         flat = zip(area.positions[span], area.codes[span], strict=True)
         added = map(position_and_code, area.added.get(stem, ()))
         matches = [(position, it) for position, code in chain(flat, added) if (it := tf[code])]
@@ -487,11 +501,11 @@ def gained(best: Sequence[Scored], by_slot: Iterable[Mapping[int, Scored]]) -> l
     next_, second = FOLLOWING
     gains: dict[int, float] = {}
     for slots in by_slot:
-        for slot, (_, id_) in slots.items():
-            if slot + 1 in slots:
-                gains[id_] = next_ * slots[slot + 1][0]
-            if slot + 2 in slots:
-                gains[id_] = gains.get(id_, 0.0) + second * slots[slot + 2][0]
+        for slot in [it for it in slots if it + 1 in slots]:
+            gains[slots[slot][1]] = next_ * slots[slot + 1][0]
+        for slot in [it for it in slots if it + 2 in slots]:
+            id_ = slots[slot][1]
+            gains[id_] = gains.get(id_, 0.0) + second * slots[slot + 2][0]
     if not gains:
         return list(best)
     return sorted([(score + gains.get(id_, 0.0), id_) for score, id_ in best])
@@ -511,7 +525,8 @@ class Lookup:
 
     def scores_of_every(self, pieces: Sequence[Piece]) -> list[Sums]:
         by_stems = [(self._stems(it.parts), self._stems(it.joined)) for it in pieces]
-        return [(part.every(by_stems), part.area.ids) for part in self._parts]
+        stems = {*chain.from_iterable(chain.from_iterable(by_stems))}
+        return [(part.every(by_stems, part.spans(stems)), part.area.ids) for part in self._parts]
 
     def with_gains(self, best: Sequence[Scored]) -> list[Scored]:
         return gained(best, [it.area.by_slot(best) for it in self._parts])
@@ -521,8 +536,8 @@ class Lookup:
 
     def _any(self, part: Weights, stems: Sequence[Stem]) -> dict[int, float]:
         if self._own:  # as a search for similar memories does
-            sums: dict[int, float] = {}
-            for added in map(part.own, stems):
+            sums, spans = dict[int, float](), part.spans(stems)
+            for added in [part.own(it, spans) for it in stems]:
                 for position, impact in added.items():
                     sums[position] = sums.get(position, 0.0) + impact
             return sums

@@ -4,7 +4,7 @@ import re
 import sqlite3
 import unicodedata
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from functools import lru_cache
 from itertools import chain, islice, repeat
 from typing import NamedTuple
@@ -440,7 +440,7 @@ Word = int
 
 
 class ParsedPrompt(NamedTuple):
-    """The words by which a prompt is ranked."""
+    """The words by which a prompt is ranked, as codes of `PromptWords`."""
 
     sentences: list[tuple[list[int], float]]  # the words and the weight of each
     doubtful: list[int]  # words that may be misspelt, in order
@@ -448,16 +448,17 @@ class ParsedPrompt(NamedTuple):
 
 
 class PromptWords(dict[str, Word]):
-    """The word of each whitespace-separated chunk of text, as a number.
+    """The code of each whitespace-separated chunk of text.
 
-    Numbers, because under load most time is spent on cache misses. NO_WORD is a stop word,
-    NOT_PLAIN needs the full parser. Used under the lock of the index.
+    The code of a word is twice its number, plus one if it may be misspelt. Numbers, because under
+    load most time is spent on cache misses. NO_WORD is a stop word, NOT_PLAIN needs the full
+    parser. Used under the lock of the index.
     """
 
     def __init__(self, vocabulary: Vocabulary, stem_of: TextCache[str]) -> None:
         super().__init__()
-        self.texts: list[str] = []  # by word
-        self.stems = array("i")  # stem numbers, by word
+        self.texts: list[str] = []  # by code
+        self.stems = array("i")  # stem numbers, by code
         self._words: dict[str, int] = {}
         self._multi_word: list[Sequence[Word]] = [()] * 3  # words of chunks such as identifiers
         self._size = 0  # approximate characters
@@ -478,7 +479,7 @@ class PromptWords(dict[str, Word]):
                 word = NO_WORD
             else:
                 texts = [it.text for it in chunk.terms]
-                words = [2 * self._word(it) + (it in chunk.doubtful) for it in texts]
+                words = [self._word(it) + (it in chunk.doubtful) for it in texts]
                 word = words[0]
                 if len(words) > 1 or not chunk.pieces[0].parts:
                     self._multi_word.append(words)
@@ -496,31 +497,36 @@ class PromptWords(dict[str, Word]):
         """Parse plain text of few terms, as most prompts are; None for others."""
         parsed, doubtful, room = list[tuple[list[int], str]](), list[int](), MAX_TERMS
         is_plain, several = True, self._multi_word
+        if not prompt.isascii():
+            return None
         for sentence in sentences(prompt):
-            chunks = dict.fromkeys(sentence.split())
+            chunks: Collection[str] = sentence.split()
             if not chunks:
                 continue
-            words = [*map(self.get, chunks, repeat(UNSEEN))]
-            if min(words) == UNSEEN:
-                self._add(it for it in chunks if it not in self)
-                words = [*map(self.__getitem__, chunks)]
-            marked = [it for it in words if it != NO_WORD]
-            if not marked or not sentence.isascii():  # stop words only, or not plain
+            if len(chunks) > room:
+                chunks = dict.fromkeys(chunks)
+            codes = [*map(self.get, chunks, repeat(UNSEEN))]
+            words = dict.fromkeys(codes)
+            if UNSEEN in words:
+                self._add(dict.fromkeys(it for it in chunks if it not in self))
+                codes = [*map(self.__getitem__, chunks)]
+                words = dict.fromkeys(codes)
+            words.pop(NO_WORD, None)
+            if not words or NOT_PLAIN in words:  # stop words only, or not plain
                 return None
-            if min(marked) < 0:
-                if NOT_PLAIN in marked:
-                    return None
+            terms = len(codes) - codes.count(NO_WORD)
+            uncertain: Collection[int] = words
+            if min(words) < 0:
                 is_plain = False
-                marked = [
-                    *chain.from_iterable([several[-it] if it < 0 else (it,) for it in marked])
-                ]
-            room -= len(marked)
-            if room < 0:
+                its = [several[-it] if it < 0 else (it,) for it in codes if it != NO_WORD]
+                uncertain = codes = [*chain.from_iterable(its)]
+                terms = len(codes)
+                words = {it | 1: it for it in codes}
+            if terms > room:
                 return None
-            words = [*dict.fromkeys([it >> 1 for it in marked])]
-            room += len(marked) - len(words)
-            parsed.append((words, sentence))
-            doubtful += [it >> 1 for it in marked if it & 1]
+            room -= len(words)
+            parsed.append(([*words], sentence))
+            doubtful += [it for it in uncertain if it & 1]
         if len(parsed) == 1:
             return ParsedPrompt([(parsed[0][0], 1.0)], doubtful, is_plain)
         weighed = [(words, weight(sentence, len(words))) for words, sentence in parsed]
@@ -536,11 +542,11 @@ class PromptWords(dict[str, Word]):
     def _word(self, text: str) -> int:
         word = self._words.get(text)
         if word is None:
-            word = self._words[text] = len(self.texts)
-            self.texts.append(text)
+            word = self._words[text] = len(self.texts)  # even, as each has two codes
+            self.texts += text, text
             stem = self._stem_of[text]
             number = self._vocabulary.number(stem)
-            self.stems.append(number)
+            self.stems.extend((number, number))
             if number == UNKNOWN:
                 self._vocabulary.unnumbered.setdefault(stem, []).append(word)
         return word
@@ -551,7 +557,7 @@ class PromptWords(dict[str, Word]):
         if self._generation != vocabulary.generation:
             self._clear()
         for word, number in vocabulary.numbered:
-            self.stems[word] = number
+            self.stems[word] = self.stems[word + 1] = number
         vocabulary.numbered.clear()
 
     def _clear(self) -> None:

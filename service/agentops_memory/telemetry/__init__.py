@@ -74,8 +74,7 @@ def configure_logging(
     root.setLevel(level)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # with their own handlers
         theirs = logging.getLogger(name)
-        theirs.handlers = []
-        theirs.propagate = True
+        theirs.handlers, theirs.propagate = [], True
     # No line contains them, and collecting them takes as long as encoding the line.
     logging.logThreads = logging.logMultiprocessing = logging.logProcesses = False
     for name in CHATTY:
@@ -432,8 +431,10 @@ def noted(  # noqa: PLR0913 - all data of a request's line
 
 
 def write(lines: str) -> None:
-    """Write lines that `noted` has returned; alone, unless a shared pipe keeps them together."""
-    for some in [lines] if 0 < len(lines) <= PIPE_BUF else lines.splitlines(keepends=True):
+    """Write lines that `noted` has returned, as many at once as a shared pipe keeps together."""
+    while lines:
+        end = lines.rfind("\n", 0, PIPE_BUF) + 1 or lines.index("\n") + 1
+        some, lines = lines[:end], lines[end:]
         stream = cast("logging.StreamHandler[TextIO]", logging.root.handlers[0]).stream
         with suppress(OSError, ValueError):  # as in a handler: a closed log stops no request
             stream.write(some)
@@ -535,8 +536,7 @@ class Telemetry:
         if self._shut_down is None:
             return
         self.metrics.settle()
-        # A daemon thread may be left running: the exporter does not return before its own
-        # timeout.
+        # A daemon may be left running: the exporter does not return before its own timeout.
         last = threading.Thread(target=self._shut_down, name="telemetry-stop", daemon=True)
         last.start()
         last.join(TIMEOUT.total_seconds())
