@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
@@ -103,18 +103,13 @@ class Tally:
 
 
 class Importer:
-    """Stores rows in one transaction, in their order; `position` is that of the first memory.
+    """Stores rows in one transaction, in their order; `position` is that of the first memory."""
 
-    `planned` has, in a dry run, the `session_hash` of sessions that earlier parts would store.
-    """
-
-    def __init__(
-        self, tx: Transaction, position: int = 0, planned: Mapping[SessionId, int] = {}
-    ) -> None:
+    def __init__(self, tx: Transaction, position: int = 0) -> None:
         tx.require_alone()  # others in a group commit would have to wait for many rows
         self.tx = tx
         self.tally = Tally()
-        self._position, self._planned = position, planned
+        self._position = position
         self._sessions: dict[SessionId, Project] = {}
         self._new_sessions: list[Session] = []  # those that are not stored yet
         self._new: set[MemoryId] = set()
@@ -138,20 +133,16 @@ class Importer:
 
     def _add_session(self, session: Session) -> None:
         self.tx.caller.require_project(session.project)
-        if session.id in self._sessions:
-            self._store_sessions()
-            stored = self.tx[SessionTable].get(session.id)
-            assert stored is not None
-            self.tx.caller.require_project(stored.project)
-            known = session_hash(stored)
-        elif session.id in self._planned:
-            known = self._planned[session.id]
-        else:
+        if session.id not in self._sessions:
             self._sessions[session.id] = session.project
             self._new_sessions.append(session)
             self.tally.sessions[RowOutcome.NEW] += 1
             return
-        is_same = known == session_hash(session)
+        self._store_sessions()
+        stored = self.tx[SessionTable].get(session.id)
+        assert stored is not None
+        self.tx.caller.require_project(stored.project)
+        is_same = _as_exported(stored) == _as_exported(session)
         self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
     def _add_session_of(self, memory: Memory) -> None:
@@ -292,10 +283,9 @@ def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcom
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
-def session_hash(session: Session) -> int:
-    """Return a hash to compare sessions by; times are cut to seconds, as in exports."""
+def _as_exported(session: Session) -> Session:
     ended_at = session.ended_at and whole_seconds(session.ended_at)
-    return hash(replace(session, started_at=whole_seconds(session.started_at), ended_at=ended_at))
+    return replace(session, started_at=whole_seconds(session.started_at), ended_at=ended_at)
 
 
 def link_all(
@@ -387,11 +377,9 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     return tally
 
 
-def plan_rows(
-    tx: Transaction, rows: Sequence[Row], position: int, planned: Mapping[SessionId, int]
-) -> None:
+def plan_rows(tx: Transaction, rows: Sequence[Row], position: int) -> None:
     """Store rows, and roll back; raises Planned. Quotas are not checked."""
-    importer = Importer(tx, position, planned)
+    importer = Importer(tx, position)
     for start in range(0, len(rows), SLICE):
         importer.add(rows[start : start + SLICE])
     raise Planned(importer.tally)
