@@ -561,15 +561,3 @@ def test_where_a_long_document_is_no_json_is_told_from_its_beginning(service: Se
         assert answer.status_code == 400
         character = int(re.findall(r"at character (\d+)\.", answer.json()["error"])[0])
         assert character in range(len(whole) - 40 - len(whole) // 4000, len(whole) - 38)
-
-
-@pytest.mark.slow
-def test_a_plan_knows_a_session_again_that_recurs_in_a_later_chunk(service: Service) -> None:
-    sessions = [{"id": f"again{it}", "project": "p", "started_at": AT} for it in range(1000)]
-    others = [sessions[0], {**sessions[1], "summary": "another"}]
-
-    planned = plan(service, of(sessions=[*sessions, *others]))
-
-    counts = ("new_sessions", "same_sessions", "conflicting_sessions")
-    assert [planned.get(it) for it in counts] == [1000, 1, 1]
-    assert carried(service, of(sessions=[*sessions, *others])) == (1000, 0)

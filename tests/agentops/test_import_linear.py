@@ -61,7 +61,7 @@ def test_an_import_and_its_plan_take_four_times_as_long_for_four_times_as_many_r
 ) -> None:
     def plan(tx: SqliteTransaction, document: Document) -> None:
         with pytest.raises(Planned):
-            plan_rows(tx, _rows(document), 0, {})
+            plan_rows(tx, _rows(document), 0)
 
     for number, work in enumerate((plan, _import, plan)):  # of what is new, then of what is there
         small, large = (

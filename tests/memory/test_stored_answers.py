@@ -9,7 +9,6 @@ from ..support.answers import (
     AGENTS,
     ANTHROPIC,
     HOSTS,
-    REST,
     STORES,
     Writer,
     described,
@@ -20,9 +19,7 @@ from ..support.engines import rows
 from ..support.erasing import remains
 from ..support.process import until
 from ..support.requirements import requirement
-from ..support.service import Clock, Service, observation, serving
-
-LOST = "This was done, but its response is no longer known."
+from ..support.service import Clock, Service, serving
 
 
 @pytest.mark.slow
@@ -115,24 +112,6 @@ def test_a_sealed_value_is_in_no_stored_answer_and_told_as_it_is(service: Servic
 
 
 # What is not stored
-
-
-def test_a_record_of_the_previous_release_is_not_done_again(service: Service) -> None:
-    write = Writer(service.http)
-    one = write("save", "POST", REST, observation("plain"))["id"]
-    write("change", "PATCH", f"{REST}/{one}", {"content": "newer"})
-    write("delete", "DELETE", f"{REST}/{one}")
-    rows(service.path, 'UPDATE done SET ids = \'{"memory": 1, "revision": 2}\', answer = NULL')
-    service.http.post(f"{REST}/{one}/restore", json={"revision": 1})
-
-    again = write.again(service.http)
-
-    assert {name: it.status_code for name, it in again.items()} == {
-        "save": 409, "change": 409, "delete": 204,
-    }  # fmt: skip
-    assert again["save"].json()["error"] == LOST
-    stored = service.http.get(f"{REST}/{one}").json()
-    assert (stored["content"], stored["duplicate_count"]) == ("plain", 1)
 
 
 @pytest.mark.slow

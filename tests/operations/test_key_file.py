@@ -22,7 +22,6 @@ from agentops_memory.memory.access import EVERYTHING, Key, KeyRing, Role, Tenant
 from agentops_memory.operations.files import keys as key_file
 from agentops_memory.operations.files.keys import KeyFile, KeyFileRefused, WatchedKeys, record
 
-from ..support.callers import made_key
 from ..support.files import disk
 from ..support.process import run
 from ..support.samples import for_each
@@ -227,13 +226,6 @@ def test_the_list_shows_the_keys_that_work_and_no_secret(desk: Desk) -> None:
     every = json.loads(desk.done("list", "--all", "--json"))
     states = {key["id"]: key["revoked_at"] for key in every}
     assert states == {ended: desk.audited()[2]["at"], other: None}
-
-
-def test_what_a_terminal_would_obey_is_not_listed_as_it_is(desk: Desk) -> None:
-    desk.made()
-    made_key(desk.db, projects=("a\x1b[2Jb",))  # as older versions took it
-
-    assert r"a\u001b[2jb" in desk.done("list")
 
 
 def test_a_key_is_rotated_and_revoked_and_each_change_says_who_did_what_to_which_key(

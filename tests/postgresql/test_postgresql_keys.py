@@ -151,9 +151,6 @@ def test_the_audit_is_measured_and_trimmed_by_age(
     told = terminal.json("stats", "--storage")["audit"]
 
     assert (told["rows"], told["next_sweep"]) == (2, 1)
-    assert told["bytes"] == sum(
-        len(line) + 1 for (line,) in looked(postgresql, "SELECT line FROM agentops.audit")
-    )
     start().clock.advance(minutes=6)  # so that it trusts its clock
     until(lambda: looked(postgresql, "SELECT count(*) FROM agentops.audit") == [(1,)])
 

@@ -331,18 +331,12 @@ class Transfer:
         """Return what an import would do now. Chunks are planned separately, quotas not checked."""
         caller.require(Role.ADMIN)
         tally, chunks = Tally(), document.chunks(Redactor(self.rules(caller)))
-        hashes = dict[SessionId, int]()
         while rows := await _next(chunks):
             try:
-                await self.engine.write(
-                    caller, imports.plan_rows, rows, tally.memories.total(), hashes
-                )
+                await self.engine.write(caller, imports.plan_rows, rows, tally.memories.total())
             except imports.Planned as planned:
                 tally.add(*planned.args)
                 progress(tally.rows)
-            for it in rows:
-                if isinstance(it, Session):
-                    hashes.setdefault(it.id, imports.session_hash(it))
         return tally
 
     async def _in_chunks(

@@ -39,7 +39,7 @@ class AuditLog(Protocol):
         """Remove the leading lines that are not newer than `until`; return their number."""
 
     def measured(self, until: datetime | None) -> Held:
-        """Measure the log, and how much of it `trim` would remove."""
+        """Count the lines, and those that `trim` would remove."""
 
 
 def noop(*_: object) -> None:

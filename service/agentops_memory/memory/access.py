@@ -75,7 +75,7 @@ NOTHING = Patterns(())
 
 
 def patterns(names: tuple[str, ...]) -> Patterns:
-    """Return patterns normalized like project names; Invalid for none, too many or too long."""
+    """Return patterns normalized like project names; Invalid unless they are a few valid names."""
     folded = tuple(dict.fromkeys(project_name(name) for name in names))
     if not folded or not all(folded):
         raise Invalid("A project pattern must be a name such as billing, or billing-*, or *.")
@@ -85,15 +85,9 @@ def patterns(names: tuple[str, ...]) -> Patterns:
         raise Invalid(
             f"A project pattern must have at most {LONGEST_PATTERN} characters and {MOST_ANY} *."
         )
-    return Patterns(folded)
-
-
-def new_patterns(names: tuple[str, ...]) -> Patterns:
-    """Return the patterns of a new key; Invalid also for invisible characters."""
-    new = patterns(names)
-    if chars := ", ".join(filter(None, map(invisible, new.names))):
+    if chars := ", ".join(filter(None, map(invisible, folded))):
         raise Invalid(f"A project pattern must not contain invisible characters, such as {chars}.")
-    return new
+    return Patterns(folded)
 
 
 @dataclass(slots=True, kw_only=True)

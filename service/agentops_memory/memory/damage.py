@@ -103,10 +103,7 @@ def _whole(first: int, last: int) -> Check:
 
 
 def _details(column: str) -> Check:
-    def check(text: str) -> object:
-        return details.CHECKS[column](text)
-
-    return check
+    return lambda text: details.CHECKS[column](text)  # noqa: PLW0108 - imports at first use
 
 
 COLUMNS: Mapping[str, type[Enum] | Check] = {
@@ -323,9 +320,6 @@ class KnownDamage:
         for key, row in reported.items():
             if key not in known:
                 self._log(caller, row)
-        if known and not reported:
-            fields = {"path": self._where, "tenant": caller.tenant}
-            log.warning("the database has no damaged rows any more", extra=fields)
 
     def add(self, caller: Caller, damaged: Iterable[DamagedRow]) -> None:
         """Add the damage that a request met, whether refused or skipped, until the next check."""

@@ -1,4 +1,4 @@
-"""Erasures and their receipts; how much stored data is subject to retention."""
+"""Erasures and their receipts; how many rows are subject to retention."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -12,8 +12,8 @@ from ..light import dataclass, field, replace
 from . import space
 from .access import Caller
 from .agent_memory import OF_LOG, OF_MEMORY
-from .memory import ENDED, MemoryId, deleted, live, seen_by_a_run, undeleted
-from .rows import EARLIEST, UNSTORED, Column, RowMapper, Uids, columns, instant, micros, reads
+from .memory import ENDED, REVISIONS_OF, MemoryId, deleted, live, seen_by_a_run, undeleted
+from .rows import EARLIEST, UNSTORED, Column, RowMapper, Uids, columns, micros, reads
 from .space import BY_CLOCK, NO_PROJECT, ErasureKind, Held, Kind, Project, Retentions, SpaceKind
 from .table import Connection, Dialect, Sql, Table
 
@@ -302,125 +302,76 @@ def _erasable(
     return erasable, revisions, length + lengths
 
 
-# The bytes of a row without its texts but with its index entries, as measured by SQLite's dbstat in
-# files with thousands of rows. PostgreSQL needs more, 650 for a memory and 130 for a revision, so
-# sizes reported for that engine are too low by the difference.
-MEMORY_BYTES, REVISION_BYTES, RECORD_BYTES = 400, 60, 165
-RECEIPT_BYTES, NAME_BYTES, EVENT_BYTES = 100, 100, 200
-
-# Excludes memories that the retention of deleted memories removes.
-UNDELETED_BY = f"({undeleted('m')} OR m.deleted_at > :deleted)"
-
-
 def held(
     connection: Connection, sql: Dialect, retention: Retentions, now: datetime
 ) -> tuple[Held, ...]:
-    """Measure how much of each kind is stored, and how much is past its retention."""
+    """Count the stored rows of each kind, and those that the next sweep removes."""
     # Rows of a kind up to this instant are past its retention; none if the kind is kept forever.
     ends = {it: retention.until(it, now) for it in BY_CLOCK}
     until = {it: -(1 << 62) if end is None else micros(end) for it, end in ends.items()}
-    values = {
-        "keep": retention.revisions, "deleted": until[Kind.DELETED],
-        "expired": until[Kind.EXPIRED], "now": micros(now),
-    }  # fmt: skip
+    values = {"keep": retention.revisions, "deleted": until[Kind.DELETED], "now": micros(now)}
     amounts = []
-    for kind, statement in _statements(sql).items():
-        values["until"] = until.get(kind, 0)
-        ((rows, size, oldest, past),) = connection.execute(statement, values)
-        amount = Held(
-            kind=kind, rows=int(rows), size=int(size),
-            oldest=None if oldest is None else instant(oldest), past_retention=int(past),
-        )  # fmt: skip
-        amounts.append(amount)
+    for kind, rows in _rows_of(sql).items():
+        ((stored, past),) = connection.execute(
+            f"SELECT coalesce(sum(stored), 0), coalesce(sum(past), 0) FROM ({rows}) counted",
+            {**values, "until": until.get(kind, 0)},
+        )
+        amounts.append(Held(kind=kind, rows=int(stored), past_retention=int(past)))
     return tuple(amounts)
 
 
 @cache
-def _statements(sql: Dialect) -> dict[Kind, str]:
-    """Return a query per kind: its rows, bytes, oldest instant, and rows past retention.
+def _rows_of(sql: Dialect) -> dict[Kind, str]:
+    """Return a query per kind: numbers of rows, and how many of them are past retention.
 
     A sweep removes rows by the same conditions.
     """
-    size_of, latest = sql.bytes_of, sql.greatest
-
-    def texts(table: str) -> str:
-        columns = ("type", "title", "content", "tags")
-        return " + ".join(f"coalesce({size_of(f'{table}.{it}')}, 0)" for it in columns)
-
-    history = f"""{_total(texts("r"))} + {REVISION_BYTES} * count(r.id)"""
-    whole = f"""{texts("m")} + {MEMORY_BYTES} + {history}"""
+    revisions = REVISIONS_OF.format(sql.greatest, "m.id")
+    is_deleted = f"m.deleted_at <= :until AND NOT {seen_by_a_run('m')}"
+    names = "1 + (SELECT count(*) FROM erased WHERE erasure_id = id)"
+    # Past the retention of expired memories, but not of deleted ones.
+    is_expired = f"""({sql.greatest}(l.expires_at, m.updated_at) <= :until
+                      OR m.id IN (SELECT memory_id FROM agent_memories))
+                     AND ({undeleted("m")} OR m.deleted_at > :deleted)"""
     return {
         Kind.DELETED: f"""
-        SELECT count(*) + {_total("revisions")}, {_total("size")}, min(deleted_at),
-               {_total("1 + revisions", "deleted_at <= :until AND NOT is_in_a_run")}
-          FROM (SELECT m.deleted_at, {seen_by_a_run("m")} AS is_in_a_run,
-                       {latest}(count(r.id), 1) AS revisions,
-                       {whole} AS size
-                  FROM memories m {sql.hint("memories_in_session")}
-                  LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE {deleted("m")} AND {NOT_BEING_ERASED}
-              GROUP BY m.id) d""",
-        # A deleted memory counts as deleted, even if it is removed because it has expired.
+        SELECT {_counted(f"1 + {revisions}", is_deleted)}
+          FROM memories m {sql.hint("memories_in_session")}
+         WHERE {deleted("m")} AND {NOT_BEING_ERASED}""",
+        # A deleted memory is stored as deleted, even if it is removed because it has expired.
         Kind.EXPIRED: f"""
-        SELECT {_total("1 + revisions", "counts")}, {_total("size", "counts")},
-               min(CASE WHEN counts THEN expires_at END), {_total("1 + revisions", "is_past")}
-          FROM (SELECT l.expires_at, {undeleted("m")} AS counts,
-                       {latest}(count(r.id), 1) AS revisions, {whole} AS size,
-                       ({latest}(l.expires_at, m.updated_at) <= :until
-                        OR m.id IN (SELECT memory_id FROM agent_memories))
-                       AND {UNDELETED_BY} AS is_past
-                  FROM lifecycles l
-                  JOIN memories m ON m.id = l.memory_id
-                  LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE l.{ENDED} AND {NOT_BEING_ERASED}
-              GROUP BY m.id, l.memory_id) e""",
+        SELECT CASE WHEN {undeleted("m")} THEN 1 + {revisions} ELSE 0 END AS stored,
+               CASE WHEN {is_expired} THEN 1 + {revisions} ELSE 0 END AS past
+          FROM lifecycles l
+          JOIN memories m ON m.id = l.memory_id
+         WHERE l.{ENDED} AND {NOT_BEING_ERASED}""",
         # The revisions of live observations; a sweep also trims surplus revisions of others.
         Kind.REVISIONS: f"""
-        SELECT {_total("number", "live")}, {_total("size", "live")},
-               min(CASE WHEN live THEN first END),
-               {_total("number - :keep", "number > :keep AND :keep > 0")}
-          FROM (SELECT count(*) AS number, min(coalesce(r.at, m.updated_at)) AS first,
-                       {live("m")} AS live, {history} AS size
+        SELECT CASE WHEN is_live THEN number ELSE 0 END AS stored,
+               CASE WHEN number > :keep AND :keep > 0 THEN number - :keep ELSE 0 END AS past
+          FROM (SELECT {live("m")} AS is_live, {revisions} AS number
                   FROM memories m
-                  LEFT JOIN revisions r ON r.memory_id = m.id
-                 WHERE {space.in_a_session("m")} AND {UNDELETED_BY}
-                       AND NOT EXISTS (SELECT 1
-                                         FROM lifecycles l
-                                        WHERE l.memory_id = m.id
-                                              AND {latest}(l.expires_at, m.updated_at) <= :expired)
-              GROUP BY m.id) v""",
-        Kind.IDEMPOTENCY: f"""
-        SELECT count(*), {_total(f"coalesce(length(answer), 0) + {RECORD_BYTES}")}, min(at),
-               {_total("1", "at <= :until")}
-          FROM done""",
+                 WHERE {space.in_a_session("m")}) m""",
+        Kind.IDEMPOTENCY: f"SELECT {_counted('1', 'at <= :until')} FROM done",
         Kind.RECEIPTS: f"""
-        SELECT {_total("1 + names")}, {_total(f"{RECEIPT_BYTES} + {NAME_BYTES} * names")},
-               min(bytes_gone_at),
-               {_total("1 + names", "bytes_gone_at <= :until")}
-          FROM (SELECT e.bytes_gone_at, count(d.memory_id) AS names
-                  FROM erasures e
-                  LEFT JOIN erased d ON d.erasure_id = e.id
-                 WHERE e.bytes_gone_at IS NOT NULL AND NOT e.goes_on
-              GROUP BY e.id) s""",
+        SELECT {_counted(names, "bytes_gone_at <= :until")}
+          FROM erasures
+         WHERE bytes_gone_at IS NOT NULL AND NOT goes_on""",
         Kind.EVENTS: f"""
-        SELECT count(*), {_total(f"size + {EVENT_BYTES}")}, min(at), {_total("1", "is_past")}
-          FROM (SELECT at, {size_of("payload")} AS size, at <= :until AS is_past
-                  FROM events
-                 WHERE {OF_MEMORY}
-                 UNION ALL
-                SELECT r.ended_at, {size_of("v.payload")}, r.ended_at <= :until
-                  FROM runs r
-                  JOIN run_events v ON v.run = r.id
-                 WHERE r.ended_at IS NOT NULL) t""",
+        SELECT {_counted("1", "at <= :until")} FROM events WHERE {OF_MEMORY}
+         UNION ALL
+        SELECT {_counted("1", "r.ended_at <= :until")}
+          FROM runs r
+          JOIN run_events v ON v.run = r.id
+         WHERE r.ended_at IS NOT NULL""",
         Kind.LOG: f"""
-        SELECT count(*), {_total(f"size + {EVENT_BYTES}")}, min(at), {_total("1", "at <= :until")}
-          FROM (SELECT at, {size_of("payload")} AS size FROM events WHERE {OF_LOG}
-                 UNION ALL
-                SELECT completed_at, {size_of("details")}
-                  FROM tasks
-                 WHERE completed_at IS NOT NULL) t""",
+        SELECT {_counted("1", "at <= :until")} FROM events WHERE {OF_LOG}
+         UNION ALL
+        SELECT {_counted("1", "completed_at <= :until")}
+          FROM tasks
+         WHERE completed_at IS NOT NULL""",
     }
 
 
-def _total(value: str, condition: str = "TRUE") -> str:
-    return f"coalesce(sum(CASE WHEN {condition} THEN {value} ELSE 0 END), 0)"
+def _counted(rows: str, condition: str) -> str:
+    return f"{rows} AS stored, CASE WHEN {condition} THEN {rows} ELSE 0 END AS past"

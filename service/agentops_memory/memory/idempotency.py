@@ -14,7 +14,7 @@ from enum import Enum
 from functools import cache, wraps
 from hashlib import sha256
 from inspect import unwrap
-from typing import TYPE_CHECKING, Annotated, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_type_hints
 
 from ..engine.engine import Transaction
 from ..errors import AnswerErased, AnswerLost, DamagedRow, Invalid, KeyReused
@@ -22,7 +22,7 @@ from ..light import Lazy, dataclass, fields, is_dataclass
 from .access import Caller, IdempotentRequest
 from .memory import MemoryId
 from .redactor import require_margin
-from .rows import EARLIEST, Column, RowMapper, micros
+from .rows import EARLIEST, RowMapper, micros
 from .space import Kind
 from .table import Table
 
@@ -42,10 +42,7 @@ class IdempotencyRecord:
     request: bytes
     status: int  # of the response
     at: datetime
-    # The outcome as JSON; empty if it was not stored, None if it is erased. The previous release
-    # stores ids instead. If one of its processes reuses the row of an expired key, it leaves the
-    # old answer there, which must be ignored.
-    answer: Annotated[str | None, Column("CASE ids WHEN '' THEN answer ELSE '' END")]
+    answer: str | None  # the outcome as JSON; empty if it was not stored, None if it is erased
 
 
 # The check `index` raises for a status that is not a success.
@@ -61,7 +58,7 @@ class IdempotencyTable(Table):
     def add(self, record: IdempotencyRecord, memories: Collection[MemoryId]) -> None:
         """Store a record; erasing any of the memories removes its answer."""
         self._execute("DELETE FROM done WHERE key = :key", key=record.key)
-        self._insert("done", ids="", answer=record.answer, **_RECORD.values(record))
+        self._insert("done", ids="", **_RECORD.values(record))
         self._connection.executemany(
             "INSERT INTO done_memories (memory_id, key) VALUES (:memory, :key)",
             [{"memory": memory, "key": record.key} for memory in set(memories)],

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
@@ -13,10 +13,10 @@ from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from . import memory as records
 from .lifecycles import SupersessionTable, at_key, superseded
-from .memories import STATES, MemoryTable
+from .memories import MemoryTable
 from .memory import UNSAVED, Memory, MemoryId, Session, SessionId, undeleted
 from .redactor import require_margin, require_room
-from .rows import micros, whole_seconds
+from .rows import whole_seconds
 from .saves import RevisionTable, created, revised
 from .sessions import SessionTable
 from .space import Project
@@ -24,13 +24,6 @@ from .table import Dialect, Sql
 
 Supersession = tuple[MemoryId, tuple[str, ...]]
 """An imported memory, and the stable ids of those it supersedes; linked after all are stored."""
-
-
-def _rows_of(sql: Dialect, *names: str) -> str:
-    """Return a WITH clause that unpacks the arrays `:texts` into rows, once for all joins."""
-    parts = (sql.element("it.value", position) for position in range(len(names)))
-    return f"""WITH listed ({", ".join(names)}) AS MATERIALIZED (
-                   SELECT {", ".join(parts)} FROM {sql.texts("it")})"""
 
 
 Row = Session | Memory
@@ -110,18 +103,13 @@ class Tally:
 
 
 class Importer:
-    """Stores rows in one transaction, in their order; `position` is that of the first memory.
+    """Stores rows in one transaction, in their order; `position` is that of the first memory."""
 
-    `planned` has, in a dry run, the `session_hash` of sessions that earlier parts would store.
-    """
-
-    def __init__(
-        self, tx: Transaction, position: int = 0, planned: Mapping[SessionId, int] = {}
-    ) -> None:
+    def __init__(self, tx: Transaction, position: int = 0) -> None:
         tx.require_alone()  # others in a group commit would have to wait for many rows
         self.tx = tx
         self.tally = Tally()
-        self._position, self._planned = position, planned
+        self._position = position
         self._sessions: dict[SessionId, Project] = {}
         self._new_sessions: list[Session] = []  # those that are not stored yet
         self._new: set[MemoryId] = set()
@@ -145,20 +133,16 @@ class Importer:
 
     def _add_session(self, session: Session) -> None:
         self.tx.caller.require_project(session.project)
-        if session.id in self._sessions:
-            self._store_sessions()
-            stored = self.tx[SessionTable].get(session.id)
-            assert stored is not None
-            self.tx.caller.require_project(stored.project)
-            known = session_hash(stored)
-        elif session.id in self._planned:
-            known = self._planned[session.id]
-        else:
+        if session.id not in self._sessions:
             self._sessions[session.id] = session.project
             self._new_sessions.append(session)
             self.tally.sessions[RowOutcome.NEW] += 1
             return
-        is_same = known == session_hash(session)
+        self._store_sessions()
+        stored = self.tx[SessionTable].get(session.id)
+        assert stored is not None
+        self.tx.caller.require_project(stored.project)
+        is_same = _as_exported(stored) == _as_exported(session)
         self.tally.sessions[RowOutcome.SAME if is_same else RowOutcome.CHANGED] += 1
 
     def _add_session_of(self, memory: Memory) -> None:
@@ -227,52 +211,28 @@ def are_new(tx: Transaction, memories: Sequence[Memory]) -> bool:
     return not any(it and tx[Sql].exists(query, texts=json.dumps(it)) for it, query in lookups)
 
 
-def _text_of(memory: Memory) -> tuple[object, ...]:
-    text, space, second = memory.text, memory.space, micros(whole_seconds(memory.created_at))
+def _text_of(memory: Memory) -> tuple[Project, str, int]:
+    text, space = memory.text, memory.space
     hash_ = fingerprint(memory.key, text.type, text.title, content_hash(text.content))
-    return space.project, space.scope, hash_, memory.session, second
+    return space.project, space.scope, hash_
 
 
 @cache
 def _lookups(sql: Dialect) -> tuple[str, str, str]:
-    """Return queries for a stored memory with a listed uid, with a topic key, or with a text.
-
-    Duplicates within the same second are read once per text and second: otherwise each row would
-    read the duplicates of all sessions.
-    """
-    spaces = f"{sql.leads} spaces s ON s.project = listed.project AND s.scope = listed.scope"
-    of_second = " UNION ALL ".join(
-        f"""SELECT 1
-              FROM texts
-             {sql.leads} memories m {sql.hint("memories_by_hash")}
-                ON m.space_id = texts.space AND m.fingerprint = CAST(texts.hash AS BIGINT)
-                   AND {state} AND m.session_id IN (SELECT session FROM listed)
-                   AND m.created_at >= CAST(texts.second AS BIGINT)
-                   AND m.created_at < CAST(texts.second AS BIGINT) + 1000000
-             {sql.leads} listed
-                ON listed.session = m.session_id AND listed.second = texts.second
-                   AND listed.hash = texts.hash AND listed.scope = texts.scope
-                   AND listed.project = texts.project"""
-        for state in STATES
-    )
+    """Return queries for a stored memory with a listed uid, with a topic key, or with a text."""
+    project, scope, its = (sql.element("listed.value", position) for position in range(3))
+    listed = f"""SELECT 1
+              FROM {sql.texts("listed")}
+             {sql.leads} spaces s ON s.project = {project} AND s.scope = {scope}
+             {sql.leads} memories m"""
     return (
         f"""SELECT 1
               FROM {sql.texts("listed")} {sql.leads} memories m ON m.uid = listed.value
              LIMIT 1""",
-        f"""{_rows_of(sql, "project", "scope", "key")}
-            SELECT 1
-              FROM listed {spaces}
-             {sql.leads} memories m
-                ON m.space_id = s.id AND m.key = listed.key AND {undeleted("m")}
+        f"""{listed} ON m.space_id = s.id AND m.key = {its} AND {undeleted("m")}
              LIMIT 1""",
-        f"""{_rows_of(sql, "project", "scope", "hash", "session", "second")},
-            texts (space, project, scope, hash, second) AS MATERIALIZED (
-                SELECT DISTINCT s.id, s.project, s.scope, hash, second
-                  FROM listed {spaces}
-                 WHERE EXISTS (SELECT 1
-                                 FROM memories n {sql.hint("memories_in_session")}
-                                WHERE n.session_id = listed.session AND n.space_id = s.id))
-            {of_second}
+        f"""{listed} {sql.hint("memories_by_hash")}
+                ON m.space_id = s.id AND m.fingerprint = CAST({its} AS BIGINT)
              LIMIT 1""",
     )
 
@@ -323,10 +283,9 @@ def outcome_at_key(tx: Transaction, holder: Memory, memory: Memory) -> RowOutcom
     return RowOutcome.TOO_EARLY if is_full else RowOutcome.EARLIER
 
 
-def session_hash(session: Session) -> int:
-    """Return a hash to compare sessions by; times are cut to seconds, as in exports."""
+def _as_exported(session: Session) -> Session:
     ended_at = session.ended_at and whole_seconds(session.ended_at)
-    return hash(replace(session, started_at=whole_seconds(session.started_at), ended_at=ended_at))
+    return replace(session, started_at=whole_seconds(session.started_at), ended_at=ended_at)
 
 
 def link_all(
@@ -418,11 +377,9 @@ def import_some(tx: Transaction, rows: Sequence[Row], before: Tally) -> Tally:
     return tally
 
 
-def plan_rows(
-    tx: Transaction, rows: Sequence[Row], position: int, planned: Mapping[SessionId, int]
-) -> None:
+def plan_rows(tx: Transaction, rows: Sequence[Row], position: int) -> None:
     """Store rows, and roll back; raises Planned. Quotas are not checked."""
-    importer = Importer(tx, position, planned)
+    importer = Importer(tx, position)
     for start in range(0, len(rows), SLICE):
         importer.add(rows[start : start + SLICE])
     raise Planned(importer.tally)

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Literal, NewType
 
-from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields, replace
 from ..recall.text import content_hash, fingerprint, sha256_of
-from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, optional_instant, tag_array
+from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, tag_array
 from .space import Project, Space
 
 # Conditions on a lifecycle: expired; expired but still indexed; not expired but not indexed again.
@@ -119,21 +118,17 @@ UNSET = Unset.UNSET
 InstantOrUnset = datetime | Literal[Unset.UNSET] | None
 
 
-def _of_lifecycles(column: str) -> Column:
-    return Column(f"l.{column}", beside=("lifecycles", "m.id"))
-
-
-EXPIRES_AT = _of_lifecycles("expires_at")
+EXPIRES_AT = Column("l.expires_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
     """The state of a memory in addition to its text; it is expired from `expires_at` on."""
 
-    expires_at: Annotated[datetime | None, EXPIRES_AT] = None
-    pinned_at: Annotated[datetime | None, _of_lifecycles("pinned_at")] = None
-    review_at: Annotated[datetime | None, _of_lifecycles("review_at")] = None
-    confirmed_at: Annotated[datetime | None, _of_lifecycles("confirmed_at")] = None
+    expires_at: datetime | None = None
+    pinned_at: datetime | None = None
+    review_at: datetime | None = None
+    confirmed_at: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -346,11 +341,3 @@ SHOWN_MEMORY = RowMapper(Shown, "memories", "m.id", alias="m.", also={EXPIRES_AT
 def text_row(text: Text) -> dict[str, object]:
     tags = tag_array(text.tags)
     return {"type": text.type, "title": text.title, "content": text.content, "tags": tags}
-
-
-def expiry_of(memory: int, expires_at: int | None) -> datetime | None:
-    """Return when a memory expires; DamagedRow, of `lifecycles`, if that is out of range."""
-    try:
-        return optional_instant(expires_at)
-    except Unreadable as error:
-        raise DamagedRow("lifecycles", memory, "expires_at") from error

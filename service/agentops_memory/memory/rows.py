@@ -175,10 +175,6 @@ def optional_micros(at: datetime | None) -> int | None:
     return None if at is None else micros(at)
 
 
-def optional_instant(at: int | None) -> datetime | None:
-    return None if at is None else instant(at)
-
-
 def count(number: int) -> int:
     """Check and return a count; Unreadable if it is negative or impossibly large."""
     if type(number) is not int or not 0 <= number <= 2 * MOST:
@@ -269,7 +265,6 @@ class Column:
     read: Conversion | None = None
     write: Conversion = str
     second: str = ""
-    beside: tuple[str, str] | None = None  # another table with the column, and the key there
     is_shared: bool = False
 
 
@@ -312,8 +307,6 @@ class RowMapper(Generic[T]):
     def __call__(self, row: Any) -> T:
         try:
             return cast("T", self._reading.read(row))
-        except DamagedRow:  # of a related row
-            raise
         except UNREADABLE as error:
             key = tuple.__getitem__(row, 0)
             named = key.hex() if isinstance(key, bytes) else key
@@ -425,18 +418,13 @@ class _Reading:
         at = self._column(path, column.sql)
         if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
             self.written.append((column.sql, attrgetter(path), write))
-        if stored is not None and not column.beside:
+        if stored is not None:
             self._types[at] = (stored, NoneType) if is_optional else (stored,)
         arguments = value = f"v{at}"
         if column.second:
             other = self._column("", column.second)
             self._types[other] = str, NoneType
             arguments += f", v{other}"
-        elif column.beside and convert:
-            table, key = column.beside
-            name = (path or column.sql).rpartition(".")[2]
-            convert = _beside(convert, stored, table, name)
-            arguments += f", v{self._column('', key)}"
         if convert is None:
             return value
         converted = self._call(convert, arguments)
@@ -489,20 +477,6 @@ def _conversion(hint: Any) -> tuple[type | None, Conversion | None, Conversion]:
 
 def _shared(make: Conversion, names: Sequence[str]) -> Conversion:
     return lru_cache(PARTS_CACHED)(lambda *values: make(**dict(zip(names, values, strict=True))))
-
-
-def _beside(read: Conversion, stored: type | None, table: str, field: str) -> Conversion:
-    """Return a conversion of a column of another table, whose row is reported if damaged."""
-
-    def made(value: Any, key: object) -> object:
-        try:
-            if stored not in (None, type(value)):
-                raise Unreadable
-            return read(value)
-        except UNREADABLE as error:
-            raise DamagedRow(table, key, field) from error
-
-    return made
 
 
 _CONVERSIONS: Mapping[Any, tuple[type | None, Conversion | None, Conversion]] = {

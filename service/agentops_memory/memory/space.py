@@ -285,15 +285,10 @@ DEFAULT_RETENTIONS = Retentions()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """How much of a kind is stored, and how many rows the next sweep would remove.
-
-    The size is an estimate in bytes, except for the audit log, where it is exact.
-    """
+    """How many rows of a kind are stored, and how many of them the next sweep would remove."""
 
     kind: Kind
     rows: int
-    size: int
-    oldest: datetime | None
     past_retention: int
 
 

@@ -143,9 +143,6 @@ class Dialect:
     element: Callable[[str, int], str]
     """An element of a JSON array, as text; NULL if the column is not JSON."""
 
-    bytes_of: Callable[[str], str]
-    """The number of bytes of a text."""
-
     contains: Callable[[str, str], str]
     """A condition: the column contains a text literally."""
 

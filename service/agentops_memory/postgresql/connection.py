@@ -218,7 +218,6 @@ POSTGRESQL = Dialect(
     gathered=_gathered,
     tags_of="agentops.texts({}.tags) value".format,
     element="agentops.element({}, {})".format,
-    bytes_of="octet_length({})".format,
     contains="strpos({}, {}) > 0".format,
     # A subquery, so that patterns are converted once per statement, not per row.
     acts_on="{} LIKE ANY (CAST((SELECT agentops.likes(:patterns)) AS TEXT[]))".format,

@@ -32,7 +32,7 @@ from ..memory.damage import (
 )
 from ..memory.erasure import held
 from ..memory.memory import undeleted
-from ..memory.rows import instant, micros
+from ..memory.rows import micros
 from ..memory.space import Counted, Held, Kind, Retentions, StorageStats, in_a_session
 from ..operations.files import keys
 from . import connection as pg
@@ -42,10 +42,7 @@ from .transaction import MAX_WAIT, number_of, stored
 _PAST_RETENTION = """at <= %(until)s
    AND number < coalesce(
        (SELECT min(number) FROM agentops.audit WHERE at > %(until)s), number + 1)"""
-_MEASURED = f"""
-SELECT count(*), coalesce(sum(octet_length(line) + 1), 0), min(at),
-       count(*) FILTER (WHERE {_PAST_RETENTION})
-  FROM agentops.audit"""
+_MEASURED = f"SELECT count(*), count(*) FILTER (WHERE {_PAST_RETENTION}) FROM agentops.audit"
 _TRIM = f"DELETE FROM agentops.audit WHERE {_PAST_RETENTION}"
 
 
@@ -72,11 +69,8 @@ class PostgresAudit:
     def measured(self, until: datetime | None) -> Held:
         values = {"until": -(1 << 62) if until is None else micros(until)}
         with pg.control(self.url, makes=True) as connection:
-            ((rows, size, oldest, over),) = connection.execute(_MEASURED, values).fetchall()
-        return Held(
-            kind=Kind.AUDIT, rows=rows, size=size,
-            oldest=None if oldest is None else instant(oldest), past_retention=over,
-        )  # fmt: skip
+            ((rows, over),) = connection.execute(_MEASURED, values).fetchall()
+        return Held(kind=Kind.AUDIT, rows=rows, past_retention=over)
 
 
 def record(

@@ -167,7 +167,6 @@ SQLITE = Dialect(
     gathered=_gathered,
     tags_of="json_each(CASE WHEN json_valid({0}.tags) THEN {0}.tags ELSE '[]' END)".format,
     element="CASE WHEN json_valid({0}) THEN json_extract({0}, '$[{1}]') END".format,
-    bytes_of="length(CAST({} AS BLOB))".format,
     contains="instr({}, {}) > 0".format,
     acts_on="acted_on(:patterns, CAST({} AS BLOB))".format,
 )

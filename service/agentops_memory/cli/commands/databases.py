@@ -19,7 +19,6 @@ from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction, RedactionFile
-from ...memory.rows import rendered
 from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
@@ -166,8 +165,7 @@ def copy(to: str, tenants: Sequence[str], **files: str | None) -> None:
         out.print_table(("TABLE", "ROWS", "DIGEST"), tables)
 
 
-HEADINGS = ("KIND", "ROWS", "ABOUT", "OLDEST", "KEPT", "NEXT SWEEP")
-NONE = "-"
+HEADINGS = ("KIND", "ROWS", "KEPT", "NEXT SWEEP")
 SIZES = ("database", "index", "free", "log", "copies")
 DAY = timedelta(days=1)
 
@@ -192,24 +190,19 @@ def print_storage(params: dict[str, Any]) -> None:
         texts = [f"{name} {out.size(it[f'{name}_bytes'])}" for name in SIZES]
         out.show(f"{it['tenant']}: {', '.join(texts)}", bold=True)
         _print_kept(it["kept"])
-    out.show(f"audit file of all tenants: {out.size(audit['bytes'])}", bold=True)
+    out.show("audit of all tenants", bold=True)
     _print_kept([audit])
 
 
 def _print_kept(rows: Sequence[out.Record]) -> None:
-    cells = [
-        (it["kind"], f"{it['rows']:,}", out.size(it["bytes"]), it.get("oldest", NONE),
-         it["kept_for"], it["next_sweep"] or NONE)
-        for it in rows
-    ]  # fmt: skip
+    cells = [(it["kind"], it["rows"], it["kept_for"], it["next_sweep"]) for it in rows]
     out.print_table(HEADINGS, cells)
 
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
     return [
-        {"kind": it.kind.value, "what": DESCRIPTIONS[it.kind], **out.parts(it, "rows bytes=size"),
-         "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention,
-         **({} if it.oldest is None else {"oldest": rendered(it.oldest)})}
+        {"kind": it.kind.value, "what": DESCRIPTIONS[it.kind], "rows": it.rows,
+         "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention}
         for it in kept
     ]  # fmt: skip
 

@@ -64,7 +64,7 @@ def create(name: str, role: str, tenant: str | None, **params: Any) -> None:
     Standard output is the key alone, so you can assign it:
     KEY=$(agentops-memory keys create --name ci --role writer)
     """
-    patterns = access.new_patterns(tuple(map(clean, params["projects"])))
+    patterns = access.patterns(tuple(map(clean, params["projects"])))
     key, token = issued(
         name, tenant_of(tenant), Role(role), patterns, now(),
         agents=access.agent_patterns(params["agents"]), coordinates=params["coordinates"],

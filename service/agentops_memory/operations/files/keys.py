@@ -82,17 +82,15 @@ class AuditFile:
             return old
 
     def measured(self, until: datetime | None) -> Held:
-        rows, size, oldest, past = 0, 0, None, 0
+        are_old: list[bool] = []
         sentence = f"The audit file {self.path} cannot be read"
         with (
             os_errors_as(Unavailable, sentence),
             suppress(FileNotFoundError),
             self.path.open("rb") as lines,
         ):
-            for line, is_old in _with_age(lines, until):
-                rows, size, past = rows + 1, size + len(line), past + is_old
-                oldest = min(filter(None, (oldest, written_at(line))), default=None)
-        return Held(kind=Kind.AUDIT, rows=rows, size=size, oldest=oldest, past_retention=past)
+            are_old += (is_old for _, is_old in _with_age(lines, until))
+        return Held(kind=Kind.AUDIT, rows=len(are_old), past_retention=sum(are_old))
 
 
 def record(path: Path, at: datetime, action: str, by: By, **fields: object) -> None:
