@@ -423,7 +423,7 @@ def test_what_has_a_damaged_end_is_left_out_of_lists_and_removed_by_no_sweep(pat
             assert [it["id"] for it in service.http.get(asked).json()] == [2], asked
         exported = service.http.get("/export").json()["observations"]
         assert [it["content"] for it in exported] == [f"another {PEAR}"]
-        assert "first lifecycles 1" in until(lambda: _detail(service))
+        assert "first memories 1" in until(lambda: _detail(service))
     engines.rows(path, f"UPDATE lifecycles SET expires_at = {long_ago}")
     engines.rows(path, f"UPDATE memories SET deleted_at = {long_ago} WHERE id = 3")
 

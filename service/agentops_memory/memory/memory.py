@@ -119,21 +119,17 @@ UNSET = Unset.UNSET
 InstantOrUnset = datetime | Literal[Unset.UNSET] | None
 
 
-def _of_lifecycles(column: str) -> Column:
-    return Column(f"l.{column}", beside=("lifecycles", "m.id"))
-
-
-EXPIRES_AT = _of_lifecycles("expires_at")
+EXPIRES_AT = Column("l.expires_at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifecycle:
     """The state of a memory in addition to its text; it is expired from `expires_at` on."""
 
-    expires_at: Annotated[datetime | None, EXPIRES_AT] = None
-    pinned_at: Annotated[datetime | None, _of_lifecycles("pinned_at")] = None
-    review_at: Annotated[datetime | None, _of_lifecycles("review_at")] = None
-    confirmed_at: Annotated[datetime | None, _of_lifecycles("confirmed_at")] = None
+    expires_at: datetime | None = None
+    pinned_at: datetime | None = None
+    review_at: datetime | None = None
+    confirmed_at: datetime | None = None
 
     def is_expired(self, now: datetime) -> bool:
         return self.expires_at is not None and self.expires_at <= now
@@ -156,8 +152,6 @@ class LifecycleChange:
 
     def applied(self, before: Lifecycle, now: datetime) -> Lifecycle:
         """Apply the set fields; a review that was due is done unless it is set again."""
-        if self == NO_CHANGE:
-            return before.reviewed(now)
         expiry, pinned_at, review_at = self._expiry(now), before.pinned_at, self.review_at
         if self.pinned is not None:
             pinned_at = (pinned_at or now) if self.pinned else None
@@ -245,7 +239,7 @@ class Memory(Shown):
 
     uid: str
     session: Annotated[SessionId | None, Column("m.session_id")]
-    space: Annotated[Space, Column("s.", is_shared=True)]
+    space: Annotated[Space, Column("s.")]
     content_hash: str = ""
     revision: int = 1
     duplicates: int = 1
@@ -255,7 +249,7 @@ class Memory(Shown):
     updated_at: datetime
     deleted_at: datetime | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
-    lifecycle: Annotated[Lifecycle, Column("l.", is_shared=True)] = NO_LIFECYCLE
+    lifecycle: Annotated[Lifecycle, Column("l.")] = NO_LIFECYCLE
     as_of: Annotated[datetime | None, UNSTORED] = None
 
     @property
@@ -270,12 +264,8 @@ class Memory(Shown):
         latest = max(filter(None, known))
         return max((self.as_of or latest) - latest, timedelta())
 
-    @property
-    def is_deleted(self) -> bool:
-        return self.deleted_at is not None
-
     def is_live(self, now: datetime) -> bool:
-        return not self.is_deleted and not self.lifecycle.is_expired(now)
+        return self.deleted_at is None and not self.lifecycle.is_expired(now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -339,8 +329,9 @@ LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 MEMORY = RowMapper(
     Memory, "memories", "m.id", alias="m.", joins=f"JOIN spaces s ON s.id = m.space_id {LIFECYCLE}"
 )
-SHOWN_MEMORY = RowMapper(Shown, "memories", "m.id", alias="m.", also={EXPIRES_AT: datetime | None})
-"""Needs `memories m` and the join LIFECYCLE."""
+SHOWN_MEMORY = RowMapper(
+    Shown, "memories", "m.id", alias="m.", joins=LIFECYCLE, also={EXPIRES_AT: datetime | None}
+)
 
 
 def text_row(text: Text) -> dict[str, object]:

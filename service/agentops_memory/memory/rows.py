@@ -26,7 +26,7 @@ from ..recall.text import clean, object_of
 LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; leaves a day
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+MICROSECOND, SECOND = timedelta(microseconds=1), timedelta(seconds=1)
 INSTANTS_CACHED = 256  # parsed texts and columns; a row repeats its instant
 
 _RFC_3339 = re.compile(
@@ -73,6 +73,15 @@ def whole_seconds(at: datetime) -> datetime:
 
 def whole_milliseconds(at: datetime) -> datetime:
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+def changed_at(last: datetime, now: datetime) -> datetime:
+    """Return the instant of a change: now, or a second after the last if the clock went back.
+
+    A second, because states are compared by the whole seconds of exports. Now is also used
+    after an instant at the end of time, which is damage and has no successor.
+    """
+    return last + SECOND if now < last < LATEST else now
 
 
 def rendered(at: datetime) -> str:
@@ -142,7 +151,6 @@ def _uuid7(milliseconds: int, tail: int) -> str:
 T = TypeVar("T")
 
 TAGS_CACHED, LONGEST_CACHED = 1024, 128  # parsed tag arrays in the cache, and their characters
-PARTS_CACHED = 1024  # records that rows share, such as their space
 EARLIEST = -62_135_596_800_000_000  # the start of the year 1 in microseconds, for SQL
 LAST = 253_402_300_799_999_999  # the end of the year 9999 in microseconds, for SQL
 MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact: RFC 8259 §6
@@ -261,16 +269,13 @@ class Column:
 
     If the field is itself a record, `sql` is the alias of its columns. `read` converts the stored
     text and `write` the field, in place of the conversions of the field's type; `read` may
-    take the column `second` too, a text or None. Equal records of many rows that share them are
-    made once.
+    take the column `second` too, a text or None.
     """
 
     sql: str
     read: Conversion | None = None
     write: Conversion = str
     second: str = ""
-    beside: tuple[str, str] | None = None  # another table with the column, and the key there
-    is_shared: bool = False
 
 
 UNSTORED = Column("")
@@ -291,7 +296,7 @@ class RowMapper(Generic[T]):
         joins: str = "", check: Callable[[T], object] = bool,
         also: Mapping[Column, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self._table, self._joins = table, joins
+        self._table, self.joins = table, joins
         self._declared = record, key, alias, check, also
 
     def __str__(self) -> str:
@@ -302,7 +307,7 @@ class RowMapper(Generic[T]):
         """Return a SELECT up to its condition; without a key, `row` selects the row's name."""
         _, key, alias, *_ = self._declared
         leading = "" if key else f"{alias}{row}, "
-        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} {self._joins} WHERE "
+        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} {self.joins} WHERE "
 
     def but(self, *names: str) -> str:
         """Return the columns of a SELECT, with NULL for the fields of these names."""
@@ -398,7 +403,7 @@ class _Reading:
         self._globals[name] = function
         return f"{name}({arguments})"
 
-    def _part(self, record: Any, alias: str, path: str, *, is_shared: bool = False) -> str:
+    def _part(self, record: Any, alias: str, path: str) -> str:
         """Return the expression of a record."""
         its: dict[str, str] = {}
         for name, hint, notes in _fields_of(record):
@@ -408,13 +413,10 @@ class _Reading:
                 continue
             column = column or Column(alias if _is_part(hint) else alias + name)
             if _is_part(hint) and column.read is None:
-                inner = f"{path}{name}."
-                its[name] = self._part(hint, column.sql, inner, is_shared=column.is_shared)
+                its[name] = self._part(hint, column.sql, f"{path}{name}.")
             else:
                 its[name] = self._field(path + name, hint, column)
         make = getattr(record, "whole", record)
-        if is_shared:
-            return self._call(_shared(make, tuple(its)), ", ".join(its.values()))
         return self._call(make, ", ".join(f"{name}={value}" for name, value in its.items()))
 
     def _field(self, path: str, hint: Any, column: Column) -> str:
@@ -425,18 +427,13 @@ class _Reading:
         at = self._column(path, column.sql)
         if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
             self.written.append((column.sql, attrgetter(path), write))
-        if stored is not None and not column.beside:
+        if stored is not None:
             self._types[at] = (stored, NoneType) if is_optional else (stored,)
         arguments = value = f"v{at}"
         if column.second:
             other = self._column("", column.second)
             self._types[other] = str, NoneType
             arguments += f", v{other}"
-        elif column.beside and convert:
-            table, key = column.beside
-            name = (path or column.sql).rpartition(".")[2]
-            convert = _beside(convert, stored, table, name)
-            arguments += f", v{self._column('', key)}"
         if convert is None:
             return value
         converted = self._call(convert, arguments)
@@ -485,24 +482,6 @@ def _conversion(hint: Any) -> tuple[type | None, Conversion | None, Conversion]:
     if get_origin(hint) in (Mapping, dict):
         return str, *_OBJECTS[get_args(hint)[1]]
     return _CONVERSIONS[get_origin(hint) or hint]
-
-
-def _shared(make: Conversion, names: Sequence[str]) -> Conversion:
-    return lru_cache(PARTS_CACHED)(lambda *values: make(**dict(zip(names, values, strict=True))))
-
-
-def _beside(read: Conversion, stored: type | None, table: str, field: str) -> Conversion:
-    """Return a conversion of a column of another table, whose row is reported if damaged."""
-
-    def made(value: Any, key: object) -> object:
-        try:
-            if stored not in (None, type(value)):
-                raise Unreadable
-            return read(value)
-        except UNREADABLE as error:
-            raise DamagedRow(table, key, field) from error
-
-    return made
 
 
 _CONVERSIONS: Mapping[Any, tuple[type | None, Conversion | None, Conversion]] = {

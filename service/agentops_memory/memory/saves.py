@@ -23,7 +23,7 @@ from .lifecycles import SupersessionTable
 from .memories import MemoryTable
 from .memory import Change, ChangeKind, Draft, Memory, MemoryId, Revision, Text, text_row
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
-from .rows import LATEST, micros, portion, reads, whole_seconds
+from .rows import changed_at, micros, portion, reads, whole_seconds
 from .search import Filter
 from .sessions import SessionTable, project_warning
 from .space import ErasureKind, History, in_a_session
@@ -183,9 +183,6 @@ def _revision(  # noqa: PLR0917 - one per column
     return Revision(number=number, kind=kind, at=at, text=text)
 
 
-SECOND = timedelta(seconds=1)
-
-
 def created(tx: Transaction, memory: Memory) -> Memory:
     stored = tx[MemoryTable].insert(memory)
     if memory.space.kind.traits.has_entries:  # versions of an entry refer to its revisions
@@ -211,15 +208,6 @@ def revised(
     if history is History.NEWEST and tx.retention.oldest_kept(after.revision) > 1:
         tx[RevisionTable].trim([after.id], tx.retention.revisions)
     return after
-
-
-def changed_at(tx: Transaction, last: datetime) -> datetime:
-    """Return the instant of a change: now, or a second after the last if the clock went back.
-
-    A second, because states are compared by the whole seconds of exports. Now is also used
-    after an instant at the end of time, which is damage and has no successor.
-    """
-    return last + SECOND if tx.now < last < LATEST else tx.now
 
 
 def _instant_of(memory: Memory) -> int:
@@ -266,7 +254,7 @@ def live(tx: Transaction, memory: MemoryId) -> Memory:
 
 def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
     stored = known(tx, memory)
-    if stored.is_deleted:
+    if stored.deleted_at:
         raise NotFound("No such observation.")
     return stored
 
@@ -296,7 +284,7 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
         is_relinked = tx[SupersessionTable].relink(memory, older)
     if text == before.text and not is_changed and not is_relinked:
         return lifecycles.linked(tx, before)
-    at = changed_at(tx, before.updated_at)
+    at = changed_at(before.updated_at, tx.now)
     after = replace(before, text=text, updated_at=at, lifecycle=lifecycle)
     lifecycles.require_key_and_pin(tx, before, after)
     return lifecycles.linked(tx, revised(tx, before, after, has_new_text=text != before.text))
@@ -323,7 +311,7 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
     if before is None:
         return
     tx.caller.require_space(before.space)
-    if not before.is_deleted:
+    if before.deleted_at is None:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
@@ -354,7 +342,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Wri
     kept = required(text, "No such revision.")
     redactor = Redactor(rules)  # rules may have been added since the revision was saved
     after = replace(
-        before, text=redactor.words(kept), updated_at=changed_at(tx, before.updated_at),
+        before, text=redactor.words(kept), updated_at=changed_at(before.updated_at, tx.now),
         deleted_at=None, lifecycle=before.lifecycle.reviewed(tx.now),
     )  # fmt: skip
     lifecycles.require_key_and_pin(tx, before, after)
@@ -422,7 +410,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     older = lifecycles.superseded(tx, draft.space, named) if named else ()
     if draft.key is not None and (before := lifecycles.at_key(tx, draft.space, draft.key)):
         after = replace(
-            before, text=draft.text, updated_at=changed_at(tx, before.updated_at),
+            before, text=draft.text, updated_at=changed_at(before.updated_at, tx.now),
             last_seen_at=tx.now, lifecycle=change.applied(before.lifecycle, tx.now),
         )  # fmt: skip
         lifecycles.require_key_and_pin(tx, before, after)
@@ -432,7 +420,10 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
             text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
             created_at=tx.now, updated_at=tx.now,
-            lifecycle=change.applied(records.NO_LIFECYCLE, tx.now),
+            lifecycle=(
+                records.NO_LIFECYCLE if change == records.NO_CHANGE
+                else change.applied(records.NO_LIFECYCLE, tx.now)
+            ),
         )  # fmt: skip
         if window and (stored := tx[MemoryTable].recent_duplicate(new, tx.now - window)):
             memory, action = _counted(tx, stored, change), Action.DEDUPLICATED

@@ -40,8 +40,7 @@ class History(Enum):
 class Traits:
     """The properties of a kind of space."""
 
-    has_project: bool = False  # the space belongs to a project, and shares the project's area
-    has_sessions: bool = False  # its memories are observations of sessions
+    has_project: bool = False  # shares its project's area, and its memories are of sessions
     has_entries: bool = False  # its memories are versioned entries of a store, each at a path
     history: History
     index: IndexGroup | None = None  # None: its memories are not indexed
@@ -65,7 +64,7 @@ class SpaceKind(StrEnum):
         return kind
 
     PROJECT = "project", Traits(  # a scope of a project
-        has_project=True, has_sessions=True, history=History.NEWEST, index=IndexGroup.PROJECTS,
+        has_project=True, history=History.NEWEST, index=IndexGroup.PROJECTS,
         erasure=ErasureKind.OBSERVATION,
     )  # fmt: skip
     STORE = "store", Traits(
@@ -151,11 +150,10 @@ GLOBAL_AREA = 0  # the index area of the global memories of every project
 UNINDEXED_AREA = -1  # the area of spaces that are not indexed
 LAST_AREA = (1 << 22) - 1  # the last area that fits into the row numbers of the index
 
-_OF_PROJECTS = ", ".join(f"'{kind}'" for kind in SpaceKind if kind.traits.has_sessions)
-OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # condition on `spaces s`
+OF_A_PROJECT = f"s.kind = '{SpaceKind.PROJECT}'"  # condition on `spaces s`
 
 
-# A memory has a session if the kind of its space has sessions. The conditions test the memory, as
+# A memory has a session if its space belongs to a project. The conditions test the memory, as
 # those of the partial indexes `memories_in_time` and `memories_in_store` do: SQLite uses such an
 # index only for a statement with the same condition.
 def in_a_session(memories: str) -> str:
@@ -176,23 +174,16 @@ def kind_of(kind: str, project: str | None) -> SpaceKind:
 _KINDS = {kind.value: kind for kind in SpaceKind}
 
 
-def project_or_this(project: str | None) -> str:
-    return "This project" if project else "This"
-
-
-def require_place(
-    space: int, area: object, partition: object, project: str | None, *, is_global: bool = False
-) -> None:
+def require_place(space: int, area: object, partition: object, *, is_global: bool = False) -> None:
     """Raise DamagedRow unless a space's row has a valid area and partition of the index.
 
     In another project's area its memories would be found by callers who may not read them.
     """
-    what = project_or_this(project)
     is_area = type(area) is int and UNINDEXED_AREA <= area <= LAST_AREA
     if not is_area or (area == GLOBAL_AREA) is not is_global:
-        raise DamagedRow("spaces", space, "area", what)
+        raise DamagedRow("spaces", space, "area")
     if area not in (GLOBAL_AREA, UNINDEXED_AREA) and not is_partition(partition):
-        raise DamagedRow("spaces", space, "partition", what)
+        raise DamagedRow("spaces", space, "partition")
 
 
 def condition_of(space: Space) -> str:
@@ -217,7 +208,7 @@ def place_of(connection: Any, project: str) -> tuple[int, int] | None:
     if row is None:
         return None
     space, area, partition = row
-    require_place(space, area, partition, project)
+    require_place(space, area, partition)
     return area, partition
 
 

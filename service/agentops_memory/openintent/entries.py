@@ -92,7 +92,7 @@ class AgentEntry(FullRecord):
         SkipValidation[str], Column("m.content"), PlainSerializer(lambda _: None),
         WithJsonSchema({"type": "object"}),
     ]  # fmt: skip
-    memory_type: Annotated[Tier, Column("p.tier", beside=("agent_spaces", "p.space_id"))]
+    memory_type: Annotated[Tier, Column("p.tier")]
     scope: Annotated[Labels, PlainSerializer(names_of, return_type=dict[str, str])]
     tags: Annotated[tuple[str, ...], Column("m.tags")] = ()
     ttl: str | None = None
