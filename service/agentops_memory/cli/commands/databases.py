@@ -18,7 +18,7 @@ from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
-from ...memory.redactor import Redaction, RedactionFile
+from ...memory.redactor import Redaction, exceptions_in
 from ...memory.rows import rendered
 from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions
 from ...operations import scan as scans
@@ -311,9 +311,7 @@ def scan(tenant: str | None, redact: bool, **flags: str | None) -> None:
 async def _scanned(
     backend: backends.Backend, redact: bool, engine: Engine, caller: Caller
 ) -> list[scans.SecretFinding]:
-    exceptions = RedactionFile(backend.settings.redaction_file)
-    exceptions.read()
-    rules = Redaction(exceptions=exceptions.rules).rules(caller)
+    rules = Redaction(exceptions_in(backend.settings.redaction_file)).rules(caller)
     findings: list[scans.SecretFinding] = []
     done, total = 0, await engine.read(caller, scans.size)
     with out.progress_bar("Scanning") as advance:
