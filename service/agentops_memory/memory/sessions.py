@@ -1,6 +1,5 @@
 """Sessions: open, extend with messages, close with a summary, end when idle."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
@@ -8,19 +7,19 @@ from datetime import datetime, timedelta
 from ..engine.engine import Engine, Transaction, WriteTarget, within_one_project
 from ..errors import Invalid, required
 from ..light import asdict, dataclass, replace
-from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
+from ..recall.summary import Transcript, continued, parsed_summary, summary
 from ..recall.text import cut
-from ..secrets.redaction import Rules
 from .access import Caller
 from .idempotency import once
 from .memory import Session, SessionId
-from .redactor import Redactor, faults_of, is_known_project, refuse, require_margin
-from .rows import MAX_LIST, RowMapper, columns, micros, portion, reads
+from .redactor import faults_of, is_known_project, refuse, require_margin
+from .rows import MAX_LIST, RowMapper, columns, micros, portion
 from .space import UNKNOWN_PROJECT, Project
 from .table import FilteredTable, Known, Table, inserting, step
 
 SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
+TRANSCRIPT = RowMapper(Transcript, "transcripts", "t.session", alias="t.")
 _IDLE = columns("transcripts", int, SessionId, datetime)
 
 
@@ -136,12 +135,7 @@ class TranscriptTable(Table):
     _now: datetime
 
     def get(self, session: SessionId) -> Transcript | None:
-        columns = 'session, messages, "user", assistant, first, last'
-        return self._first(
-            _transcript,
-            f"SELECT {columns} FROM transcripts WHERE session = {NUMBER}",
-            session=session,
-        )
+        return self._fetch(TRANSCRIPT, f"t.session = {NUMBER}", session=session)
 
     def put(self, session: SessionId, transcript: Transcript) -> None:
         self._execute(
@@ -166,25 +160,15 @@ class TranscriptTable(Table):
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
     def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
-        """Return sessions idle since `until` with their last receipt, the longest idle first.
-
-        Includes sessions whose last receipt is as far in the future, due to a wrong clock.
-        """
-        now, latest = micros(self._now), micros(until)
+        """Return sessions idle since `until` with their last receipt, the longest idle first."""
         rows = self._execute(
             """SELECT t.session, s.id, t.heard_at
-                 FROM (SELECT session, heard_at
-                         FROM transcripts
-                        WHERE heard_at <= :until
-                        UNION ALL
-                       SELECT session, heard_at
-                         FROM transcripts
-                        WHERE heard_at > :ahead
-                     ORDER BY heard_at, session
-                        LIMIT :limit) t
+                 FROM transcripts t
                  JOIN sessions s ON s.number = t.session
-             ORDER BY t.heard_at, t.session""",
-            until=latest, ahead=now + (now - latest), limit=limit,
+                WHERE t.heard_at <= :until
+             ORDER BY t.heard_at, t.session
+                LIMIT :limit""",
+            until=micros(until), limit=limit,
         )  # fmt: skip
         return [(id_, last_receipt) for _, id_, last_receipt in self._intact(rows, _IDLE)]
 
@@ -193,22 +177,8 @@ def _size(session: Session) -> int:
     return len(session.summary)
 
 
-@reads("transcripts")
-def _transcript(
-    _: int, messages: int, user: int, assistant: int, first: str, last: str
-) -> Transcript:
-    return Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
-
-
 AT_ONCE = 100  # idle sessions ended in one transaction, during which saves wait
 WARNED_NAME = 100  # code points of a name in a warning: two escaped names fit any header limit
-
-
-async def digest_of(rules: Rules, messages: Iterable[Message]) -> Transcript:
-    """Digest messages outside any transaction, as this may take long."""
-    redactor = Redactor(rules)
-    digest = await asyncio.to_thread(transcript, messages, redactor.whole)
-    return replace(digest, redacted=redactor.count)
 
 
 async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
