@@ -168,9 +168,8 @@ def test_each_tenant_is_shown_and_the_audit_file(path: Path) -> None:
     assert [it["tenant"] for it in told["tenants"]] == ["default", "acme"]
     kinds = {it["kind"]: it for it in told["tenants"][1]["kept"]}
     assert kinds["deleted"] | {"bytes": 0} == {
-        "kind": "deleted",
-        "what": "soft-deleted observations and deleted entries of stores, with their revisions",
-        "rows": 3, "bytes": 0, "oldest": "2030-01-01T12:00:00Z", "kept_for": "for ever",
+        "kind": "deleted", "rows": 3, "bytes": 0,
+        "oldest": "2030-01-01T12:00:00Z", "kept_for": "for ever",
         "next_sweep": 0,
     }  # fmt: skip
     assert (kinds["revisions"]["rows"], kinds["revisions"]["next_sweep"]) == (2, 1 + 1)

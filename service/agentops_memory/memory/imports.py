@@ -289,7 +289,7 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
         match = tx[MemoryTable].imported_duplicate(memory)
-    if match is not None and match.deleted_at is None:
+    if match is not None and not match.deleted_at:
         stored, imported = ((it.text, it.space, it.key) for it in (match, memory))
         outcome = RowOutcome.SAME if stored == imported else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
@@ -339,7 +339,7 @@ def link_all(
     waiting, refused = [], 0
     for id_, uids in links:
         memories = filter(None, map(tx[MemoryTable].get, uids))
-        older = [memory.id for memory in memories if memory.deleted_at is None]
+        older = [memory.id for memory in memories if not memory.deleted_at]
         is_new = id_ in made
         if not is_end and (not is_new or len(older) < len(uids)):
             waiting.append((id_, uids))

@@ -30,7 +30,7 @@ from .space import (
 )
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
-M = TypeVar("M", bound=Shown)
+M = TypeVar("M")
 AT_ONCE = 20  # memories per statement, which sorts their texts: those of 1,000 can take 200 MB
 
 PUT_LIFECYCLE = f"""

@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from enum import Enum, StrEnum
 from typing import Annotated, Any, Final, Literal, NewType
 
-from ..errors import DamagedRow, Unreadable
 from ..light import dataclass, field, fields, replace
 from ..recall.text import content_hash, fingerprint, sha256_of
-from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, optional_instant, tag_array
+from .rows import EARLIEST, LAST, UNSTORED, Column, RowMapper, tag_array
 from .space import Project, Space
 
 # Conditions on a lifecycle: expired; expired but still indexed; not expired but not indexed again.
@@ -337,11 +336,3 @@ SHOWN_MEMORY = RowMapper(
 def text_row(text: Text) -> dict[str, object]:
     tags = tag_array(text.tags)
     return {"type": text.type, "title": text.title, "content": text.content, "tags": tags}
-
-
-def expiry_of(memory: int, expires_at: int | None) -> datetime | None:
-    """Return when a memory expires; DamagedRow, of `lifecycles`, if that is out of range."""
-    try:
-        return optional_instant(expires_at)
-    except Unreadable as error:
-        raise DamagedRow("lifecycles", memory, "expires_at") from error

@@ -15,7 +15,7 @@ from .imports import merge_at_key
 from .memories import MemoryTable
 from .memory import ENDED, REVISIONS_OF, ChangeKind, MemoryId, indexed, live, undeleted
 from .redactor import MAX_PROJECT, faults_of, is_known_project, refuse
-from .rows import optional_instant, portion
+from .rows import instant, portion
 from .saves import revised
 from .space import GLOBAL_AREA, OF_A_PROJECT, ErasureKind, Project
 from .table import GLOBAL, Sql
@@ -303,7 +303,7 @@ def listed(tx: Transaction, project: Project) -> Listed:
         project=project,
     )  # fmt: skip
     ((memories, sessions, at),) = row
-    return Listed(project, memories, sessions, optional_instant(at))
+    return Listed(project, memories, sessions, None if at is None else instant(at))
 
 
 def extent_of(tx: Transaction, project: Project) -> Extent:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +12,8 @@ from threading import Lock
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from ..engine.engine import Transaction
-from ..engine.files import opened, os_errors_as
-from ..errors import Invalid, InvalidFields, NotFound, OverQuota, Refusal, TooMany
+from ..engine.files import os_errors_as
+from ..errors import Invalid, InvalidFields, NotFound, OverQuota, StartRefused, TooMany
 from ..light import dataclass, field, replace
 from ..recall.summary import SHOWN as LONGEST_MESSAGE, Transcript, parsed_summary, summary
 from ..recall.text import cut, invisible, leaves
@@ -25,7 +24,6 @@ from .space import Project, StoreId
 from .table import Sql
 
 NO_STORE = "No such memory store."
-LONGEST_FILE = 1024 * 1024  # bytes of a redaction file
 QUOTA_MARGIN = 16 * 1024 * 1024  # bytes beyond the quota, for small writes that must not fail
 
 
@@ -203,27 +201,21 @@ class Redaction:
             return Counter(value_id for value_id, _ in self._runs.get(tenant, {}).get(run, ()))
 
 
-class RedactionFileRefused(Refusal):
-    """The redaction file cannot be used; the message gives the reason."""
-
-    code = "start_refused"
-
-
 def exceptions_in(path: Path) -> Mapping[TenantId, Rules]:
     """Return the exceptions in a redaction file by tenant, none if there is no file.
 
-    RedactionFileRefused has a sentence for the operator.
+    StartRefused has a sentence for the operator.
     """
     sentence = f"The redaction file {path} cannot be used"
     missing = suppress(FileNotFoundError, NotADirectoryError)
     try:
-        with os_errors_as(RedactionFileRefused, sentence), missing, opened(path) as descriptor:
-            return _exceptions(os.read(descriptor, LONGEST_FILE))
+        with os_errors_as(StartRefused, sentence), missing:
+            return _exceptions(path.read_bytes())
     except ValueError as error:
         shape = '{"TENANT": {"allow": ["TEXT"], "allow_kinds": ["KIND"]}}'
-        raise RedactionFileRefused(f"{sentence}: it is not JSON such as {shape}.") from error
+        raise StartRefused(f"{sentence}: it is not JSON such as {shape}.") from error
     except Invalid as fault:
-        raise RedactionFileRefused(f"{sentence}: {fault}") from fault
+        raise StartRefused(f"{sentence}: {fault}") from fault
     return {}
 
 

@@ -183,10 +183,6 @@ def optional_micros(at: datetime | None) -> int | None:
     return None if at is None else micros(at)
 
 
-def optional_instant(at: int | None) -> datetime | None:
-    return None if at is None else instant(at)
-
-
 def count(number: int) -> int:
     """Check and return a count; Unreadable if it is negative or impossibly large."""
     if type(number) is not int or not 0 <= number <= 2 * MOST:

@@ -311,7 +311,7 @@ def forget(tx: Transaction, memory: MemoryId) -> None:
     if before is None:
         return
     tx.caller.require_space(before.space)
-    if before.deleted_at is None:
+    if not before.deleted_at:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Annotated
 
 from ..engine.engine import Engine, Transaction, WriteTarget, within_one_project
 from ..errors import Invalid, required
@@ -13,14 +14,13 @@ from .access import Caller
 from .idempotency import once
 from .memory import Session, SessionId
 from .redactor import faults_of, is_known_project, refuse, require_margin
-from .rows import MAX_LIST, RowMapper, columns, micros, portion
+from .rows import MAX_LIST, Column, RowMapper, micros, portion
 from .space import UNKNOWN_PROJECT, Project
 from .table import FilteredTable, Known, Table, inserting, step
 
 SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
 TRANSCRIPT = RowMapper(Transcript, "transcripts", "t.session", alias="t.")
-_IDLE = columns("transcripts", int, SessionId, datetime)
 
 
 @dataclass(eq=False)
@@ -128,6 +128,21 @@ class SessionTable(FilteredTable):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSession:
+    """A session with the digest of its messages, and when the last of them was received."""
+
+    session: Annotated[Session, Column("s.")]
+    digest: Annotated[Transcript, Column("t.")]
+    heard_at: Annotated[datetime, Column("t.heard_at")]
+
+
+IDLE = RowMapper(
+    IdleSession, "transcripts", "t.session", alias="t.",
+    joins="JOIN sessions s ON s.number = t.session",
+)  # fmt: skip
+
+
 @dataclass(eq=False)
 class TranscriptTable(Table):
     """The digests of the messages that sessions received since their last end."""
@@ -159,18 +174,10 @@ class TranscriptTable(Table):
     def drop(self, session: SessionId) -> None:
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
-    def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
-        """Return sessions idle since `until` with their last receipt, the longest idle first."""
-        rows = self._execute(
-            """SELECT t.session, s.id, t.heard_at
-                 FROM transcripts t
-                 JOIN sessions s ON s.number = t.session
-                WHERE t.heard_at <= :until
-             ORDER BY t.heard_at, t.session
-                LIMIT :limit""",
-            until=micros(until), limit=limit,
-        )  # fmt: skip
-        return [(id_, last_receipt) for _, id_, last_receipt in self._intact(rows, _IDLE)]
+    def idle(self, until: datetime, limit: int) -> list[IdleSession]:
+        """Return sessions idle since `until`, the longest idle first."""
+        which = "t.heard_at <= :until ORDER BY t.heard_at, t.session LIMIT :limit"
+        return self._fetch_all(IDLE, which, until=micros(until), limit=limit)
 
 
 def _size(session: Session) -> int:
@@ -256,13 +263,10 @@ def close_session(
 
 def _end_idle(tx: Transaction, idle: timedelta) -> int:
     """End one batch of idle sessions; return their number, 0 only if no session was idle."""
-    ended = 0
-    for id_, last_receipt in tx[TranscriptTable].idle(tx.now - idle, AT_ONCE):
-        session, digest = tx[SessionTable].get(id_), tx[TranscriptTable].get(id_)
-        if session and digest:  # otherwise the file is damaged: counting it would loop forever
-            _ended(tx, session, digest, min(last_receipt, tx.now))
-            ended += 1
-    return ended
+    sessions = tx[TranscriptTable].idle(tx.now - idle, AT_ONCE)
+    for it in sessions:
+        _ended(tx, it.session, it.digest, it.heard_at)
+    return len(sessions)
 
 
 def recent_sessions(

@@ -217,26 +217,16 @@ LARGEST_CAPACITY = 100_000  # most episodic entries that an agent's capacity can
 
 
 class Kind(StrEnum):
-    DELETED = "deleted"
-    EXPIRED = "expired"
-    REVISIONS = "revisions"
+    DELETED = "deleted"  # memories and entries of stores, with their revisions
+    EXPIRED = "expired"  # memories, with their revisions, and entries of agents
+    REVISIONS = "revisions"  # of an observation
     IDEMPOTENCY = "idempotency"
     AUDIT = "audit"
-    RECEIPTS = "receipts"
-    EVENTS = "events"
-    LOG = "log"
+    RECEIPTS = "receipts"  # of erasures whose bytes are gone
+    EVENTS = "events"  # of agents' memory, and of runs that have ended
+    LOG = "log"  # of intents, with their archives, and finished tasks
 
 
-DESCRIPTIONS = {
-    Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
-    Kind.EXPIRED: "expired observations, with their revisions, and entries of agents",
-    Kind.REVISIONS: "revisions of an observation",
-    Kind.IDEMPOTENCY: "idempotency records",
-    Kind.AUDIT: "audit lines",
-    Kind.RECEIPTS: "erasure receipts whose bytes are gone",
-    Kind.EVENTS: "events of agents' memory, and of runs that have ended",
-    Kind.LOG: "logs of intents, with their archives, and finished tasks",
-}
 BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # kept by age; revisions are kept by number
 
 

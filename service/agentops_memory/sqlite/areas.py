@@ -5,11 +5,12 @@ import logging
 import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from operator import itemgetter
 
 from ..errors import Damaged, Unreadable
-from ..memory.memory import MemoryId, expiry_of, indexed, undeleted
+from ..memory.memory import MemoryId, indexed, undeleted
+from ..memory.rows import columns
 from ..memory.search import Totals
 from ..memory.space import GLOBAL_AREA, UNINDEXED_AREA
 from ..recall.area import Area, Row, Segment, Statistics, StemCounts, drafted
@@ -21,6 +22,7 @@ from .partitions import Partitions, entries_of
 LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
 LOCK_TIMEOUT = 0.05  # seconds that a reader waits for another that loads, before it uses SQL
 NEVER = 1 << 62  # an expiry in microseconds
+_EXPIRY = columns("lifecycles", MemoryId, datetime | None)
 MOST_BEHIND = 128  # memories beside segments that a request reads itself, 0.1 ms each
 FEW_BEHIND = 8  # the same while memory is full, so that they are not read again and again
 MOST_AT_ONCE = 20_000  # memories of segments that a request reads itself, 1 us each
@@ -252,7 +254,7 @@ class StoredAreas(SqliteTable):
             areas=listed,
         )
         for area, memory, expires_at, pinned_at in lifecycles:
-            expiry_of(memory, expires_at)
+            _EXPIRY((memory, expires_at))
             if (at := areas[area].index_of(memory)) is not None:
                 if expires_at is not None:
                     areas[area].expires_at[at] = expires_at

@@ -20,7 +20,7 @@ from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
 from ...memory.redactor import Redaction, exceptions_in
 from ...memory.rows import rendered
-from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions
+from ...memory.space import Held, Kind, Retentions
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.service_lock import service_lock
@@ -207,7 +207,7 @@ def _print_kept(rows: Sequence[out.Record]) -> None:
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
     return [
-        {"kind": it.kind.value, "what": DESCRIPTIONS[it.kind], **out.parts(it, "rows bytes=size"),
+        {"kind": it.kind.value, **out.parts(it, "rows bytes=size"),
          "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention,
          **({} if it.oldest is None else {"oldest": rendered(it.oldest)})}
         for it in kept
