@@ -221,7 +221,7 @@ def are_new(tx: Transaction, memories: Sequence[Memory]) -> bool:
     texts = [] if len(uids) == len(memories) else list(map(_text_of, memories))
     rows = uids, at_keys, texts
     are_distinct = all(len(set(it)) == len(it) for it in rows)
-    if not are_distinct or any(tx.retention.oldest_kept(it.revision) > 1 for it in memories):
+    if not are_distinct or any(0 < tx.retention.revisions < it.revision for it in memories):
         return False
     lookups = zip(rows, _lookups(tx[Sql].dialect), strict=True)
     return not any(it and tx[Sql].exists(query, texts=json.dumps(it)) for it, query in lookups)

@@ -166,6 +166,8 @@ class Redaction:
         """
         require_registrable(value)
         size = getsizeof(value_id) + getsizeof(value) + VALUE_OVERHEAD
+        if size + RUN_OVERHEAD > self._most:
+            raise Invalid("A registered value must fit into the limit for all values of a tenant.")
         with self._lock:
             runs = dict(self._runs.get(tenant, {}))
             values = runs.setdefault(run, {})

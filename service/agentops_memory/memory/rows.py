@@ -9,6 +9,7 @@ raise, and a `RowMapper` turns that into a DamagedRow.
 import json
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -248,9 +249,7 @@ def pairs_of(text: str) -> dict[str, str]:
     """Parse a JSON object as written by `json_of`; ValueError or Unreadable if it is invalid."""
     if text == "{}":
         return {}
-    pairs = json.loads(text)
-    if not isinstance(pairs, dict):
-        raise Unreadable
+    pairs = object_of(text)
     if any(not isinstance(it, str) or clean(it) != it for pair in pairs.items() for it in pair):
         raise Unreadable
     return pairs
@@ -323,7 +322,7 @@ class RowMapper(Generic[T]):
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
         """Return the values of the columns under an alias; with `before`, only changed ones."""
         values: dict[str, object] = {}
-        for column, get, write in self._reading.written_under(alias):
+        for column, get, write in self._reading.written[alias]:
             it = get(record)
             if before is None or it != get(before):
                 values[column] = None if it is None else write(it)
@@ -364,7 +363,8 @@ class _Reading:
         self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[Column, Any]
     ) -> None:
         self.columns = [("", key)]
-        self.written: list[tuple[str, Conversion, Conversion]] = []
+        # By the alias of their table: the columns to write, each with its field and conversion.
+        self.written = defaultdict[str, list[tuple[str, Conversion, Conversion]]](list)
         self._types: dict[int, tuple[type, ...]] = {}  # unless the conversion checks the type
         self._sound: set[tuple[type, ...]] = set()
         self._globals: dict[str, object] = {}  # what the expression calls
@@ -374,7 +374,6 @@ class _Reading:
         expression = f"lambda {names}, *_: ({', '.join([whole, *others])},)[0]"
         self._made: Conversion = eval(expression, self._globals)  # noqa: S307 - our own names only
         self._check = check
-        self.written_under = cache(self._written_under)
         self.selected = ", ".join(sql for _, sql in self.columns if sql)
 
     def read(self, row: Any) -> Any:
@@ -385,13 +384,6 @@ class _Reading:
         made = self._made(*row)
         self._check(made)
         return made
-
-    def _written_under(self, alias: str) -> Sequence[tuple[str, Conversion, Conversion]]:
-        return [
-            (column.removeprefix(alias), get, write)
-            for column, get, write in self.written
-            if column.startswith(alias)
-        ]
 
     def _call(self, function: Conversion, arguments: str) -> str:
         """Return the expression of a call."""
@@ -421,8 +413,9 @@ class _Reading:
         own = column.read and (str, column.read, column.write)
         stored, convert, write = own or _conversion(hint)
         at = self._column(path, column.sql)
-        if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
-            self.written.append((column.sql, attrgetter(path), write))
+        if path and (own_name := re.fullmatch(r"(\w+\.)?(\w+)", column.sql)):
+            under, name = own_name.groups("")
+            self.written[under].append((name, attrgetter(path), write))
         if stored is not None:
             self._types[at] = (stored, NoneType) if is_optional else (stored,)
         arguments = value = f"v{at}"

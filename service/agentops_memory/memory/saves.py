@@ -205,7 +205,7 @@ def revised(
         tx[RevisionTable].keep(before, has_text=has_new_text)
         tx[RevisionTable].add(after, kind)
     tx[MemoryTable].replace(before, after)
-    if history is History.NEWEST and tx.retention.oldest_kept(after.revision) > 1:
+    if history is History.NEWEST and 0 < tx.retention.revisions < after.revision:
         tx[RevisionTable].trim([after.id], tx.retention.revisions)
     return after
 
@@ -307,25 +307,21 @@ def _require_writable(tx: Transaction, memory: MemoryId, *_: object) -> None:
 
 @within_one_project()
 def forget(tx: Transaction, memory: MemoryId) -> None:
-    before = tx[MemoryTable].get(memory)
-    if before is None:
-        return
-    tx.caller.require_space(before.space)
-    if not before.deleted_at:
+    if (before := _writable_if_any(tx, memory)) and not before.deleted_at:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
-def _require_writable_if_any(tx: Transaction, memory: MemoryId) -> None:
-    """Denied if the memory still exists and the caller may not change it."""
-    if (stored := tx[MemoryTable].get(memory)) is not None:
+def _writable_if_any(tx: Transaction, memory: MemoryId) -> Memory | None:
+    """Return the memory if it still exists; Denied if the caller may not change it."""
+    stored = tx[MemoryTable].get(memory)
+    if stored is not None:
         tx.caller.require_space(stored.space)
+    return stored
 
 
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
-    before = tx[MemoryTable].get(memory)
-    if before is None:
+    if (before := _writable_if_any(tx, memory)) is None:
         return _visible(tx, tx[ReceiptTable].of(memory))  # a retry whose response was lost
-    tx.caller.require_space(before.space)
     receipt = tx[ReceiptTable].add(
         ErasureKind.OBSERVATION, before.space.project, memories=(memory,), observations=1,
         revisions=tx[RevisionTable].count(before),
@@ -357,9 +353,9 @@ def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
 
 AMEND = once(amend, check=_require_writable, about=lambda it: [it.id])
 CONFIRM = once(confirm, check=_require_writable, about=lambda it: [it.id])
-FORGET = once(forget, check=_require_writable_if_any)
+FORGET = once(forget, check=_writable_if_any)
 ERASE = once(
-    erase, check=_require_writable_if_any,
+    erase, check=_writable_if_any,
     on_repeat=lambda tx, erasure, _: erasure and _visible(tx, tx[ReceiptTable].get(erasure)),
 )  # fmt: skip
 RESTORE = once(restore, check=_require_writable, about=lambda it: [it.value.id])
@@ -405,7 +401,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     require_room(tx)
     owner = tx[SessionTable].project_of(draft.session, draft.space.project, tx.now)
     tx.caller.require_project(owner)
-    change = draft.lifecycle
+    change, none = draft.lifecycle, records.NO_LIFECYCLE
     named = change.supersedes
     older = lifecycles.superseded(tx, draft.space, named) if named else ()
     if draft.key is not None and (before := lifecycles.at_key(tx, draft.space, draft.key)):
@@ -420,10 +416,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
             text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
             created_at=tx.now, updated_at=tx.now,
-            lifecycle=(
-                records.NO_LIFECYCLE if change == records.NO_CHANGE
-                else change.applied(records.NO_LIFECYCLE, tx.now)
-            ),
+            lifecycle=none if change == records.NO_CHANGE else change.applied(none, tx.now),
         )  # fmt: skip
         if window and (stored := tx[MemoryTable].recent_duplicate(new, tx.now - window)):
             memory, action = _counted(tx, stored, change), Action.DEDUPLICATED

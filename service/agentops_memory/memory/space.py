@@ -257,9 +257,6 @@ class Retentions:
         """Return the instant up to which data is past its retention; None if it is kept forever."""
         return now - self.time(kind) if self.time(kind) else None
 
-    def oldest_kept(self, newest: int) -> int:
-        return newest - self.revisions + 1 if self.revisions else 1
-
 
 DEFAULT_RETENTIONS = Retentions()
 
