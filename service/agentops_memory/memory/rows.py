@@ -21,7 +21,7 @@ from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, g
 from uuid import UUID
 
 from ..errors import DamagedRow, Unreadable
-from ..light import dataclass, fields, is_dataclass
+from ..light import dataclass, is_dataclass
 from ..recall.text import clean, object_of
 
 LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; leaves a day
@@ -312,8 +312,6 @@ class RowMapper(Generic[T]):
     def __call__(self, row: Any) -> T:
         try:
             return cast("T", self._reading.read(row))
-        except DamagedRow:  # of a related row
-            raise
         except UNREADABLE as error:
             key = tuple.__getitem__(row, 0)
             named = key.hex() if isinstance(key, bytes) else key
@@ -447,11 +445,10 @@ def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
                 yield name, it.annotation, it.metadata
         return
     hints = get_type_hints(record, include_extras=True)
-    parameters = [it for it in hints if it != "return"]
-    names = [it.name for it in fields(record)] if is_dataclass(record) else parameters
-    for name in names:
-        notes = getattr(hints[name], "__metadata__", ())
-        yield name, hints[name].__origin__ if notes else hints[name], notes
+    hints.pop("return", None)
+    for name, hint in hints.items():
+        notes = getattr(hint, "__metadata__", ())
+        yield name, hint.__origin__ if notes else hint, notes
 
 
 def _required(hint: Any) -> tuple[Any, bool]:

@@ -78,15 +78,10 @@ class SessionTable(FilteredTable):
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:
         """Return sessions, newest start first, ties by insertion; only those before `before`."""
-        conditions = [self._acts_on("project")]
-        if project is not None:
-            conditions.append("project = :project")
-        if before is not None:
-            conditions.append(
-                """(started_at, number)
-                 < (SELECT started_at, number FROM sessions WHERE id = :before)"""
-            )
-        statement = f"""{SESSION.selecting()} {" AND ".join(conditions)}
+        of_project = "" if project is None else "AND project = :project"
+        last = "SELECT started_at, number FROM sessions WHERE id = :before"
+        earlier = "" if before is None else f"AND (started_at, number) < ({last})"
+        statement = f"""{SESSION.selecting()} {self._acts_on("project")} {of_project} {earlier}
                       ORDER BY started_at DESC, number DESC
                          LIMIT :limit"""
         values = {"project": project, "before": before}

@@ -139,10 +139,8 @@ def project_name(name: str) -> Project:
 
     if len(name) > MAX_NAME:
         return Project(name)
-    name = redacted(name).text
-    if name.isascii():
-        return Project(name.strip().lower())
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
+    name = unicodedata.normalize("NFC", redacted(name).text)
+    folded = unicodedata.normalize("NFC", name.strip().lower())
     return Project(folded.strip())
 
 
