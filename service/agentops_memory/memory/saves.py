@@ -42,7 +42,7 @@ class RevisionTable(Table):
         """Record a change; its text is only in the memory until the next change."""
         self._insert(
             "revisions", memory_id=memory.id, number=memory.revision, deed=kind.value,
-            at=_instant_of(memory),
+            at=micros(memory.deleted_at or memory.updated_at),
         )  # fmt: skip
 
     def put_text(self, memory: MemoryId, number: int, text: Text, *, is_own: bool) -> None:
@@ -70,7 +70,8 @@ class RevisionTable(Table):
                    SET type = excluded.type, title = excluded.title,
                        content = excluded.content, tags = excluded.tags
                  WHERE revisions.deed <> '{ChangeKind.DELETED}' AND revisions.type IS NULL""",
-            memory_id=memory.id, number=memory.revision, at=_instant_of(memory), **text,
+            memory_id=memory.id, number=memory.revision, **text,
+            at=micros(memory.deleted_at or memory.updated_at),
         )  # fmt: skip
 
     def absorb(self, memory: Memory, state: Memory) -> None:
@@ -208,11 +209,6 @@ def revised(
     if history is History.NEWEST and 0 < tx.retention.revisions < after.revision:
         tx[RevisionTable].trim([after.id], tx.retention.revisions)
     return after
-
-
-def _instant_of(memory: Memory) -> int:
-    """Return when the newest revision of the memory was made, in microseconds."""
-    return micros(memory.deleted_at or memory.updated_at)
 
 
 T = TypeVar("T")

@@ -88,7 +88,7 @@ class SessionTable(FilteredTable):
         sessions = self._filled(
             limit, lambda most: self._execute(statement, limit=most, **values), SESSION
         )
-        return portion(sessions, MAX_LIST, _size)
+        return portion(sessions, MAX_LIST, lambda it: len(it.summary))
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         return self._texts(
@@ -104,7 +104,7 @@ class SessionTable(FilteredTable):
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         return self._page(
             lambda row: (row[0], SESSION(row)),
-            lambda each: _size(each[1]),
+            lambda each: len(each[1].summary),
             f"""{SESSION.selecting()} number > :after
                        AND (CAST(:project AS TEXT) IS NULL OR project = :project)
                        AND {self._acts_on("project")}
@@ -173,10 +173,6 @@ class TranscriptTable(Table):
         """Return sessions idle since `until`, the longest idle first."""
         which = "t.heard_at <= :until ORDER BY t.heard_at, t.session LIMIT :limit"
         return self._fetch_all(IDLE, which, until=micros(until), limit=limit)
-
-
-def _size(session: Session) -> int:
-    return len(session.summary)
 
 
 AT_ONCE = 100  # idle sessions ended in one transaction, during which saves wait

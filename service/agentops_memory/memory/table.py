@@ -309,16 +309,15 @@ class Table:
         """
         last = after
 
-        def passed(rows: Iterable[Any]) -> Iterator[Any]:
+        def passed(row: Any) -> T:
             nonlocal last
-            for row in rows:
-                last = row[0]
-                yield row
+            last = row[0]
+            return read(row)
 
         while True:
-            rows = self._stream(statement, after=last, **parameters)
             after = last
-            page = portion(self._intact(passed(rows), read), MAX_PAGE, size)
+            rows = self._stream(statement, after=after, **parameters)
+            page = portion(self._intact(rows, passed), MAX_PAGE, size)
             if page or last == after:
                 return page
 
