@@ -10,7 +10,7 @@ from itertools import chain, compress, islice
 from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, WriteTarget, within_one_project
-from ..errors import Conflict, Invalid, NotFound, required
+from ..errors import Conflict, Invalid, required
 from ..light import dataclass, replace
 from ..recall.features import Feature, Features
 from ..recall.query import parse_query
@@ -29,6 +29,7 @@ from .sessions import SessionTable, project_warning
 from .space import ErasureKind, History, in_a_session
 from .table import Sql, Table
 
+NOT_THERE = "No such observation."
 REVISION = "id, number, deed, at, type, title, content, tags"
 
 
@@ -243,21 +244,17 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
 def live(tx: Transaction, memory: MemoryId) -> Memory:
     """Return the memory; NotFound if it is deleted or expired."""
     stored = known(tx, memory)
-    if not stored.is_live(tx.now):
-        raise NotFound("No such observation.")
-    return stored
+    return required(stored if stored.is_live(tx.now) else None, NOT_THERE)
 
 
 def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
     stored = known(tx, memory)
-    if stored.deleted_at:
-        raise NotFound("No such observation.")
-    return stored
+    return required(None if stored.deleted_at else stored, NOT_THERE)
 
 
 def known(tx: Transaction, memory: MemoryId) -> Memory:
     """Return the memory, even if it is deleted."""
-    return required(tx[MemoryTable].get(memory), "No such observation.")
+    return required(tx[MemoryTable].get(memory), NOT_THERE)
 
 
 @within_one_project()

@@ -223,16 +223,15 @@ class Known:
     segments: Counter[int] = field(default_factory=Counter)
 
     def forget(self) -> None:
-        for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
-            known.clear()
+        self.keep_small(0)
         self.new.clear()
         self.segments.clear()
         self.waiting.clear()
         self.features, self.has_all_waiting, self.waiting_size = None, False, 0
 
-    def keep_small(self) -> None:
+    def keep_small(self, most: int = MAX_CACHED) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
-            if len(known) > MAX_CACHED:
+            if len(known) > most:
                 known.clear()
 
 
