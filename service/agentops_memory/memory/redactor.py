@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -12,7 +13,7 @@ from threading import Lock
 from typing import Any, Literal, ParamSpec, TypeVar
 
 from ..engine.engine import Transaction
-from ..engine.files import os_errors_as
+from ..engine.files import opened, os_errors_as
 from ..errors import Invalid, InvalidFields, NotFound, OverQuota, StartRefused, TooMany
 from ..light import dataclass, field, replace
 from ..recall.summary import SHOWN as LONGEST_MESSAGE, Transcript, parsed_summary, summary
@@ -24,6 +25,7 @@ from .space import Project, StoreId
 from .table import Sql
 
 NO_STORE = "No such memory store."
+LONGEST_FILE = 1024 * 1024  # bytes of a redaction file
 QUOTA_MARGIN = 16 * 1024 * 1024  # bytes beyond the quota, for small writes that must not fail
 
 
@@ -211,8 +213,8 @@ def exceptions_in(path: Path) -> Mapping[TenantId, Rules]:
     sentence = f"The redaction file {path} cannot be used"
     missing = suppress(FileNotFoundError, NotADirectoryError)
     try:
-        with os_errors_as(StartRefused, sentence), missing:
-            return _exceptions(path.read_bytes())
+        with os_errors_as(StartRefused, sentence), missing, opened(path) as descriptor:
+            return _exceptions(os.read(descriptor, LONGEST_FILE))
     except ValueError as error:
         shape = '{"TENANT": {"allow": ["TEXT"], "allow_kinds": ["KIND"]}}'
         raise StartRefused(f"{sentence}: it is not JSON such as {shape}.") from error
