@@ -162,14 +162,14 @@ class Unreadable(Unavailable):
 class DamagedRow(Unreadable):
     """A row, or a row that belongs to it, cannot be read as a record.
 
-    Fails closed: a default in place of the value could permit what the row forbids. `what` is
-    the subject of the message, and quotes no stored data.
+    Fails closed: a default in place of the value could permit what the row forbids. The message
+    quotes no stored data.
     """
 
-    def __init__(self, table: str, row: object, column: str = "", what: str = "This") -> None:
+    def __init__(self, table: str, row: object, column: str = "") -> None:
         where = f" ({column})" if column else ""
         super().__init__(
-            f"{what} cannot be served now: row {row} of {table} is damaged{where}. "
+            f"This cannot be served now: row {row} of {table} is damaged{where}. "
             "`agentops-memory doctor` says what can be repaired."
         )
         self.table, self.row, self.column = table, str(row), column

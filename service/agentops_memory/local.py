@@ -18,7 +18,7 @@ from .engine.engine import noop
 from .errors import Refusal
 from .light import KW_ONLY, Lazy, dataclass, field
 from .memory.access import DEFAULT_TENANT, Caller, TenantId
-from .memory.redactor import Redaction, RedactionFile, Registry, RulesOf
+from .memory.redactor import Redaction, RulesOf, exceptions_in
 from .memory.space import project_name
 from .recall.recall import Recall
 from .recall.text import clean
@@ -143,9 +143,7 @@ def _refusing() -> Iterator[None]:
 
 def redaction_of(settings: Settings) -> Redaction:
     """Return the redaction, with the exceptions read from the file."""
-    exceptions = RedactionFile(settings.redaction_file)
-    exceptions.read()
-    return Redaction(exceptions=exceptions.rules, registry=Registry(settings.max_run_secrets))
+    return Redaction(exceptions_in(settings.redaction_file), settings.max_run_secrets)
 
 
 @asynccontextmanager

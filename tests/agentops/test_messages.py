@@ -342,25 +342,6 @@ def test_a_session_ends_after_a_day_without_a_word_when_it_was_last_heard(
     assert end(shared, session)["summary"] == shown["summary"]
 
 
-def test_what_was_told_while_the_clock_was_ahead_ends_nevertheless(path: Path) -> None:
-    clock = Clock()
-
-    async def sweep() -> int:
-        async with opened(path, clock) as engine:
-            return await end_idle(engine, OPERATOR, DAY)
-
-    with serving(path, clock=clock) as service:
-        for ahead in (timedelta(days=1), timedelta(days=9000)):
-            clock.now += ahead
-            tell(service, f"{ahead.days} ahead", "hello")
-            clock.now -= ahead
-
-        assert asyncio.run(sweep()) == 1
-        ended = row(service, "9000 ahead")
-        assert ended["ended_at"] == ended["started_at"]  # none ends before it has begun
-        assert "ended_at" not in row(service, "1 ahead")
-
-
 async def test_a_session_that_an_index_alone_knows_is_not_ended_again_and_again() -> None:
     class Damaged:
         async def read(self, *_: object) -> bool:

@@ -168,9 +168,7 @@ def test_each_tenant_is_shown_and_the_audit_file(path: Path) -> None:
     assert [it["tenant"] for it in told["tenants"]] == ["default", "acme"]
     kinds = {it["kind"]: it for it in told["tenants"][1]["kept"]}
     assert kinds["deleted"] == {
-        "kind": "deleted",
-        "what": "soft-deleted observations and deleted entries of stores, with their revisions",
-        "rows": 3, "kept_for": "for ever", "next_sweep": 0,
+        "kind": "deleted", "rows": 3, "kept_for": "for ever", "next_sweep": 0,
     }  # fmt: skip
     assert (kinds["revisions"]["rows"], kinds["revisions"]["next_sweep"]) == (2, 1 + 1)
     assert kinds["revisions"]["kept_for"] == "newest 1"

@@ -16,12 +16,12 @@ from agentops_memory.errors import Conflict, Unauthenticated
 from agentops_memory.memory.access import OPERATOR, AgentId, Caller
 from agentops_memory.memory.agent_memory import AgentEntryId, Tier, Viewer
 from agentops_memory.memory.erasure import ErasureId, ReceiptTable
-from agentops_memory.memory.redactor import default_rules
 from agentops_memory.memory.space import Capacities
 from agentops_memory.openintent import events, intents, tasks
 from agentops_memory.openintent.changes import AgentEntryBody
 from agentops_memory.openintent.entries import AgentFilter
 from agentops_memory.openintent.routes import AgentEntries
+from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.sqlite import SqliteEngine
 
 from ..support.callers import audit
@@ -58,7 +58,7 @@ async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scr
 
 def served(engine: SqliteEngine, episodic: int = 3) -> AgentEntries:
     return AgentEntries(
-        engine=engine, audit=lambda *_, **__: None, rules=default_rules,
+        engine=engine, audit=lambda *_, **__: None, rules=lambda _: DEFAULT_RULES,
         capacities=Capacities(episodic=episodic), features=frozenset(), timeout=timedelta(),
     )  # fmt: skip
 

@@ -9,9 +9,8 @@ import pytest
 
 from agentops_memory.engine.engine import Engine, noop
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.redactor import Redaction, RunKey
+from agentops_memory.memory.redactor import Redaction
 from agentops_memory.openwop.api import Screen, Serving
-from agentops_memory.secrets.redaction import DEFAULT_RULES
 
 from ..support.callers import audit, calling, made_key
 from ..support.engine import run
@@ -86,12 +85,11 @@ def test_a_value_holds_for_every_write_of_its_tenant_while_its_run_is_open(tmp_p
 
 @requirement("OW-39")
 def test_a_value_that_is_registered_while_a_write_is_screened_is_not_in_it(path: Path) -> None:
-    redaction = Redaction(exceptions=lambda _: DEFAULT_RULES)
-    key = RunKey(tenant=OPERATOR.tenant, run="r1")
+    redaction = Redaction({})
 
     async def clean(screen: Screen) -> tuple[str]:
         said = screen.text(f"It is {VALUE}.")
-        redaction.registry.register(key, "api", VALUE)
+        redaction.register(OPERATOR.tenant, "r1", "api", VALUE)
         return (said,)
 
     async def race(engine: Engine) -> None:

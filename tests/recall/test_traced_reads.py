@@ -11,6 +11,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from agentops_memory.telemetry import JsonFormatter
 
 from ..support.fast_reads import LONG_WAY, Counted, counted, held
+from ..support.openwop_hosts import Host
 from ..support.otlp import Collector, ReceivedSpan
 from ..support.service import Service
 from ..telemetry.test_logs import Lines, lines
@@ -132,7 +133,7 @@ def test_what_is_remembered_of_events_is_forgotten_with_the_rules(
         service.save("rollback", title=f"of {KEY}", project="heron")
         asked = url(*READS["a secret"])
         before = answered(service, counted, asked, "7" * 32)
-        allowed.unlink()
+        Host(service.http).in_run("r1").register("key", KEY)
         after = answered(service, counted, asked, "8" * 32)
         collector = received()
 

@@ -130,17 +130,18 @@ def written_everywhere(http: httpx.Client) -> None:
 
 @pytest.mark.slow
 def test_passwords_like_names_and_short_tokens_are_found_by_a_scan_and_reach_no_file_any_more(
-    service: Service, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    exceptions = tmp_path / "memory.db.redaction"
+    path, exceptions = tmp_path / "memory.db", tmp_path / "memory.db.redaction"
     exceptions.write_text(json.dumps({"default": {"allow_kinds": ["password", "labelled-secret"]}}))
-    written_everywhere(service.http)
-    exceptions.unlink()
-    assert RARE.encode() in everything(tmp_path).lower()
+    with serving(path) as service:
+        written_everywhere(service.http)
+        exceptions.unlink()
+        assert RARE.encode() in everything(tmp_path).lower()
 
-    Terminal().say("scan", "--db", service.path, "--redact")
+        Terminal().say("scan", "--db", path, "--redact")
 
-    assert Terminal().say("scan", "--db", service.path) == "no secrets found in texts\n"
+        assert Terminal().say("scan", "--db", path) == "no secrets found in texts\n"
     assert_not_in(tmp_path)
     with serving(tmp_path / "other.db") as other:
         written_everywhere(other.http)
@@ -259,19 +260,18 @@ def test_no_span_and_no_log_line_has_a_secret_nor_half_of_one(
 
 
 @pytest.mark.slow
-def test_what_the_operator_allows_is_told_in_spans_from_the_next_request_on(
-    telling: Service, collector: Collector
+def test_what_the_operator_allows_is_told_in_spans(
+    collector: Collector, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    telling.http.get("/search", params={"q": AWS, "project": "p"})
-    exceptions = telling.path.with_name(f"{telling.path.name}.redaction")
+    exceptions = tmp_path / "memory.db.redaction"
     exceptions.write_text('{"default": {"allow_kinds": ["aws-key-id"]}}')
-    telling.http.get("/search", params={"q": AWS, "project": "p"})
+    telling: Service = request.getfixturevalue("telling")
+    telling.http.get("/search", params={"q": f"{AWS} {GITHUB}", "project": "p"})
     telling.http.get("/stats")
     collector.await_span("memory.stats")
 
-    searches = collector.all("memory.search")
-    told = [search.attributes["memory.search.query"] for search in searches]
-    assert told == ["[REDACTED:aws-key-id]", AWS]
+    (search,) = collector.all("memory.search")
+    assert search.attributes["memory.search.query"] == f"{AWS} [REDACTED:github-token]"
 
 
 def test_the_lines_of_a_log_have_no_secret_wherever_it_stands() -> None:
@@ -302,11 +302,6 @@ def test_what_a_tenant_allows_stays_in_its_memories_alone(tmp_path: Path) -> Non
         assert AWS in contents("acme")[0]
         assert GITHUB not in contents("acme")[0]
         assert AWS not in contents("default")[0]
-
-        allowed.write_text("{}")  # a change holds at once
-        assert AWS not in contents("acme")[0]
-        allowed.write_text("no JSON")
-        assert AWS not in contents("acme")[0]
 
 
 @for_each(

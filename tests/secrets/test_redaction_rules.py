@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from agentops_memory.errors import Invalid, OverQuota
-from agentops_memory.memory.redactor import LONGEST_ID, MOST_RUNS, MOST_VALUES, Registry, RunKey
+from agentops_memory.memory.access import DEFAULT_TENANT, OPERATOR, tenant_id
+from agentops_memory.memory.redactor import MOST_RUNS, MOST_VALUES, Redaction
 from agentops_memory.secrets import redaction, shapes
 from agentops_memory.secrets.redaction import (
-    DEFAULT_RULES,
     LONGEST_VALUE,
     Redacted,
     Rules,
@@ -563,7 +563,7 @@ REFUSED = ["", "hunter2", " hunter2 ", " " * 20, "x" * (LONGEST_VALUE + 1), "my 
 @for_each("value", REFUSED)
 def test_a_value_that_cannot_be_taken_out_safely_is_refused(value: str) -> None:
     with pytest.raises(Invalid):
-        Registry().register(RunKey(tenant="default", run="1"), "x", value)
+        Redaction({}).register(DEFAULT_TENANT, "1", "x", value)
     with pytest.raises(Invalid):
         Rules(values=(("x", value),))
 
@@ -646,46 +646,45 @@ def test_twenty_thousand_open_private_parts_hide_the_rest_once() -> None:
     )
 
 
-ADA, BOB = RunKey(tenant="default", run="ada"), RunKey(tenant="default", run="bob")
-
-
 def test_a_registry_has_each_value_of_a_run_and_of_a_tenant_once_until_it_is_forgotten() -> None:
-    registry = Registry()
-    rules = partial(registry.rules, "default", DEFAULT_RULES)
-    for run, value in [(ADA, "hunter22"), (BOB, "hunter22"), (BOB, "swordfish"), (BOB, "hunter22")]:
-        registry.register(run, "pw", value)
-    registry.register(RunKey(tenant="other", run="ada"), "pw", "hers only")
+    redaction = Redaction({})
+    register = partial(redaction.register, DEFAULT_TENANT)
+    count, rules = partial(redaction.count, DEFAULT_TENANT), partial(redaction.rules, OPERATOR)
+    for run, value in [
+        ("ada", "hunter22"), ("bob", "hunter22"), ("bob", "swordfish"), ("bob", "hunter22"),
+    ]:  # fmt: skip
+        register(run, "pw", value)
+    redaction.register(tenant_id("other"), "ada", "pw", "hers only")
 
-    assert registry.values(ADA) == (("pw", "hunter22"),)
-    assert registry.values(BOB) == rules().values == (("pw", "hunter22"), ("pw", "swordfish"))
+    assert (count("ada"), count("bob")) == ({"pw": 1}, {"pw": 2})
+    assert rules().values == (("pw", "hunter22"), ("pw", "swordfish"))
     assert rules() is rules()
     for _ in range(2):
-        registry.forget(BOB)
-    assert registry.values(BOB) == ()
-    assert rules().values == registry.values(ADA) == (("pw", "hunter22"),)
-    registry.forget(ADA)
+        redaction.forget(DEFAULT_TENANT, "bob")
+    assert (count("ada"), count("bob")) == ({"pw": 1}, {})
+    assert rules().values == (("pw", "hunter22"),)
+    redaction.forget(DEFAULT_TENANT, "ada")
     assert rules().values == ()
 
 
 def test_a_run_has_room_for_so_many_values_and_a_tenant_for_so_many_runs() -> None:
-    registry = Registry()
-    runs = [RunKey(tenant="default", run=str(n)) for n in range(MOST_RUNS + 1)]
+    redaction = Redaction({})
+    register = partial(redaction.register, DEFAULT_TENANT)
+    runs = [str(n) for n in range(MOST_RUNS + 1)]
     for n in range(MOST_VALUES):
-        registry.register(runs[0], "pw", f"hunter22-{n}")
+        register(runs[0], "pw", f"hunter22-{n}")
     for run in runs[1:-1]:
-        registry.register(run, "pw", "hunter22")
+        register(run, "pw", "hunter22")
 
     for run, most in ((runs[0], MOST_VALUES), (runs[-1], MOST_RUNS)):
         with pytest.raises(OverQuota, match=str(most)):
-            registry.register(run, "pw", "one more than that")
-    with pytest.raises(Invalid, match=str(LONGEST_ID)):
-        registry.register(runs[1], "x" * (LONGEST_ID + 1), "hunter22")
-    registry.register(runs[0], "pw", "hunter22-0")  # which it knows
-    registry.register(runs[1], "pw", "swordfish")
-    registry.register(RunKey(tenant="other", run="1"), "pw", "hunter22")
-    assert len(registry.values(runs[0])) == MOST_VALUES
-    registry.forget(runs[0])
-    registry.register(runs[-1], "pw", "hunter22")
+            register(run, "pw", "one more than that")
+    register(runs[0], "pw", "hunter22-0")  # which it knows
+    register(runs[1], "pw", "swordfish")
+    redaction.register(tenant_id("other"), "1", "pw", "hunter22")
+    assert redaction.count(DEFAULT_TENANT, runs[0]) == {"pw": MOST_VALUES}
+    redaction.forget(DEFAULT_TENANT, runs[0])
+    register(runs[-1], "pw", "hunter22")
 
 
 def test_a_page_about_kinds_may_itself_be_stored() -> None:

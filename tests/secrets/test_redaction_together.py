@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 import pytest
 
 from agentops_memory.memory.memory import Memory, SessionId, Text
-from agentops_memory.memory.redactor import BATCH, SEPARATOR, JsonRedactor, Redactor
+from agentops_memory.memory.redactor import BATCH, SEPARATOR, Redactor
 from agentops_memory.memory.space import Project, Space
-from agentops_memory.openintent.api import Json, screened
 from agentops_memory.secrets.redaction import DEFAULT_RULES, Rules
 
 from .test_redaction_assignments import CHANCE, FORMS, NAMES, SPELLINGS, STRONG, written
@@ -44,26 +43,6 @@ def test_what_is_found_alone_is_found_beside_any_other() -> None:
         for neighbour in NEIGHBOURS:
             together = SEPARATOR.join([neighbour, text, neighbour])
             assert DEFAULT_RULES.redacted(together).count, (text, neighbour)
-
-
-@pytest.mark.slow
-def test_json_with_escapes_is_searched_at_once_with_the_result_of_its_parts() -> None:
-    texts = ["".join(parts) for samples in SAMPLES.values() for parts in samples]
-    texts += [written("env in quotes", NAMES[0], form) for form in FORMS.values()]
-    texts += [*CHANCE.values(), *LEFT, *NEIGHBOURS]
-    are_clean = 0
-    for text in texts:
-        for value in (
-            {"note": f'It says "hi":\n{text}'}, {"note": f'{text}\n"bye"'}, {'a "name"': text},
-            {"password": f'"{text}"'}, {"deep": [{"token": text}, '"quoted"', {text: "a\tb"}]},
-        ):  # fmt: skip
-            at_once, in_parts = Redactor(DEFAULT_RULES), Redactor(DEFAULT_RULES)
-            whole = Json.of(value)
-            result = screened(at_once, whole)
-            parts = JsonRedactor(in_parts, in_parts.whole).document(value)
-            assert (result, at_once.kinds) == (Json.of(parts), in_parts.kinds)
-            are_clean += result is whole
-    assert are_clean > 100
 
 
 def test_a_registered_value_is_found_beside_others() -> None:

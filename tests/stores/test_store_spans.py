@@ -13,12 +13,11 @@ from agentops_memory.memory.memories import MemoryTable
 from agentops_memory.memory.memory import Memory, MemoryId, SessionId
 from agentops_memory.memory.saves import get, lookalikes, save
 from agentops_memory.memory.search import Filter
-from agentops_memory.memory.sessions import close_session, digest_of
+from agentops_memory.memory.sessions import close_session
 from agentops_memory.memory.space import Project
 from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall, totals
-from agentops_memory.recall.summary import Message
-from agentops_memory.secrets.redaction import DEFAULT_RULES
+from agentops_memory.recall.summary import Message, transcript
 from agentops_memory.telemetry import Telemetry
 from agentops_memory.telemetry.otlp import MOST_STEPS
 
@@ -80,7 +79,7 @@ def test_each_step_of_a_transaction_says_what_it_decided(
             put_in_index(tmp_path / "memory.db")
             await engine.read(ADA, lookalikes, one.memory.id, 3, ALL, timedelta(seconds=9))
         await Recall(engine=engine).context(ADA, "blue whales", Filter(project=OTHER), 3)
-        heard = await digest_of(DEFAULT_RULES, [Message(role="user", content="hello")])
+        heard = transcript([Message(role="user", content="hello")], str)
         await engine.write(ADA, close_session, SessionId("s1"), heard, DEMO)
 
     trace(collector, tmp_path, work)

@@ -3,6 +3,7 @@
 Searches, contexts and timelines come first: their parameters, answers and spans.
 """
 
+import asyncio
 import re
 from collections.abc import (
     AsyncIterator,
@@ -32,11 +33,11 @@ from ..memory.memory import Memory, MemoryId, Session, SessionId
 from ..memory.redactor import NO_STORE, Redactor, RulesOf
 from ..memory.rows import instant, micros
 from ..memory.search import SHOWN, Budget, Context, Filter, Hit, Include, Method, SearchResult
-from ..memory.sessions import APPEND, CLOSE, OPEN, digest_of, project_warning, recent_sessions
+from ..memory.sessions import APPEND, CLOSE, OPEN, project_warning, recent_sessions
 from ..memory.space import Project, StoreId, project_name
 from ..recall.query import MAX_PROMPT
 from ..recall.recall import OtherSources, Recall, timeline, totals, whole_memory
-from ..recall.summary import Message
+from ..recall.summary import Message, transcript
 from ..recall.text import clean
 from ..telemetry import CURRENT, Attributes, Cut, OwnText, annotate, count, current_span, events
 from ..telemetry.metrics import DEDUP, SUPERSEDED
@@ -244,13 +245,14 @@ class AgentOps:
         session, project = named
         caller = request.caller()
         caller.require(Role.WRITER)
-        added = await digest_of(self.rules(caller), messages)
+        digesting = Redactor(self.rules(caller))
+        added = await asyncio.to_thread(transcript, messages, digesting.whole)
         caller = await _writer(request)  # by the current keys
         redactor = Redactor(self.rules(caller))
         stored = await self.engine.write(caller, work, redactor.session_id(session), added, project)
         annotate(_session_span(stored))
         warning = project_warning(stored.id, stored.project, project)
-        return stored, redactor.count + added.redacted, warning
+        return stored, redactor.count + digesting.count, warning
 
     async def recent_sessions(self, request: ReadContext) -> Rows[c.Session]:
         before = q.parameter(request.query, "before_id")

@@ -28,11 +28,11 @@ from ..memory.imports import BRIEF, CHUNK, SLICE, Row, RowOutcome, Tally
 from ..memory.lifecycles import SupersessionTable
 from ..memory.memories import MemoryTable
 from ..memory.memory import Lifecycle, Links, Memory, MemoryId, Session, SessionId
-from ..memory.redactor import Redactor, RulesOf, default_rules, require_room
+from ..memory.redactor import Redactor, RulesOf, require_room
 from ..memory.rows import parsed, rendered
 from ..memory.sessions import SessionTable
 from ..memory.space import Project
-from ..secrets.redaction import hidden
+from ..secrets.redaction import DEFAULT_RULES, hidden
 from .wire import memory_as, session
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ class Transfer:
     """
 
     engine: Engine
-    rules: RulesOf = default_rules
+    rules: RulesOf = lambda _: DEFAULT_RULES
     most: int = CHUNK
     pause: timedelta = timedelta()
 

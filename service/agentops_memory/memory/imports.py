@@ -205,7 +205,7 @@ def are_new(tx: Transaction, memories: Sequence[Memory]) -> bool:
     texts = [] if len(uids) == len(memories) else list(map(_text_of, memories))
     rows = uids, at_keys, texts
     are_distinct = all(len(set(it)) == len(it) for it in rows)
-    if not are_distinct or any(tx.retention.oldest_kept(it.revision) > 1 for it in memories):
+    if not are_distinct or any(0 < tx.retention.revisions < it.revision for it in memories):
         return False
     lookups = zip(rows, _lookups(tx[Sql].dialect), strict=True)
     return not any(it and tx[Sql].exists(query, texts=json.dumps(it)) for it, query in lookups)
@@ -249,7 +249,7 @@ def decision(tx: Transaction, memory: Memory) -> Decision:
         memory, match = replace(memory, uid=""), None  # not visible to the caller
     if not memory.uid:
         match = tx[MemoryTable].imported_duplicate(memory)
-    if match is not None and not match.is_deleted:
+    if match is not None and not match.deleted_at:
         stored, imported = ((it.text, it.space, it.key) for it in (match, memory))
         outcome = RowOutcome.SAME if stored == imported else RowOutcome.CHANGED
         return Decision(outcome=outcome, memory=memory, existing=match)
@@ -298,7 +298,7 @@ def link_all(
     waiting, refused = [], 0
     for id_, uids in links:
         memories = filter(None, map(tx[MemoryTable].get, uids))
-        older = [memory.id for memory in memories if not memory.is_deleted]
+        older = [memory.id for memory in memories if not memory.deleted_at]
         is_new = id_ in made
         if not is_end and (not is_new or len(older) < len(uids)):
             waiting.append((id_, uids))

@@ -176,7 +176,7 @@ def superseded(
     """Return the ids of the referenced memories, which memories of the space may supersede."""
     ids = set()
     for memory in map(tx[MemoryTable].get, references):
-        if memory is None or memory.is_deleted or memory.space.project != space.project:
+        if memory is None or memory.deleted_at or memory.space.project != space.project:
             raise NotFound("No such observation.")
         if memory.space.is_global != space.is_global:
             raise Conflict(

@@ -6,13 +6,13 @@ from contextlib import nullcontext
 from datetime import datetime
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 from ..light import dataclass, field, replace
 from ..recall.text import content_hash, fingerprint
 from . import memory as records
 from .memory import ENDED, LIFECYCLE, MEMORY, SHOWN_MEMORY, Memory, MemoryId, Shown, live, undeleted
-from .rows import EARLIEST, MAX_LIST, Uids, columns, micros, portion, whole_seconds
+from .rows import EARLIEST, MAX_LIST, RowMapper, Uids, columns, micros, portion, whole_seconds
 from .search import Filter
 from .space import (
     GLOBAL_AREA,
@@ -30,6 +30,7 @@ from .space import (
 )
 from .table import GLOBAL, Attributes, Dialect, FilteredTable, Index, Known, Table, step
 
+M = TypeVar("M")
 AT_ONCE = 20  # memories per statement, which sorts their texts: those of 1,000 can take 200 MB
 
 PUT_LIFECYCLE = f"""
@@ -115,21 +116,18 @@ class MemoryLists(FilteredTable):
 
     def loaded(self, ids: Iterable[MemoryId]) -> list[Memory]:
         """Return the memories with these ids, in their order, up to the size limit of a list."""
-        return listed(self._intact(self._by_ids(str(MEMORY), _SPACE, ids), MEMORY))
+        return portion(self._by_ids(MEMORY, ids), MAX_LIST, _size)
 
     def texts(self, ids: Iterable[MemoryId]) -> list[Shown]:
         """Return the same as `loaded`, without the fields that most answers omit."""
-        rows = self._by_ids(str(SHOWN_MEMORY), "", ids)
-        return portion(self._intact(rows, SHOWN_MEMORY), MAX_LIST, _size)
+        return portion(self._by_ids(SHOWN_MEMORY, ids), MAX_LIST, _size)
 
-    def _by_ids(self, columns: str, joins: str, ids: Iterable[MemoryId]) -> Iterable[Any]:
-        """Return the rows with these ids, in their order; many are read lazily, in batches."""
-        statement = _by_ids(self._sql, columns, joins)
-        every = list(ids)
-        if len(every) <= AT_ONCE:
-            return self._execute(statement, ids=json.dumps(every)).fetchall()
-        parts = (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE))
-        return chain.from_iterable(self._execute(statement, ids=json.dumps(it)) for it in parts)
+    def _by_ids(self, record: RowMapper[M], ids: Iterable[MemoryId]) -> Iterator[M]:
+        """Yield the memories with these ids, in their order; they are read lazily, in batches."""
+        statement, every = _by_ids(self._sql, record), list(ids)
+        for start in range(0, len(every), AT_ONCE):
+            some = json.dumps(every[start : start + AT_ONCE])
+            yield from self._intact(self._execute(statement, ids=some).fetchall(), record)
 
     def around(self, memory: Memory, before: int, after: int) -> list[Memory]:
         spaces = f"s.project = :project AND {self._readable}"
@@ -171,15 +169,12 @@ def _pinned(sql: Dialect) -> str:
               WHERE l.pinned_at IS NOT NULL AND {live("m")}"""
 
 
-_SPACE = "JOIN spaces s ON s.id = m.space_id"
-
-
 @cache
-def _by_ids(sql: Dialect, columns: str, joins: str) -> str:
-    return f"""SELECT {columns}
+def _by_ids(sql: Dialect, record: RowMapper[Any]) -> str:
+    return f"""SELECT {record}
                  FROM {sql.ids("listed")}
                 {sql.leads} memories m ON m.id = listed.value
-                {joins} {LIFECYCLE}
+                      {record.joins}
              ORDER BY listed.key"""
 
 
@@ -196,11 +191,6 @@ def _newest_of_each(sql: Dialect, spaces: str, condition: str, order: str = "DES
                 WHERE {spaces}
              ORDER BY m.created_at {order}, m.id {order}
                 LIMIT :limit"""
-
-
-def listed(memories: Iterable[Memory]) -> list[Memory]:
-    """Return the first memories, up to the size limit of a list."""
-    return portion(memories, MAX_LIST, _size)
 
 
 def _size(memory: Shown) -> int:
@@ -234,7 +224,7 @@ class SpaceTable(Table):
         ).fetchone()
         if row is None:
             return None
-        require_place(*row, space.project, is_global=space.is_global)
+        require_place(*row, is_global=space.is_global)
         self._found[space] = row[:2]
         return row[:2]
 
@@ -244,7 +234,7 @@ class SpaceTable(Table):
         if row is None:
             row = self._found[space] = self.find(space) or self.add(space)
             self.index.prepare(row[1])
-            if space.kind.traits.has_sessions:
+            if space.kind.traits.has_project:
                 self._known.spaces[space] = row
         return row
 
@@ -277,7 +267,7 @@ class SpaceTable(Table):
             self._insert(table, space_id=id_, **names)
             return space
         id_, scope, area, partition = row
-        require_place(id_, area, partition, None)
+        require_place(id_, area, partition)
         self.index.prepare(area)
         space = self._known.named[name] = Space(scope=scope, kind=kind)
         self._known.spaces[space] = id_, area
@@ -288,7 +278,7 @@ class SpaceTable(Table):
         shared = self._execute("SELECT area, partition FROM spaces WHERE id = :id", id=other)
         area, partition = shared.fetchone() or self._new_place(space)
         if other is not None:
-            require_place(other, area, partition, space.project)
+            require_place(other, area, partition)
         row = {"kind": space.kind, "area": area, "partition": partition, **names_of(space)}
         return self._inserted("spaces", **row), area
 
@@ -369,7 +359,7 @@ class MemoryTable(MemoryLists):
     @step("store.insert", lambda stored, _: {"memory.observation.id": stored.id})
     def insert(self, memory: Memory) -> Memory:
         space, area = self._spaces.placed(memory.space)
-        id_ = self._inserted("memories", space_id=space, **self._row(memory))
+        id_ = self._inserted("memories", space_id=space, key=self._key(memory), **self._row(memory))
         stored = replace(memory, id=MemoryId(id_))
         if memory.lifecycle != records.NO_LIFECYCLE:
             self._put_lifecycle(stored)
@@ -379,7 +369,7 @@ class MemoryTable(MemoryLists):
     def insert_all(self, memories: Sequence[Memory]) -> list[MemoryId]:
         """Insert many memories with few statements; return their ids."""
         placed = [(it, *self._spaces.placed(it.space)) for it in memories]
-        rows = [{"space_id": at, **self._row(it)} for it, at, _ in placed]
+        rows = [{"space_id": at, "key": self._key(it), **self._row(it)} for it, at, _ in placed]
         ids = [MemoryId(it) for it in self._inserted_all("memories", rows)]
         for id_, it in zip(ids, memories, strict=True):
             if it.lifecycle != records.NO_LIFECYCLE:
@@ -395,10 +385,8 @@ class MemoryTable(MemoryLists):
             (before.key, before.deleted_at) == (memory.key, memory.deleted_at)
         )
         with self.index.updating(memory.id) if memory.space.kind.traits.index else nullcontext():
-            row = self._row(memory)
-            if not memory.space.kind.traits.has_sessions:
-                del row["fingerprint"]  # it never changes, and SQLite would rewrite its index
-            self._execute(_updating(tuple(row), stays=stays), id=memory.id, **row)
+            row, key = self._row(memory), None if stays else self._key(memory)
+            self._execute(_updating(tuple(row), stays=stays), id=memory.id, key=key, **row)
             if not stays:
                 self._put_lifecycle(memory)
 
@@ -463,14 +451,14 @@ class MemoryTable(MemoryLists):
         )
 
     def _row(self, memory: Memory) -> dict[str, object]:
-        """Return the columns of a memory, except its id and space."""
+        """Return the columns of a memory, except its id, space and key."""
         row = MEMORY.values(memory, "m.")
         del row["id"]
-        hash_ = memory.content_hash or content_hash(memory.text.content)
-        words = 0  # only memories of sessions have duplicates
-        if memory.space.kind.traits.has_sessions:
-            words = fingerprint(memory.key, memory.text.type, memory.text.title, hash_)
-        return {**row, "key": self._key(memory), "content_hash": hash_, "fingerprint": words}
+        row["content_hash"] = hash_ = memory.content_hash or content_hash(memory.text.content)
+        if memory.space.kind.traits.has_project:  # others have no duplicates
+            words = memory.text
+            row["fingerprint"] = fingerprint(memory.key, words.type, words.title, hash_)
+        return row
 
     def _key(self, memory: Memory) -> str | None:
         """Return the key for the memory's row; the key of an expired one is in `lifecycles`."""
@@ -506,7 +494,7 @@ class MemoryTable(MemoryLists):
 @cache
 def _updating(columns: tuple[str, ...], *, stays: bool) -> str:
     """Return the UPDATE of all columns that can change; `stays` leaves key and deletion as is."""
-    kept = {"uid", "session_id", "key", "created_at"} | ({"deleted_at"} if stays else set())
+    kept = {"uid", "session_id", "created_at"} | ({"deleted_at"} if stays else set())
     values = [f"{it} = :{it}" for it in columns if it not in kept]
     changes = values if stays else [f"key = {KEY_IN_ROW}", *values]
     return f"UPDATE memories SET {', '.join(changes)} WHERE id = :id"

@@ -151,8 +151,6 @@ class LifecycleChange:
 
     def applied(self, before: Lifecycle, now: datetime) -> Lifecycle:
         """Apply the set fields; a review that was due is done unless it is set again."""
-        if self == NO_CHANGE:
-            return before.reviewed(now)
         expiry, pinned_at, review_at = self._expiry(now), before.pinned_at, self.review_at
         if self.pinned is not None:
             pinned_at = (pinned_at or now) if self.pinned else None
@@ -240,7 +238,7 @@ class Memory(Shown):
 
     uid: str
     session: Annotated[SessionId | None, Column("m.session_id")]
-    space: Annotated[Space, Column("s.", is_shared=True)]
+    space: Annotated[Space, Column("s.")]
     content_hash: str = ""
     revision: int = 1
     duplicates: int = 1
@@ -250,7 +248,7 @@ class Memory(Shown):
     updated_at: datetime
     deleted_at: datetime | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
-    lifecycle: Annotated[Lifecycle, Column("l.", is_shared=True)] = NO_LIFECYCLE
+    lifecycle: Annotated[Lifecycle, Column("l.")] = NO_LIFECYCLE
     as_of: Annotated[datetime | None, UNSTORED] = None
 
     @property
@@ -265,12 +263,8 @@ class Memory(Shown):
         latest = max(filter(None, known))
         return max((self.as_of or latest) - latest, timedelta())
 
-    @property
-    def is_deleted(self) -> bool:
-        return self.deleted_at is not None
-
     def is_live(self, now: datetime) -> bool:
-        return not self.is_deleted and not self.lifecycle.is_expired(now)
+        return self.deleted_at is None and not self.lifecycle.is_expired(now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -334,8 +328,9 @@ LIFECYCLE = "LEFT JOIN lifecycles l ON l.memory_id = m.id"
 MEMORY = RowMapper(
     Memory, "memories", "m.id", alias="m.", joins=f"JOIN spaces s ON s.id = m.space_id {LIFECYCLE}"
 )
-SHOWN_MEMORY = RowMapper(Shown, "memories", "m.id", alias="m.", also={EXPIRES_AT: datetime | None})
-"""Needs `memories m` and the join LIFECYCLE."""
+SHOWN_MEMORY = RowMapper(
+    Shown, "memories", "m.id", alias="m.", joins=LIFECYCLE, also={EXPIRES_AT: datetime | None}
+)
 
 
 def text_row(text: Text) -> dict[str, object]:

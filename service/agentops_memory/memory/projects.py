@@ -22,7 +22,7 @@ from .table import GLOBAL, Sql
 
 
 class Listed(NamedTuple):
-    """A project in the list of projects; `memories` counts live ones only."""
+    """A project in the list of projects: its live memories, and when one last changed."""
 
     project: Project
     memories: int
@@ -288,18 +288,10 @@ class Projects:
 
 def listed(tx: Transaction, project: Project) -> Listed:
     row = tx[Sql].run(
-        f"""SELECT (SELECT count(*) FROM memories m WHERE space_id IN {SPACES} AND {live("m")}),
-                   (SELECT count(*) FROM sessions WHERE project = :project),
-                   (SELECT max(at)
-                      FROM (SELECT max(CASE WHEN deleted_at > updated_at THEN deleted_at
-                                            ELSE updated_at END) AS at
-                              FROM memories
-                             WHERE space_id IN {SPACES}
-                             UNION ALL
-                            SELECT max(CASE WHEN ended_at > started_at THEN ended_at
-                                            ELSE started_at END)
-                              FROM sessions
-                             WHERE project = :project) changes)""",
+        f"""SELECT count(*), (SELECT count(*) FROM sessions WHERE project = :project),
+                   max(m.updated_at)
+              FROM memories m
+             WHERE m.space_id IN {SPACES} AND {live("m")}""",
         project=project,
     )  # fmt: skip
     ((memories, sessions, at),) = row

@@ -2,20 +2,19 @@
 
 import asyncio
 import json
-import logging
 import os
-import stat
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 from sys import getsizeof
 from threading import Lock
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 from ..engine.engine import Transaction
-from ..engine.files import opened, os_errors_as, stamp_of
-from ..errors import Invalid, InvalidFields, NotFound, OverQuota, Refusal, TooMany
+from ..engine.files import opened, os_errors_as
+from ..errors import Invalid, InvalidFields, NotFound, OverQuota, StartRefused, TooMany
 from ..light import dataclass, field, replace
 from ..recall.summary import SHOWN as LONGEST_MESSAGE, Transcript, parsed_summary, summary
 from ..recall.text import cut, invisible, leaves
@@ -24,8 +23,6 @@ from .access import ANY, Caller, TenantId, tenant_id
 from .memory import Change, Draft, Memory, Session, SessionId, Text
 from .space import Project, StoreId
 from .table import Sql
-
-log = logging.getLogger(__name__)
 
 NO_STORE = "No such memory store."
 LONGEST_FILE = 1024 * 1024  # bytes of a redaction file
@@ -106,7 +103,6 @@ SEPARATOR = "\n\0\n"  # separates joined texts, as no stored text has a NUL
 BATCH = 20  # records checked in one pass
 INLINE_LIMIT = 4096  # characters below which another thread takes longer
 
-LONGEST_ID = 256  # characters of a registered value's id
 MOST_VALUES = 256  # most registered values of a run
 MOST_RUNS = 1000  # most runs of a tenant with registered values
 MOST_BYTES = 64 * 1024 * 1024  # default limit for the registered values of a tenant
@@ -127,31 +123,43 @@ RulesOf = Callable[[Caller], Rules]
 """Returns the redaction rules for the texts of a caller."""
 
 
-def default_rules(_: Caller) -> Rules:
-    """Return the default rules, which apply to every caller."""
-    return DEFAULT_RULES
+class Redaction:
+    """The redaction of texts in one service: exceptions, and the values registered for runs.
 
-
-class RunKey(NamedTuple):
-    """The key of a run: its tenant, and its name there."""
-
-    tenant: str
-    run: str
-
-
-class Registry:
-    """The values registered for runs, in memory only. Thread-safe.
-
-    The values of one tenant take at most `most` bytes, including overhead.
+    A value registered for a run is a secret in all texts of the tenant: it may occur in another
+    run, whose writer must not learn that it is a secret. The values are in memory only; those of
+    one tenant take at most `most` bytes, including overhead. Thread-safe.
     """
 
-    def __init__(self, most: int = MOST_BYTES) -> None:
+    def __init__(self, exceptions: Mapping[TenantId, Rules], most: int = MOST_BYTES) -> None:
         self._lock = Lock()
-        self._most = most
-        self._runs: dict[RunKey, dict[tuple[str, str], int]] = {}  # the size of each (id, value)
-        self._rules: dict[str, tuple[Rules, Rules]] = {}  # the base, and with the values added
+        self._exceptions, self._most = exceptions, most
+        # The size of each (id, value), by tenant and run.
+        self._runs: dict[TenantId, dict[str, dict[tuple[str, str], int]]] = {}
+        self._rules: dict[TenantId, Rules] = {}
 
-    def register(self, run: RunKey, value_id: str, value: str) -> None:
+    def rules(self, caller: Caller) -> Rules:
+        """Return the rules for a caller's texts, and for the logs and spans of its requests.
+
+        Cached until a value of the tenant changes. Nothing else caches them, so that a forgotten
+        value leaves memory.
+        """
+        tenant = caller.tenant
+        with self._lock:
+            if (rules := self._rules.get(tenant)) is None:
+                rules = self._exceptions.get(tenant, DEFAULT_RULES)
+                every = chain.from_iterable(self._runs.get(tenant, {}).values())
+                if values := tuple(dict.fromkeys(every)):
+                    rules = replace(rules, values=values)
+                self._rules[tenant] = rules
+            return rules
+
+    def echo(self, caller: Caller, text: str) -> str:
+        """Return a text of a request without registered values, as a response may repeat it."""
+        rules = self.rules(caller)
+        return rules.redacted(text).text if rules.has_value_in(text) else text
+
+    def register(self, tenant: TenantId, run: str, value_id: str, value: str) -> None:
         """Register a value for redaction from now on; idempotent.
 
         Invalid for a value that is too short, too long or contains a placeholder; OverQuota
@@ -159,15 +167,11 @@ class Registry:
         the tenant would exceed their memory limit.
         """
         require_registrable(value)
-        if len(value_id) > LONGEST_ID:
-            raise Invalid(
-                f"The id of a registered value must have at most {LONGEST_ID} characters."
-            )
         size = getsizeof(value_id) + getsizeof(value) + VALUE_OVERHEAD
         if size + RUN_OVERHEAD > self._most:
             raise Invalid("A registered value must fit into the limit for all values of a tenant.")
         with self._lock:
-            runs = self._of(run.tenant)
+            runs = dict(self._runs.get(tenant, {}))
             values = runs.setdefault(run, {})
             if (value_id, value) in values:
                 return
@@ -183,138 +187,54 @@ class Registry:
                     scope="tenant",
                 )
             values[value_id, value] = size
-            self._runs[run] = values
-            self._rules.pop(run.tenant, None)
+            self._runs[tenant] = runs
+            self._rules.pop(tenant, None)
 
-    def forget(self, run: RunKey) -> None:
+    def forget(self, tenant: TenantId, run: str) -> None:
         with self._lock:
-            if self._runs.pop(run, None) is not None:
-                self._rules.pop(run.tenant, None)
+            if self._runs.get(tenant, {}).pop(run, None) is not None:
+                self._rules.pop(tenant, None)
 
-    def runs(self, tenant: str) -> tuple[RunKey, ...]:
+    def runs(self, tenant: TenantId) -> tuple[str, ...]:
         with self._lock:
-            return tuple(self._of(tenant))
+            return tuple(self._runs.get(tenant, ()))
 
-    def values(self, run: RunKey) -> tuple[tuple[str, str], ...]:
-        """Return the (id, value) pairs of a run, in the order of registration."""
+    def count(self, tenant: TenantId, run: str) -> Counter[str]:
+        """Return how many values a run has registered under each id."""
         with self._lock:
-            return tuple(self._runs.get(run, ()))
-
-    def count(self, run: RunKey) -> Counter[str]:
-        return Counter(value_id for value_id, _ in self.values(run))
-
-    def rules(self, tenant: str, base: Rules) -> Rules:
-        """Return the base rules with the values of a tenant's runs; cached until one changes.
-
-        Nothing else caches them, so that a forgotten value leaves memory.
-        """
-        with self._lock:
-            known = self._rules.get(tenant)
-            if known is None or known[0] is not base:
-                values = tuple(dict.fromkeys(chain.from_iterable(self._of(tenant).values())))
-                rules = replace(base, values=values) if values else base
-                known = self._rules[tenant] = base, rules
-            return known[1]
-
-    def _of(self, tenant: str) -> dict[RunKey, dict[tuple[str, str], int]]:
-        return {run: values for run, values in self._runs.items() if run.tenant == tenant}
+            return Counter(value_id for value_id, _ in self._runs.get(tenant, {}).get(run, ()))
 
 
-class RedactionFileRefused(Refusal):
-    """The redaction file cannot be used; the message gives the reason."""
+def exceptions_in(path: Path) -> Mapping[TenantId, Rules]:
+    """Return the exceptions in a redaction file by tenant, none if there is no file.
 
-    code = "start_refused"
-
-
-@dataclass(slots=True, eq=False)
-class RedactionFile:
-    """The exceptions, reloaded whenever the file changes; none if the file is missing.
-
-    If the changed file is invalid, the previous exceptions stay in effect, and an error is logged.
+    StartRefused has a sentence for the operator.
     """
-
-    path: Path
-    _stamp: object = None
-    _exceptions: Mapping[TenantId, Rules] = field(default_factory=dict)
-
-    def read(self) -> None:
-        """Read the file at startup; RedactionFileRefused has a sentence for the operator."""
-        self._stamp = self._current_stamp()
-        self._exceptions = _read(self.path) if self._stamp else {}
-
-    def rules(self, tenant: TenantId) -> Rules:
-        if self._current_stamp() != self._stamp:
-            try:
-                self.read()
-            except RedactionFileRefused as refusal:
-                log.error(
-                    "the redaction file cannot be reloaded; the previous rules stay in effect",
-                    extra={"reason": str(refusal)},
-                )
-        return self._exceptions.get(tenant, DEFAULT_RULES)
-
-    def _current_stamp(self) -> object:
-        try:
-            return stamp_of(self.path.stat())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:  # the file exists; reading it will raise the reason
-            return error.errno
-
-
-def _read(path: Path) -> Mapping[TenantId, Rules]:
     sentence = f"The redaction file {path} cannot be used"
+    missing = suppress(FileNotFoundError, NotADirectoryError)
     try:
-        with os_errors_as(RedactionFileRefused, sentence), opened(path) as descriptor:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise Invalid("it is not a file.")
-            return _exceptions(json.loads(os.read(descriptor, LONGEST_FILE)))
-    except (ValueError, RecursionError) as error:
-        raise RedactionFileRefused(f"{sentence}: it is not JSON.") from error
+        with os_errors_as(StartRefused, sentence), missing, opened(path) as descriptor:
+            return _exceptions(os.read(descriptor, LONGEST_FILE))
+    except ValueError as error:
+        shape = '{"TENANT": {"allow": ["TEXT"], "allow_kinds": ["KIND"]}}'
+        raise StartRefused(f"{sentence}: it is not JSON such as {shape}.") from error
     except Invalid as fault:
-        raise RedactionFileRefused(f"{sentence}: {fault}") from fault
+        raise StartRefused(f"{sentence}: {fault}") from fault
+    return {}
 
 
-def _exceptions(document: Any) -> Mapping[TenantId, Rules]:
-    if not isinstance(document, dict):
-        raise Invalid("It must be a JSON object of tenants.")
-    exceptions = {}
-    for tenant, allowed in document.items():
-        id_ = tenant_id(tenant)
-        if not isinstance(allowed, dict) or allowed.keys() - {"allow", "allow_kinds"}:
-            raise Invalid(f"Tenant {tenant} may have only allow and allow_kinds.")
-        exceptions[id_] = Rules(
-            allowed=_strings(tenant, allowed.get("allow", [])),
-            allowed_kinds=_strings(tenant, allowed.get("allow_kinds", [])),
+def _exceptions(document: bytes) -> Mapping[TenantId, Rules]:
+    from pydantic import TypeAdapter  # noqa: PLC0415 - few services have such a file
+
+    every: TypeAdapter[Any] = TypeAdapter(
+        dict[str, dict[Literal["allow", "allow_kinds"], frozenset[str]]]
+    )
+    return {
+        tenant_id(tenant): Rules(
+            allowed=its.get("allow", frozenset()), allowed_kinds=its.get("allow_kinds", frozenset())
         )
-    return exceptions
-
-
-def _strings(tenant: str, value: Any) -> frozenset[str]:
-    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise Invalid(f"allow and allow_kinds of tenant {tenant} must be lists of strings.")
-    return frozenset(value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Redaction:
-    """The redaction of texts in one service.
-
-    A value registered for a run is a secret in all texts of the tenant: it may occur in
-    another run, whose writer must not learn that it is a secret.
-    """
-
-    exceptions: Callable[[TenantId], Rules]
-    registry: Registry = field(default_factory=Registry)
-
-    def rules(self, caller: Caller) -> Rules:
-        """Return the rules for a caller's texts, and for the logs and spans of its requests."""
-        return self.registry.rules(caller.tenant, self.exceptions(caller.tenant))
-
-    def echo(self, caller: Caller, text: str) -> str:
-        """Return a text of a request without registered values, as a response may repeat it."""
-        rules = self.rules(caller)
-        return rules.redacted(text).text if rules.has_value_in(text) else text
+        for tenant, its in every.validate_json(document).items()
+    }
 
 
 @dataclass(slots=True)
@@ -494,29 +414,14 @@ class JsonRedactor:
         return self.whole(name), clean
 
 
-def is_plain(
-    text: str, value: object, are_clean: Callable[[Sequence[str]], bool], *,
-    is_written: bool = False,
-) -> bool:  # fmt: skip
+def is_plain(text: str, value: object, are_clean: Callable[[Sequence[str]], bool]) -> bool:
     """Whether no string of a JSON value has a secret, by its text and all strings at once.
 
-    The text shows names next to their values, if it has no escapes. Strings are checked on a line
-    each, as some secrets are recognized by the start or end of a line. With escapes, a text that
-    `as_json` has made (`is_written`) is checked with all that `JsonRedactor` would check.
+    The text shows names next to their values, if it has no escapes; with escapes, only a
+    `JsonRedactor` can tell. Strings are checked on a line each, as some secrets are recognized by
+    the start or end of a line.
     """
-    if "\\" not in text:
-        return are_clean([text, "\n".join(texts(value))])
-    return is_written and are_clean([text, *texts(value), *_pairs(value)])
-
-
-def _pairs(value: object) -> Iterator[str]:
-    """Yield the JSON of each member that is a string, with its name."""
-    if isinstance(value, dict):
-        yield from (as_json({name: it}) for name, it in value.items() if isinstance(it, str))
-        value = list(value.values())
-    if isinstance(value, list):
-        for item in value:
-            yield from _pairs(item)
+    return "\\" not in text and are_clean([text, "\n".join(texts(value))])
 
 
 def texts(value: object) -> Iterator[str]:

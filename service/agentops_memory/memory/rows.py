@@ -9,6 +9,7 @@ raise, and a `RowMapper` turns that into a DamagedRow.
 import json
 import re
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum
@@ -20,13 +21,13 @@ from typing import Any, Generic, Literal, TypeVar, cast, get_args, get_origin, g
 from uuid import UUID
 
 from ..errors import DamagedRow, Unreadable
-from ..light import dataclass, fields, is_dataclass
+from ..light import dataclass, is_dataclass
 from ..recall.text import clean, object_of
 
 LATEST = datetime(9999, 12, 31, tzinfo=UTC)  # the latest instant of a change; leaves a day
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
+MICROSECOND, SECOND = timedelta(microseconds=1), timedelta(seconds=1)
 INSTANTS_CACHED = 256  # parsed texts and columns; a row repeats its instant
 
 _RFC_3339 = re.compile(
@@ -73,6 +74,15 @@ def whole_seconds(at: datetime) -> datetime:
 
 def whole_milliseconds(at: datetime) -> datetime:
     return at.replace(microsecond=at.microsecond // 1000 * 1000)
+
+
+def changed_at(last: datetime, now: datetime) -> datetime:
+    """Return the instant of a change: now, or a second after the last if the clock went back.
+
+    A second, because states are compared by the whole seconds of exports. Now is also used
+    after an instant at the end of time, which is damage and has no successor.
+    """
+    return last + SECOND if now < last < LATEST else now
 
 
 def rendered(at: datetime) -> str:
@@ -142,7 +152,6 @@ def _uuid7(milliseconds: int, tail: int) -> str:
 T = TypeVar("T")
 
 TAGS_CACHED, LONGEST_CACHED = 1024, 128  # parsed tag arrays in the cache, and their characters
-PARTS_CACHED = 1024  # records that rows share, such as their space
 EARLIEST = -62_135_596_800_000_000  # the start of the year 1 in microseconds, for SQL
 LAST = 253_402_300_799_999_999  # the end of the year 9999 in microseconds, for SQL
 MOST = 2**53 - 1  # the greatest integer that every JSON reader keeps exact: RFC 8259 §6
@@ -240,9 +249,7 @@ def pairs_of(text: str) -> dict[str, str]:
     """Parse a JSON object as written by `json_of`; ValueError or Unreadable if it is invalid."""
     if text == "{}":
         return {}
-    pairs = json.loads(text)
-    if not isinstance(pairs, dict):
-        raise Unreadable
+    pairs = object_of(text)
     if any(not isinstance(it, str) or clean(it) != it for pair in pairs.items() for it in pair):
         raise Unreadable
     return pairs
@@ -257,15 +264,13 @@ class Column:
 
     If the field is itself a record, `sql` is the alias of its columns. `read` converts the stored
     text and `write` the field, in place of the conversions of the field's type; `read` may
-    take the column `second` too, a text or None. Equal records of many rows that share them are
-    made once.
+    take the column `second` too, a text or None.
     """
 
     sql: str
     read: Conversion | None = None
     write: Conversion = str
     second: str = ""
-    is_shared: bool = False
 
 
 UNSTORED = Column("")
@@ -286,7 +291,7 @@ class RowMapper(Generic[T]):
         joins: str = "", check: Callable[[T], object] = bool,
         also: Mapping[Column, Any] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self._table, self._joins = table, joins
+        self._table, self.joins = table, joins
         self._declared = record, key, alias, check, also
 
     def __str__(self) -> str:
@@ -297,7 +302,7 @@ class RowMapper(Generic[T]):
         """Return a SELECT up to its condition; without a key, `row` selects the row's name."""
         _, key, alias, *_ = self._declared
         leading = "" if key else f"{alias}{row}, "
-        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} {self._joins} WHERE "
+        return f"SELECT {leading}{self} FROM {self._table} {alias[:-1]} {self.joins} WHERE "
 
     def but(self, *names: str) -> str:
         """Return the columns of a SELECT, with NULL for the fields of these names."""
@@ -315,7 +320,7 @@ class RowMapper(Generic[T]):
     def values(self, record: T, alias: str = "", before: T | None = None) -> dict[str, object]:
         """Return the values of the columns under an alias; with `before`, only changed ones."""
         values: dict[str, object] = {}
-        for column, get, write in self._reading.written_under(alias):
+        for column, get, write in self._reading.written[alias]:
             it = get(record)
             if before is None or it != get(before):
                 values[column] = None if it is None else write(it)
@@ -356,7 +361,8 @@ class _Reading:
         self, record: Any, key: str, alias: str, check: Conversion, also: Mapping[Column, Any]
     ) -> None:
         self.columns = [("", key)]
-        self.written: list[tuple[str, Conversion, Conversion]] = []
+        # By the alias of their table: the columns to write, each with its field and conversion.
+        self.written = defaultdict[str, list[tuple[str, Conversion, Conversion]]](list)
         self._types: dict[int, tuple[type, ...]] = {}  # unless the conversion checks the type
         self._sound: set[tuple[type, ...]] = set()
         self._globals: dict[str, object] = {}  # what the expression calls
@@ -366,7 +372,6 @@ class _Reading:
         expression = f"lambda {names}, *_: ({', '.join([whole, *others])},)[0]"
         self._made: Conversion = eval(expression, self._globals)  # noqa: S307 - our own names only
         self._check = check
-        self.written_under = cache(self._written_under)
         self.selected = ", ".join(sql for _, sql in self.columns if sql)
 
     def read(self, row: Any) -> Any:
@@ -378,20 +383,13 @@ class _Reading:
         self._check(made)
         return made
 
-    def _written_under(self, alias: str) -> Sequence[tuple[str, Conversion, Conversion]]:
-        return [
-            (column.removeprefix(alias), get, write)
-            for column, get, write in self.written
-            if column.startswith(alias)
-        ]
-
     def _call(self, function: Conversion, arguments: str) -> str:
         """Return the expression of a call."""
         name = f"f{len(self._globals)}"
         self._globals[name] = function
         return f"{name}({arguments})"
 
-    def _part(self, record: Any, alias: str, path: str, *, is_shared: bool = False) -> str:
+    def _part(self, record: Any, alias: str, path: str) -> str:
         """Return the expression of a record."""
         its: dict[str, str] = {}
         for name, hint, notes in _fields_of(record):
@@ -401,13 +399,10 @@ class _Reading:
                 continue
             column = column or Column(alias if _is_part(hint) else alias + name)
             if _is_part(hint) and column.read is None:
-                inner = f"{path}{name}."
-                its[name] = self._part(hint, column.sql, inner, is_shared=column.is_shared)
+                its[name] = self._part(hint, column.sql, f"{path}{name}.")
             else:
                 its[name] = self._field(path + name, hint, column)
         make = getattr(record, "whole", record)
-        if is_shared:
-            return self._call(_shared(make, tuple(its)), ", ".join(its.values()))
         return self._call(make, ", ".join(f"{name}={value}" for name, value in its.items()))
 
     def _field(self, path: str, hint: Any, column: Column) -> str:
@@ -416,8 +411,9 @@ class _Reading:
         own = column.read and (str, column.read, column.write)
         stored, convert, write = own or _conversion(hint)
         at = self._column(path, column.sql)
-        if path and re.fullmatch(r"(\w+\.)?\w+", column.sql):
-            self.written.append((column.sql, attrgetter(path), write))
+        if path and (own_name := re.fullmatch(r"(\w+\.)?(\w+)", column.sql)):
+            under, name = own_name.groups("")
+            self.written[under].append((name, attrgetter(path), write))
         if stored is not None:
             self._types[at] = (stored, NoneType) if is_optional else (stored,)
         arguments = value = f"v{at}"
@@ -449,11 +445,10 @@ def _fields_of(record: Any) -> Iterator[tuple[str, Any, Sequence[object]]]:
                 yield name, it.annotation, it.metadata
         return
     hints = get_type_hints(record, include_extras=True)
-    parameters = [it for it in hints if it != "return"]
-    names = [it.name for it in fields(record)] if is_dataclass(record) else parameters
-    for name in names:
-        notes = getattr(hints[name], "__metadata__", ())
-        yield name, hints[name].__origin__ if notes else hints[name], notes
+    hints.pop("return", None)
+    for name, hint in hints.items():
+        notes = getattr(hint, "__metadata__", ())
+        yield name, hint.__origin__ if notes else hint, notes
 
 
 def _required(hint: Any) -> tuple[Any, bool]:
@@ -473,10 +468,6 @@ def _conversion(hint: Any) -> tuple[type | None, Conversion | None, Conversion]:
     if get_origin(hint) in (Mapping, dict):
         return str, *_OBJECTS[get_args(hint)[1]]
     return _CONVERSIONS[get_origin(hint) or hint]
-
-
-def _shared(make: Conversion, names: Sequence[str]) -> Conversion:
-    return lru_cache(PARTS_CACHED)(lambda *values: make(**dict(zip(names, values, strict=True))))
 
 
 _CONVERSIONS: Mapping[Any, tuple[type | None, Conversion | None, Conversion]] = {

@@ -10,7 +10,7 @@ from itertools import chain, compress, islice
 from typing import Generic, TypeVar
 
 from ..engine.engine import Transaction, WriteTarget, within_one_project
-from ..errors import Conflict, Invalid, NotFound, required
+from ..errors import Conflict, Invalid, required
 from ..light import dataclass, replace
 from ..recall.features import Feature, Features
 from ..recall.query import parse_query
@@ -23,12 +23,13 @@ from .lifecycles import SupersessionTable
 from .memories import MemoryTable
 from .memory import Change, ChangeKind, Draft, Memory, MemoryId, Revision, Text, text_row
 from .redactor import Redactor, faults_of, is_known_project, named_tags, refuse, require_room
-from .rows import LATEST, micros, portion, reads, whole_seconds
+from .rows import changed_at, micros, portion, reads, whole_seconds
 from .search import Filter
 from .sessions import SessionTable, project_warning
 from .space import ErasureKind, History, in_a_session
 from .table import Sql, Table
 
+NOT_THERE = "No such observation."
 REVISION = "id, number, deed, at, type, title, content, tags"
 
 
@@ -42,7 +43,7 @@ class RevisionTable(Table):
         """Record a change; its text is only in the memory until the next change."""
         self._insert(
             "revisions", memory_id=memory.id, number=memory.revision, deed=kind.value,
-            at=_instant_of(memory),
+            at=micros(memory.deleted_at or memory.updated_at),
         )  # fmt: skip
 
     def put_text(self, memory: MemoryId, number: int, text: Text, *, is_own: bool) -> None:
@@ -70,7 +71,8 @@ class RevisionTable(Table):
                    SET type = excluded.type, title = excluded.title,
                        content = excluded.content, tags = excluded.tags
                  WHERE revisions.deed <> '{ChangeKind.DELETED}' AND revisions.type IS NULL""",
-            memory_id=memory.id, number=memory.revision, at=_instant_of(memory), **text,
+            memory_id=memory.id, number=memory.revision, **text,
+            at=micros(memory.deleted_at or memory.updated_at),
         )  # fmt: skip
 
     def absorb(self, memory: Memory, state: Memory) -> None:
@@ -183,9 +185,6 @@ def _revision(  # noqa: PLR0917 - one per column
     return Revision(number=number, kind=kind, at=at, text=text)
 
 
-SECOND = timedelta(seconds=1)
-
-
 def created(tx: Transaction, memory: Memory) -> Memory:
     stored = tx[MemoryTable].insert(memory)
     if memory.space.kind.traits.has_entries:  # versions of an entry refer to its revisions
@@ -208,23 +207,9 @@ def revised(
         tx[RevisionTable].keep(before, has_text=has_new_text)
         tx[RevisionTable].add(after, kind)
     tx[MemoryTable].replace(before, after)
-    if history is History.NEWEST and tx.retention.oldest_kept(after.revision) > 1:
+    if history is History.NEWEST and 0 < tx.retention.revisions < after.revision:
         tx[RevisionTable].trim([after.id], tx.retention.revisions)
     return after
-
-
-def changed_at(tx: Transaction, last: datetime) -> datetime:
-    """Return the instant of a change: now, or a second after the last if the clock went back.
-
-    A second, because states are compared by the whole seconds of exports. Now is also used
-    after an instant at the end of time, which is damage and has no successor.
-    """
-    return last + SECOND if tx.now < last < LATEST else tx.now
-
-
-def _instant_of(memory: Memory) -> int:
-    """Return when the newest revision of the memory was made, in microseconds."""
-    return micros(memory.deleted_at or memory.updated_at)
 
 
 T = TypeVar("T")
@@ -259,21 +244,17 @@ def history(tx: Transaction, memory: MemoryId) -> list[Revision]:
 def live(tx: Transaction, memory: MemoryId) -> Memory:
     """Return the memory; NotFound if it is deleted or expired."""
     stored = known(tx, memory)
-    if not stored.is_live(tx.now):
-        raise NotFound("No such observation.")
-    return stored
+    return required(stored if stored.is_live(tx.now) else None, NOT_THERE)
 
 
 def undeleted(tx: Transaction, memory: MemoryId) -> Memory:
     stored = known(tx, memory)
-    if stored.is_deleted:
-        raise NotFound("No such observation.")
-    return stored
+    return required(None if stored.deleted_at else stored, NOT_THERE)
 
 
 def known(tx: Transaction, memory: MemoryId) -> Memory:
     """Return the memory, even if it is deleted."""
-    return required(tx[MemoryTable].get(memory), "No such observation.")
+    return required(tx[MemoryTable].get(memory), NOT_THERE)
 
 
 @within_one_project()
@@ -296,7 +277,7 @@ def amend(tx: Transaction, memory: MemoryId, change: Change, revision: int | Non
         is_relinked = tx[SupersessionTable].relink(memory, older)
     if text == before.text and not is_changed and not is_relinked:
         return lifecycles.linked(tx, before)
-    at = changed_at(tx, before.updated_at)
+    at = changed_at(before.updated_at, tx.now)
     after = replace(before, text=text, updated_at=at, lifecycle=lifecycle)
     lifecycles.require_key_and_pin(tx, before, after)
     return lifecycles.linked(tx, revised(tx, before, after, has_new_text=text != before.text))
@@ -319,25 +300,21 @@ def _require_writable(tx: Transaction, memory: MemoryId, *_: object) -> None:
 
 @within_one_project()
 def forget(tx: Transaction, memory: MemoryId) -> None:
-    before = tx[MemoryTable].get(memory)
-    if before is None:
-        return
-    tx.caller.require_space(before.space)
-    if not before.is_deleted:
+    if (before := _writable_if_any(tx, memory)) and not before.deleted_at:
         revised(tx, before, replace(before, deleted_at=tx.now), ChangeKind.DELETED)
 
 
-def _require_writable_if_any(tx: Transaction, memory: MemoryId) -> None:
-    """Denied if the memory still exists and the caller may not change it."""
-    if (stored := tx[MemoryTable].get(memory)) is not None:
+def _writable_if_any(tx: Transaction, memory: MemoryId) -> Memory | None:
+    """Return the memory if it still exists; Denied if the caller may not change it."""
+    stored = tx[MemoryTable].get(memory)
+    if stored is not None:
         tx.caller.require_space(stored.space)
+    return stored
 
 
 def erase(tx: Transaction, memory: MemoryId) -> ErasureId | None:
-    before = tx[MemoryTable].get(memory)
-    if before is None:
+    if (before := _writable_if_any(tx, memory)) is None:
         return _visible(tx, tx[ReceiptTable].of(memory))  # a retry whose response was lost
-    tx.caller.require_space(before.space)
     receipt = tx[ReceiptTable].add(
         ErasureKind.OBSERVATION, before.space.project, memories=(memory,), observations=1,
         revisions=tx[RevisionTable].count(before),
@@ -354,7 +331,7 @@ def restore(tx: Transaction, memory: MemoryId, number: int, rules: Rules) -> Wri
     kept = required(text, "No such revision.")
     redactor = Redactor(rules)  # rules may have been added since the revision was saved
     after = replace(
-        before, text=redactor.words(kept), updated_at=changed_at(tx, before.updated_at),
+        before, text=redactor.words(kept), updated_at=changed_at(before.updated_at, tx.now),
         deleted_at=None, lifecycle=before.lifecycle.reviewed(tx.now),
     )  # fmt: skip
     lifecycles.require_key_and_pin(tx, before, after)
@@ -369,9 +346,9 @@ def _visible(tx: Transaction, receipt: Erasure | None) -> ErasureId | None:
 
 AMEND = once(amend, check=_require_writable, about=lambda it: [it.id])
 CONFIRM = once(confirm, check=_require_writable, about=lambda it: [it.id])
-FORGET = once(forget, check=_require_writable_if_any)
+FORGET = once(forget, check=_writable_if_any)
 ERASE = once(
-    erase, check=_require_writable_if_any,
+    erase, check=_writable_if_any,
     on_repeat=lambda tx, erasure, _: erasure and _visible(tx, tx[ReceiptTable].get(erasure)),
 )  # fmt: skip
 RESTORE = once(restore, check=_require_writable, about=lambda it: [it.value.id])
@@ -417,12 +394,12 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
     require_room(tx)
     owner = tx[SessionTable].project_of(draft.session, draft.space.project, tx.now)
     tx.caller.require_project(owner)
-    change = draft.lifecycle
+    change, none = draft.lifecycle, records.NO_LIFECYCLE
     named = change.supersedes
     older = lifecycles.superseded(tx, draft.space, named) if named else ()
     if draft.key is not None and (before := lifecycles.at_key(tx, draft.space, draft.key)):
         after = replace(
-            before, text=draft.text, updated_at=changed_at(tx, before.updated_at),
+            before, text=draft.text, updated_at=changed_at(before.updated_at, tx.now),
             last_seen_at=tx.now, lifecycle=change.applied(before.lifecycle, tx.now),
         )  # fmt: skip
         lifecycles.require_key_and_pin(tx, before, after)
@@ -432,7 +409,7 @@ def save(tx: Transaction, draft: Draft, window: timedelta) -> Saved:
             uid=tx.new_uid(tx.now), session=draft.session, space=draft.space, key=draft.key,
             text=draft.text, content_hash=content_hash(draft.text.content), last_seen_at=tx.now,
             created_at=tx.now, updated_at=tx.now,
-            lifecycle=change.applied(records.NO_LIFECYCLE, tx.now),
+            lifecycle=none if change == records.NO_CHANGE else change.applied(none, tx.now),
         )  # fmt: skip
         if window and (stored := tx[MemoryTable].recent_duplicate(new, tx.now - window)):
             memory, action = _counted(tx, stored, change), Action.DEDUPLICATED

@@ -1,27 +1,26 @@
 """Sessions: open, extend with messages, close with a summary, end when idle."""
 
-import asyncio
 import json
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import Annotated
 
 from ..engine.engine import Engine, Transaction, WriteTarget, within_one_project
 from ..errors import Invalid, required
 from ..light import asdict, dataclass, replace
-from ..recall.summary import Message, Transcript, continued, parsed_summary, summary, transcript
+from ..recall.summary import Transcript, continued, parsed_summary, summary
 from ..recall.text import cut
-from ..secrets.redaction import Rules
 from .access import Caller
 from .idempotency import once
 from .memory import Session, SessionId
-from .redactor import Redactor, faults_of, is_known_project, refuse, require_margin
-from .rows import MAX_LIST, RowMapper, columns, micros, portion, reads
+from .redactor import faults_of, is_known_project, refuse, require_margin
+from .rows import MAX_LIST, Column, RowMapper, micros, portion
 from .space import UNKNOWN_PROJECT, Project
 from .table import FilteredTable, Known, Table, inserting, step
 
 SESSION = RowMapper(Session, "sessions", "number")
 NUMBER = "(SELECT number FROM sessions WHERE id = :session)"
-_IDLE = columns("transcripts", int, SessionId, datetime)
+TRANSCRIPT = RowMapper(Transcript, "transcripts", "t.session", alias="t.")
 
 
 @dataclass(eq=False)
@@ -79,22 +78,17 @@ class SessionTable(FilteredTable):
         self, project: Project | None, limit: int, *, before: SessionId | None = None
     ) -> list[Session]:
         """Return sessions, newest start first, ties by insertion; only those before `before`."""
-        conditions = [self._acts_on("project")]
-        if project is not None:
-            conditions.append("project = :project")
-        if before is not None:
-            conditions.append(
-                """(started_at, number)
-                 < (SELECT started_at, number FROM sessions WHERE id = :before)"""
-            )
-        statement = f"""{SESSION.selecting()} {" AND ".join(conditions)}
+        of_project = "" if project is None else "AND project = :project"
+        last = "SELECT started_at, number FROM sessions WHERE id = :before"
+        earlier = "" if before is None else f"AND (started_at, number) < ({last})"
+        statement = f"""{SESSION.selecting()} {self._acts_on("project")} {of_project} {earlier}
                       ORDER BY started_at DESC, number DESC
                          LIMIT :limit"""
         values = {"project": project, "before": before}
         sessions = self._filled(
             limit, lambda most: self._execute(statement, limit=most, **values), SESSION
         )
-        return portion(sessions, MAX_LIST, _size)
+        return portion(sessions, MAX_LIST, lambda it: len(it.summary))
 
     def summaries(self, project: Project, limit: int) -> list[str]:
         return self._texts(
@@ -110,7 +104,7 @@ class SessionTable(FilteredTable):
     def page(self, project: Project | None, after: int, limit: int) -> list[tuple[int, Session]]:
         return self._page(
             lambda row: (row[0], SESSION(row)),
-            lambda each: _size(each[1]),
+            lambda each: len(each[1].summary),
             f"""{SESSION.selecting()} number > :after
                        AND (CAST(:project AS TEXT) IS NULL OR project = :project)
                        AND {self._acts_on("project")}
@@ -129,6 +123,21 @@ class SessionTable(FilteredTable):
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdleSession:
+    """A session with the digest of its messages, and when the last of them was received."""
+
+    session: Annotated[Session, Column("s.")]
+    digest: Annotated[Transcript, Column("t.")]
+    heard_at: Annotated[datetime, Column("t.heard_at")]
+
+
+IDLE = RowMapper(
+    IdleSession, "transcripts", "t.session", alias="t.",
+    joins="JOIN sessions s ON s.number = t.session",
+)  # fmt: skip
+
+
 @dataclass(eq=False)
 class TranscriptTable(Table):
     """The digests of the messages that sessions received since their last end."""
@@ -136,12 +145,7 @@ class TranscriptTable(Table):
     _now: datetime
 
     def get(self, session: SessionId) -> Transcript | None:
-        columns = 'session, messages, "user", assistant, first, last'
-        return self._first(
-            _transcript,
-            f"SELECT {columns} FROM transcripts WHERE session = {NUMBER}",
-            session=session,
-        )
+        return self._fetch(TRANSCRIPT, f"t.session = {NUMBER}", session=session)
 
     def put(self, session: SessionId, transcript: Transcript) -> None:
         self._execute(
@@ -165,50 +169,14 @@ class TranscriptTable(Table):
     def drop(self, session: SessionId) -> None:
         self._execute(f"DELETE FROM transcripts WHERE session = {NUMBER}", session=session)
 
-    def idle(self, until: datetime, limit: int) -> list[tuple[SessionId, datetime]]:
-        """Return sessions idle since `until` with their last receipt, the longest idle first.
-
-        Includes sessions whose last receipt is as far in the future, due to a wrong clock.
-        """
-        now, latest = micros(self._now), micros(until)
-        rows = self._execute(
-            """SELECT t.session, s.id, t.heard_at
-                 FROM (SELECT session, heard_at
-                         FROM transcripts
-                        WHERE heard_at <= :until
-                        UNION ALL
-                       SELECT session, heard_at
-                         FROM transcripts
-                        WHERE heard_at > :ahead
-                     ORDER BY heard_at, session
-                        LIMIT :limit) t
-                 JOIN sessions s ON s.number = t.session
-             ORDER BY t.heard_at, t.session""",
-            until=latest, ahead=now + (now - latest), limit=limit,
-        )  # fmt: skip
-        return [(id_, last_receipt) for _, id_, last_receipt in self._intact(rows, _IDLE)]
-
-
-def _size(session: Session) -> int:
-    return len(session.summary)
-
-
-@reads("transcripts")
-def _transcript(
-    _: int, messages: int, user: int, assistant: int, first: str, last: str
-) -> Transcript:
-    return Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
+    def idle(self, until: datetime, limit: int) -> list[IdleSession]:
+        """Return sessions idle since `until`, the longest idle first."""
+        which = "t.heard_at <= :until ORDER BY t.heard_at, t.session LIMIT :limit"
+        return self._fetch_all(IDLE, which, until=micros(until), limit=limit)
 
 
 AT_ONCE = 100  # idle sessions ended in one transaction, during which saves wait
 WARNED_NAME = 100  # code points of a name in a warning: two escaped names fit any header limit
-
-
-async def digest_of(rules: Rules, messages: Iterable[Message]) -> Transcript:
-    """Digest messages outside any transaction, as this may take long."""
-    redactor = Redactor(rules)
-    digest = await asyncio.to_thread(transcript, messages, redactor.whole)
-    return replace(digest, redacted=redactor.count)
 
 
 async def end_idle(engine: Engine, caller: Caller, idle: timedelta) -> int:
@@ -286,13 +254,10 @@ def close_session(
 
 def _end_idle(tx: Transaction, idle: timedelta) -> int:
     """End one batch of idle sessions; return their number, 0 only if no session was idle."""
-    ended = 0
-    for id_, last_receipt in tx[TranscriptTable].idle(tx.now - idle, AT_ONCE):
-        session, digest = tx[SessionTable].get(id_), tx[TranscriptTable].get(id_)
-        if session and digest:  # otherwise the file is damaged: counting it would loop forever
-            _ended(tx, session, digest, min(last_receipt, tx.now))
-            ended += 1
-    return ended
+    sessions = tx[TranscriptTable].idle(tx.now - idle, AT_ONCE)
+    for it in sessions:
+        _ended(tx, it.session, it.digest, it.heard_at)
+    return len(sessions)
 
 
 def recent_sessions(

@@ -40,8 +40,7 @@ class History(Enum):
 class Traits:
     """The properties of a kind of space."""
 
-    has_project: bool = False  # the space belongs to a project, and shares the project's area
-    has_sessions: bool = False  # its memories are observations of sessions
+    has_project: bool = False  # shares its project's area, and its memories are of sessions
     has_entries: bool = False  # its memories are versioned entries of a store, each at a path
     history: History
     index: IndexGroup | None = None  # None: its memories are not indexed
@@ -65,7 +64,7 @@ class SpaceKind(StrEnum):
         return kind
 
     PROJECT = "project", Traits(  # a scope of a project
-        has_project=True, has_sessions=True, history=History.NEWEST, index=IndexGroup.PROJECTS,
+        has_project=True, history=History.NEWEST, index=IndexGroup.PROJECTS,
         erasure=ErasureKind.OBSERVATION,
     )  # fmt: skip
     STORE = "store", Traits(
@@ -140,10 +139,8 @@ def project_name(name: str) -> Project:
 
     if len(name) > MAX_NAME:
         return Project(name)
-    name = redacted(name).text
-    if name.isascii():
-        return Project(name.strip().lower())
-    folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).strip().lower())
+    name = unicodedata.normalize("NFC", redacted(name).text)
+    folded = unicodedata.normalize("NFC", name.strip().lower())
     return Project(folded.strip())
 
 
@@ -151,11 +148,10 @@ GLOBAL_AREA = 0  # the index area of the global memories of every project
 UNINDEXED_AREA = -1  # the area of spaces that are not indexed
 LAST_AREA = (1 << 22) - 1  # the last area that fits into the row numbers of the index
 
-_OF_PROJECTS = ", ".join(f"'{kind}'" for kind in SpaceKind if kind.traits.has_sessions)
-OF_A_PROJECT = f"s.kind IN ({_OF_PROJECTS})"  # condition on `spaces s`
+OF_A_PROJECT = f"s.kind = '{SpaceKind.PROJECT}'"  # condition on `spaces s`
 
 
-# A memory has a session if the kind of its space has sessions. The conditions test the memory, as
+# A memory has a session if its space belongs to a project. The conditions test the memory, as
 # those of the partial indexes `memories_in_time` and `memories_in_store` do: SQLite uses such an
 # index only for a statement with the same condition.
 def in_a_session(memories: str) -> str:
@@ -176,23 +172,16 @@ def kind_of(kind: str, project: str | None) -> SpaceKind:
 _KINDS = {kind.value: kind for kind in SpaceKind}
 
 
-def project_or_this(project: str | None) -> str:
-    return "This project" if project else "This"
-
-
-def require_place(
-    space: int, area: object, partition: object, project: str | None, *, is_global: bool = False
-) -> None:
+def require_place(space: int, area: object, partition: object, *, is_global: bool = False) -> None:
     """Raise DamagedRow unless a space's row has a valid area and partition of the index.
 
     In another project's area its memories would be found by callers who may not read them.
     """
-    what = project_or_this(project)
     is_area = type(area) is int and UNINDEXED_AREA <= area <= LAST_AREA
     if not is_area or (area == GLOBAL_AREA) is not is_global:
-        raise DamagedRow("spaces", space, "area", what)
+        raise DamagedRow("spaces", space, "area")
     if area not in (GLOBAL_AREA, UNINDEXED_AREA) and not is_partition(partition):
-        raise DamagedRow("spaces", space, "partition", what)
+        raise DamagedRow("spaces", space, "partition")
 
 
 def condition_of(space: Space) -> str:
@@ -217,7 +206,7 @@ def place_of(connection: Any, project: str) -> tuple[int, int] | None:
     if row is None:
         return None
     space, area, partition = row
-    require_place(space, area, partition, project)
+    require_place(space, area, partition)
     return area, partition
 
 
@@ -226,26 +215,16 @@ LARGEST_CAPACITY = 100_000  # most episodic entries that an agent's capacity can
 
 
 class Kind(StrEnum):
-    DELETED = "deleted"
-    EXPIRED = "expired"
-    REVISIONS = "revisions"
+    DELETED = "deleted"  # memories and entries of stores, with their revisions
+    EXPIRED = "expired"  # memories, with their revisions, and entries of agents
+    REVISIONS = "revisions"  # of an observation
     IDEMPOTENCY = "idempotency"
     AUDIT = "audit"
-    RECEIPTS = "receipts"
-    EVENTS = "events"
-    LOG = "log"
+    RECEIPTS = "receipts"  # of erasures whose bytes are gone
+    EVENTS = "events"  # of agents' memory, and of runs that have ended
+    LOG = "log"  # of intents, with their archives, and finished tasks
 
 
-DESCRIPTIONS = {
-    Kind.DELETED: "soft-deleted observations and deleted entries of stores, with their revisions",
-    Kind.EXPIRED: "expired observations, with their revisions, and entries of agents",
-    Kind.REVISIONS: "revisions of an observation",
-    Kind.IDEMPOTENCY: "idempotency records",
-    Kind.AUDIT: "audit lines",
-    Kind.RECEIPTS: "erasure receipts whose bytes are gone",
-    Kind.EVENTS: "events of agents' memory, and of runs that have ended",
-    Kind.LOG: "logs of intents, with their archives, and finished tasks",
-}
 BY_CLOCK = frozenset(Kind) - {Kind.REVISIONS}  # kept by age; revisions are kept by number
 
 
@@ -275,9 +254,6 @@ class Retentions:
     def until(self, kind: Kind, now: datetime) -> datetime | None:
         """Return the instant up to which data is past its retention; None if it is kept forever."""
         return now - self.time(kind) if self.time(kind) else None
-
-    def oldest_kept(self, newest: int) -> int:
-        return newest - self.revisions + 1 if self.revisions else 1
 
 
 DEFAULT_RETENTIONS = Retentions()

@@ -220,16 +220,15 @@ class Known:
     segments: Counter[int] = field(default_factory=Counter)
 
     def forget(self) -> None:
-        for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
-            known.clear()
+        self.keep_small(0)
         self.new.clear()
         self.segments.clear()
         self.waiting.clear()
         self.features, self.has_all_waiting, self.waiting_size = None, False, 0
 
-    def keep_small(self) -> None:
+    def keep_small(self, most: int = MAX_CACHED) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):
-            if len(known) > MAX_CACHED:
+            if len(known) > most:
                 known.clear()
 
 
@@ -306,16 +305,15 @@ class Table:
         """
         last = after
 
-        def passed(rows: Iterable[Any]) -> Iterator[Any]:
+        def passed(row: Any) -> T:
             nonlocal last
-            for row in rows:
-                last = row[0]
-                yield row
+            last = row[0]
+            return read(row)
 
         while True:
-            rows = self._stream(statement, after=last, **parameters)
             after = last
-            page = portion(self._intact(passed(rows), read), MAX_PAGE, size)
+            rows = self._stream(statement, after=after, **parameters)
+            page = portion(self._intact(rows, passed), MAX_PAGE, size)
             if page or last == after:
                 return page
 

@@ -134,7 +134,7 @@ class Json(str):
 def screened(redactor: Redactor, value: str) -> str:
     """Return the JSON object without secrets; the name of a member helps to find them."""
     parsed = value.parsed if isinstance(value, Json) else json.loads(value)
-    if is_plain(value, parsed, redactor.are_clean, is_written=isinstance(value, Json)):
+    if is_plain(value, parsed, redactor.are_clean):
         return value
     return Json.of(JsonRedactor(redactor, redactor.whole).document(parsed))
 

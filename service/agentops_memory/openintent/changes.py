@@ -30,8 +30,8 @@ from ..memory.idempotency import once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import NO_LIFECYCLE, UNSAVED, Lifecycle, Memory, Text
 from ..memory.redactor import MAX_KEY, Redactor, is_plain, require_room
-from ..memory.rows import micros
-from ..memory.saves import Written, changed_at, created
+from ..memory.rows import changed_at, micros
+from ..memory.saves import Written, created
 from ..memory.space import Space, SpaceKind
 from ..memory.table import Sql
 from . import agents, api, entries, events
@@ -290,7 +290,7 @@ def cleaned(redactor: Redactor, body: B) -> B:
         def are_clean(its: Sequence[str]) -> bool:
             return redactor.are_clean([*names, *its])
 
-        if is_plain(value, value.parsed, are_clean, is_written=True):
+        if is_plain(value, value.parsed, are_clean):
             return body
     changes = {name: CLEANERS[name](redactor, it) for name, it in values.items() if it is not None}
     return body.model_copy(update=changes)
@@ -522,7 +522,7 @@ def _planned(
         raise Stale(f"The entry is at version {before.version}.", before)
     require_room(tx)
     fields = change.amended(before, tx.now)
-    fields |= {"version": before.version + 1, "updated_at": changed_at(tx, before.updated_at)}
+    fields |= {"version": before.version + 1, "updated_at": changed_at(before.updated_at, tx.now)}
     after = before.model_copy(update=fields)
     if before.is_lost and change.value is None and not after.is_sealed:
         raise KeyLost  # it cannot be stored plain without its value

@@ -16,7 +16,7 @@ from ..http.bodies import Param, fault_of, whole_number
 from ..http.protocol import Operation
 from ..memory.access import Caller
 from ..memory.idempotency import once
-from ..memory.redactor import LONGEST_ID as LONGEST_SECRET_ID, RunKey, require_margin
+from ..memory.redactor import require_margin
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
 from ..memory.table import Sql
@@ -78,7 +78,7 @@ class RunBody(api.CamelBody):
 class RunSecretBody(api.CamelBody):
     """A secret value of a run."""
 
-    secret_id: Annotated[str, Field(min_length=1, max_length=LONGEST_SECRET_ID), api.Exact]
+    secret_id: Annotated[str, Field(min_length=1, max_length=api.LONGEST_ID), api.Exact]
     value: Annotated[str, Field(repr=False), api.Exact]
 
 
@@ -160,12 +160,11 @@ async def register(
     A value so short that words may contain it is not registered. Texts stored after the answer
     do not have the value. Raises RunEnded, BadFields, OverQuota or TooMany.
     """
-    secret, value = body.secret_id, body.value
-    key = RunKey(tenant=caller.tenant, run=run_id)
+    secret, value, tenant = body.secret_id, body.value, caller.tenant
     # Otherwise the run may be idle, and its values dropped as soon as they are registered.
     await serving.engine.write(caller, lambda tx: tx[RunTable].touch(require_open(tx, run_id)))
-    registry = serving.redaction.registry
-    if serving.redaction.rules(caller).has_value_in(secret):  # the id is returned and stored
+    redaction = serving.redaction
+    if redaction.rules(caller).has_value_in(secret):  # the id is returned and stored
         raise BadFields([("secretId", "holds a registered value")])
     if len(value.strip()) < SHORTEST_VALUE:
         return RegisteredSecret(secret_id=secret, registered=False)
@@ -175,16 +174,17 @@ async def register(
         raise BadFields(faults)
     try:
         try:
-            registry.register(key, secret, value)
+            redaction.register(tenant, run_id, secret, value)
         except (OverQuota, TooMany):  # values of runs that another process ended may use the quota
             await drop_idle(serving, caller, timedelta())
-            registry.register(key, secret, value)
+            redaction.register(tenant, run_id, secret, value)
     except Invalid as refusal:
         raise BadFields([("value", "cannot be registered")]) from refusal
     try:
-        await serving.engine.write(caller, note_secrets, run_id, partial(registry.count, key))
+        counted = partial(redaction.count, tenant, run_id)
+        await serving.engine.write(caller, note_secrets, run_id, counted)
     except RunEnded:
-        registry.forget(key)
+        redaction.forget(tenant, run_id)
         raise
     return RegisteredSecret(secret_id=secret, registered=True)
 
@@ -192,7 +192,7 @@ async def register(
 async def end(serving: Serving, caller: Caller, run_id: str, body: RunEndBody) -> Run:
     """End a run and forget its values; raises RunEnded if it ended with another status."""
     ended = await serving.engine.write(caller, once(end_run), run_id, RunStatus(body.status))
-    serving.redaction.registry.forget(RunKey(tenant=caller.tenant, run=run_id))
+    serving.redaction.forget(caller.tenant, run_id)
     return ended
 
 
@@ -231,10 +231,9 @@ async def fork(serving: Serving, caller: Caller, run_id: str, body: RunForkBody)
 
 async def drop_idle(serving: Serving, caller: Caller, idle: timedelta) -> None:
     """Forget the values of runs that have ended or been idle for `idle` (0: ended only)."""
-    registry = serving.redaction.registry
-    if keys := registry.runs(caller.tenant):
-        for key in await serving.engine.read(caller, ended_or_idle, keys, idle):
-            registry.forget(key)
+    if runs := serving.redaction.runs(caller.tenant):
+        for run in await serving.engine.read(caller, ended_or_idle, runs, idle):
+            serving.redaction.forget(caller.tenant, run)
 
 
 def open_or_known(tx: Transaction, body: RunBody) -> Written[Run]:
@@ -284,11 +283,11 @@ def read_events(
     return events, events[-1].offset if len(events) == limit else max(after, tx[RunTable].newest())
 
 
-def ended_or_idle(tx: Transaction, keys: Sequence[RunKey], idle: timedelta) -> Sequence[RunKey]:
+def ended_or_idle(tx: Transaction, names: Sequence[str], idle: timedelta) -> Sequence[str]:
     ended = []
-    for key in keys:
+    for name in names:
         with suppress(DamagedRow):  # the run's state is unknown, so its values stay redacted
-            run = tx[RunTable].get(key.run)
+            run = tx[RunTable].get(name)
             if run is None or not run.is_open or (idle and run.heard_at <= tx.now - idle):
-                ended.append(key)
+                ended.append(name)
     return ended

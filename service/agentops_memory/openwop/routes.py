@@ -26,7 +26,7 @@ from ..http.query import instant
 from ..memory.access import Caller
 from ..memory.idempotency import once
 from ..memory.memory import MAX_SUPERSEDED, MAX_TTL
-from ..memory.redactor import RunKey, aside, require_room
+from ..memory.redactor import aside, require_room
 from ..memory.rows import Column, RowMapper, whole_milliseconds
 from ..memory.saves import Written
 from ..memory.search import Filter
@@ -230,7 +230,7 @@ async def put(serving: Serving, caller: Caller, body: RefEntryBody) -> Written[O
         return body.model_copy(update={"content": content, "tags": tags})
 
     def registered(run: runs.RunId) -> Mapping[str, int]:
-        return serving.redaction.registry.count(RunKey(tenant=caller.tenant, run=run))
+        return serving.redaction.count(caller.tenant, run)
 
     async def clean(screen: api.Screen) -> Sequence[object]:
         api.require_ref(body.memory_ref, caller.tenant, screen)

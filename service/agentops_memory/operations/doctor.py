@@ -22,7 +22,7 @@ from ..http.gate import must_have_keys
 from ..light import dataclass, replace
 from ..memory.access import DEFAULT_TENANT, KeyRegistry, TenantId
 from ..memory.damage import GARBAGE, Finding, Status, failed, note, ok, warn
-from ..memory.redactor import RedactionFile
+from ..memory.redactor import exceptions_in
 from ..settings import Settings, unknown_variables
 from ..sqlite import dialect as sqlite_dialect
 from ..sqlite.examination import check_database
@@ -169,7 +169,7 @@ def check_keys(keys: KeyRegistry, now: datetime, file: Path | None = None) -> It
 
 def check_redaction(path: Path) -> Iterator[Finding]:
     """Check the file of exceptions from redaction, which is optional."""
-    RedactionFile(path).read()
+    exceptions_in(path)
     yield ok("redaction", "The redaction file is readable, or does not exist.")
 
 

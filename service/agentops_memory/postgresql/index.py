@@ -85,7 +85,7 @@ class Index(Borrowing, Groups):
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         for id_, memory, _, area in memories:
-            if area == spaces.UNINDEXED_AREA or memory.is_deleted:
+            if area == spaces.UNINDEXED_AREA or memory.deleted_at:
                 continue
             self._waiting.append(id_)
             self._waiting_size += len(memory.text.content)

@@ -220,7 +220,7 @@ class Claims:
                 if session is not None:
                     known.sessions[session] = project
                 elif project is not None:
-                    require_place(id_, area, partition, project)
+                    require_place(id_, area, partition)
                     known.spaces[Space(project=project, scope=scope)] = id_, area
                     placed.add(number_of(self._schema, "project", project))
                 else:

@@ -25,7 +25,6 @@ class Transcript:
     assistant: int = 0
     first: str = ""
     last: str = ""
-    redacted: int = 0  # secrets removed
 
 
 def transcript(messages: Iterable[Message], clean: Callable[[str], str]) -> Transcript:

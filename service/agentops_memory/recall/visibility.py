@@ -19,7 +19,6 @@ from ..memory.space import (
     UNINDEXED_AREA,
     IndexGroup,
     Project,
-    project_or_this,
     require_place,
 )
 from ..memory.table import Connection, Dialect, FilteredTable, Moment, Table
@@ -159,16 +158,14 @@ class Visibility(FilteredTable):
         if row is None:
             return None
         space, area, number, has_globals = row
-        self._require_partition(space, area, number, project)
+        self._require_partition(space, area, number)
         return area, number, has_globals
 
-    def _require_partition(
-        self, space: int, area: int, number: int, project: Project | None = None
-    ) -> None:
+    def _require_partition(self, space: int, area: int, number: int) -> None:
         """Raise DamagedRow for a space that is in no partition of the index."""
-        require_place(space, area, number, project)
+        require_place(space, area, number)
         if not self._is_made(number):
-            raise DamagedRow("spaces", space, "partition", project_or_this(project))
+            raise DamagedRow("spaces", space, "partition")
 
     def _condition(self, filter_: Filter) -> str:
         """Return the conditions of a filter that the ranges do not imply."""

@@ -22,6 +22,7 @@ from .partitions import Partitions, entries_of
 LOAD_TIMEOUT = timedelta(seconds=30)  # of reading a group into memory
 LOCK_TIMEOUT = 0.05  # seconds that a reader waits for another that loads, before it uses SQL
 NEVER = 1 << 62  # an expiry in microseconds
+_EXPIRY = columns("lifecycles", MemoryId, datetime | None)
 MOST_BEHIND = 128  # memories beside segments that a request reads itself, 0.1 ms each
 FEW_BEHIND = 8  # the same while memory is full, so that they are not read again and again
 MOST_AT_ONCE = 20_000  # memories of segments that a request reads itself, 1 us each

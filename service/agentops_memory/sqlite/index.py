@@ -95,7 +95,7 @@ class Index(SqliteTable):
         """Prepare new memories for the index, in the order of ids; they are the newest of all."""
         features = self.require_own_rules()
         for id_, memory, space, area in memories:
-            if memory.is_deleted or area == spaces.UNINDEXED_AREA:
+            if memory.deleted_at or area == spaces.UNINDEXED_AREA:
                 continue
             words = _words(memory, features)
             ends = self._ends_before(id_, memory, space, area)

@@ -288,18 +288,16 @@ class Partitions(SqliteTable, Groups, Borrowing):
     def require_places(self) -> None:
         """Raise DamagedRow if a space's location is damaged: a rebuild would lose its words."""
         rows = self._execute(
-            """SELECT id, area, partition, project, scope = :all
-                 FROM spaces
-             ORDER BY id""",
+            "SELECT id, area, partition, scope = :all FROM spaces ORDER BY id",
             all=spaces.GLOBAL_SCOPE,
         )
-        for space, area, number, project, is_global in rows.fetchall():
-            spaces.require_place(space, area, number, project, is_global=bool(is_global))
+        for space, area, number, is_global in rows.fetchall():
+            spaces.require_place(space, area, number, is_global=bool(is_global))
 
     def _require_new(self, area: int) -> None:
         """Raise DamagedRow if an area has memories: the first one created their partition."""
         row = self._execute(
-            """SELECT s.id, s.project
+            """SELECT s.id
                  FROM spaces s
                  JOIN memories m ON m.space_id = s.id
                 WHERE s.area = :area
@@ -307,7 +305,7 @@ class Partitions(SqliteTable, Groups, Borrowing):
             area=area,
         ).fetchone()
         if row is not None:
-            raise DamagedRow("spaces", row[0], "partition", spaces.project_or_this(row[1]))
+            raise DamagedRow("spaces", row[0], "partition")
 
     def _of_one(self, area: int) -> int:
         numbers = self._scalars(
@@ -315,14 +313,13 @@ class Partitions(SqliteTable, Groups, Borrowing):
         )
         if len(numbers) != 1 or not spaces.is_partition(numbers[0]) or area > spaces.LAST_AREA:
             rows = self._execute(
-                "SELECT id, partition, project FROM spaces WHERE area = :area ORDER BY id",
-                area=area,
+                "SELECT id, partition FROM spaces WHERE area = :area ORDER BY id", area=area
             ).fetchall()
-            sound = [number for _, number, _ in rows if spaces.is_partition(number)]
-            for space, number, project in rows:  # the first damaged one raises
-                spaces.require_place(space, area, number, project)
+            sound = [number for _, number in rows if spaces.is_partition(number)]
+            for space, number in rows:  # the first damaged one raises
+                spaces.require_place(space, area, number)
                 if number != sound[0]:
-                    raise DamagedRow("spaces", space, "partition", spaces.project_or_this(project))
+                    raise DamagedRow("spaces", space, "partition")
         return int(numbers[0])
 
     def _make(self, number: int) -> None:

@@ -19,8 +19,8 @@ from ..memory.idempotency import is_due, once
 from ..memory.memories import MemoryTable
 from ..memory.memory import ANY_STATE, ChangeKind, Expected, Memory, MemoryId, Text, live
 from ..memory.redactor import require_room
-from ..memory.rows import UNSTORED, Column, RowMapper, uid_after
-from ..memory.saves import changed_at, created, revised
+from ..memory.rows import UNSTORED, Column, RowMapper, changed_at, uid_after
+from ..memory.saves import created, revised
 from ..memory.space import ErasureKind, Space, StoreId, in_no_session
 from ..memory.table import Sql
 from ..recall.text import sha256_of
@@ -368,7 +368,7 @@ def amend_entry(
     require_room(tx)
     if amended.path != before.path:
         _require_free(tx, store, amended.path, policy, but=entry)
-    text, at = _text(amended.path, amended.content or ""), changed_at(tx, memory.updated_at)
+    text, at = _text(amended.path, amended.content or ""), changed_at(memory.updated_at, tx.now)
     after = replace(memory, key=amended.path, text=text, extras=amended.metadata, updated_at=at)
     has_erased = _revise(tx, before, memory, after, ChangeKind.UPDATED)
     return known_entry(tx, store, entry), has_erased

@@ -31,7 +31,7 @@ from ..memory.erasure import MAX_STEP, ErasureId, ReceiptTable
 from ..memory.idempotency import IdempotencyTable, is_due, once
 from ..memory.memories import MemoryTable, SpaceTable
 from ..memory.memory import ANY_STATE, Expected, MemoryId
-from ..memory.redactor import NO_STORE, Redactor, RulesOf, aside, default_rules, require_room
+from ..memory.redactor import NO_STORE, Redactor, RulesOf, aside, require_room
 from ..memory.rows import Column, RowMapper, optional_micros, reads
 from ..memory.saves import RevisionTable, Written
 from ..memory.space import ErasureKind, Space, StoreId
@@ -111,7 +111,7 @@ class Serving:
     engine: Engine
     policy: Policy
     audit: Audit
-    rules: RulesOf = default_rules
+    rules: RulesOf
     on_erased: Callable[[Caller], None] = noop
 
     async def write(

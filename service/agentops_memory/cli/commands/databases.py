@@ -18,8 +18,8 @@ from ...engine.engine import Engine
 from ...errors import Refusal, Unavailable
 from ...memory.access import Caller, TenantId, tenant_id
 from ...memory.damage import Finding, Status, has_failed, worst_first
-from ...memory.redactor import Redaction, RedactionFile
-from ...memory.space import DESCRIPTIONS, Held, Kind, Retentions
+from ...memory.redactor import Redaction, exceptions_in
+from ...memory.space import Held, Kind, Retentions
 from ...operations import scan as scans
 from ...operations.doctor import DoctorContext, apply_fixes, findings_of
 from ...operations.files.service_lock import service_lock
@@ -201,8 +201,8 @@ def _print_kept(rows: Sequence[out.Record]) -> None:
 
 def _rows(kept: Sequence[Held], retention: Retentions) -> list[dict[str, Any]]:
     return [
-        {"kind": it.kind.value, "what": DESCRIPTIONS[it.kind], "rows": it.rows,
-         "kept_for": _kept_for(it.kind, retention), "next_sweep": it.past_retention}
+        {"kind": it.kind.value, "rows": it.rows, "kept_for": _kept_for(it.kind, retention),
+         "next_sweep": it.past_retention}
         for it in kept
     ]  # fmt: skip
 
@@ -304,9 +304,7 @@ def scan(tenant: str | None, redact: bool, **flags: str | None) -> None:
 async def _scanned(
     backend: backends.Backend, redact: bool, engine: Engine, caller: Caller
 ) -> list[scans.SecretFinding]:
-    exceptions = RedactionFile(backend.settings.redaction_file)
-    exceptions.read()
-    rules = Redaction(exceptions=exceptions.rules).rules(caller)
+    rules = Redaction(exceptions_in(backend.settings.redaction_file)).rules(caller)
     findings: list[scans.SecretFinding] = []
     done, total = 0, await engine.read(caller, scans.size)
     with out.progress_bar("Scanning") as advance:
