@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Mapping
 from itertools import count, groupby, product
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentops_memory.memory.search import weights_of
-from agentops_memory.recall.features import ALL
+from agentops_memory.memory.search import WEIGHTS
 from agentops_memory.recall.query import STOPWORDS, parse_query
 from agentops_memory.recall.stems import (
     FORMS_PER_BATCH,
@@ -23,7 +21,7 @@ from agentops_memory.recall.text import BASE_FORMS, indexed
 from ..support.files import assert_index_is_whole, imported
 from ..support.recall import context, explained, search
 from ..support.samples import for_each
-from ..support.service import Service, lasting, observation, serving
+from ..support.service import Service, lasting, observation
 
 __all__ = ["lasting"]
 
@@ -202,7 +200,7 @@ def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() ->
         looked_for.extend(some)
         return stems.forms_of(some)
 
-    vocabulary = Vocabulary(weights_of(ALL), forms_of)
+    vocabulary = Vocabulary(WEIGHTS, forms_of)
     words = ["window", "databas", *("".join(it) for it in product("abcdef", repeat=5))]
     number_of = dict(zip(words, vocabulary.add(words), strict=True))
 
@@ -271,14 +269,6 @@ def test_a_form_that_is_spelt_right_is_corrected_to_nothing(service: Service) ->
     service.save("the tech stack", title="-")
 
     assert search(service, "taught", project="demo") == []
-
-
-def test_forms_can_be_left_as_they_are(path: Path) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="irregular-forms") as service:
-        service.save("gone fishing", title="-")
-
-        assert len(search(service, "gone")) == 1
-        assert search(service, "go") == []
 
 
 def test_parts_of_other_words_are_left_alone(service: Service) -> None:

@@ -32,7 +32,6 @@ from ..memory.search import (
 )
 from ..memory.sessions import SessionTable
 from ..memory.space import GLOBAL_SCOPE, Project, StoreId
-from .features import ALL, Feature, Features
 from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words
 from .text import cut
 
@@ -198,7 +197,6 @@ class Recall:
     """Search and context of one service. Any text is a query; `timeout` bounds the search."""
 
     engine: Engine
-    features: Features = ALL
     timeout: timedelta = TIMEOUT
     accessed: Callable[[TenantId, Mapping[MemoryId, datetime]], None] = noop  # by their agent
 
@@ -217,7 +215,7 @@ class Recall:
         Ranks never improve along the list. With `superseded`, superseded memories are included
         and hits have links.
         """
-        query = parse_query(text, self.features, self.timeout)
+        query = parse_query(text, self.timeout)
         if not query and not include:
             return SearchResult()
         if filter_.is_current is superseded:
@@ -229,7 +227,7 @@ class Recall:
         self, caller: Caller, store: StoreId, text: str, limit: int
     ) -> SearchResult:
         """Return a store's memories that match by path or words; NotFound, or Denied."""
-        query = parse_query(text, self.features, self.timeout)
+        query = parse_query(text, self.timeout)
         return await self.engine.read(caller, search_store, query, store, limit)
 
     async def context(
@@ -248,7 +246,7 @@ class Recall:
         Without a project: global memories, no summaries. Matches of other sources are merged by
         reciprocal rank fusion; NotFound if one is missing. Lines beyond the budget are left out.
         """
-        query = parse_query(text, self.features, self.timeout)
+        query = parse_query(text, self.timeout)
         current = filter_ if filter_.is_current else replace(filter_, is_current=True)
 
         @wraps(context)
@@ -266,7 +264,7 @@ class Recall:
         if result.explanation is None:
             return result
         used = {term.text for term in result.query.terms}
-        dropped = [word for word in words(text[:MAX_PROMPT], self.features) if word not in used]
+        dropped = [word for word in words(text[:MAX_PROMPT]) if word not in used]
         return replace(result, explanation=replace(result.explanation, dropped=tuple(dropped)))
 
 
@@ -279,9 +277,7 @@ def search(
     if not request:
         return result
     result = with_memories(tx, result)
-    answer = reasons.Answer(
-        result=result, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
-    )
+    answer = reasons.Answer(result=result, filter=filter_, limit=limit, fills_up=False)
     return replace(result, explanation=reasons.explanation(tx, query, result.hits, answer, request))
 
 
@@ -314,7 +310,7 @@ def context(
     result = replace(result, found=with_memories(tx, result.found))
     answer = reasons.Answer(
         result=candidates.found, filter=filter_, limit=limit,
-        tiers=_context_tiers(query), fills_up=True, packed=result.packed, ranked=ranked.found,
+        fills_up=True, packed=result.packed, ranked=ranked.found,
     )  # fmt: skip
     why = reasons.explanation(tx, query, result.found.hits, answer, request)
     return replace(result, found=replace(result.found, explanation=why))
@@ -353,11 +349,9 @@ def _by_words(
     if not query.sentences or len(hits) >= limit:
         return query, hits
     query = _corrected(tx, query, filter_)
-    tiers, keyed = _search_tiers(query), {hit.memory.id for hit in hits}
-    ranked: Ranked = {}
-    if Tier.EVERY in tiers:
-        ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), keyed)
-    if Tier.ANY in tiers and len(hits) + len(ranked) < limit:
+    keyed = {hit.memory.id for hit in hits}
+    ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), keyed)
+    if len(hits) + len(ranked) < limit:
         best = _ranked(Tier.ANY, tx.search.best(query, filter_, limit), keyed)
         ranked |= {id_: it for id_, it in best.items() if id_ not in ranked}
     return query, [*hits, *_loaded(tx, dict(islice(ranked.items(), limit - len(hits))))]
@@ -372,17 +366,6 @@ def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
         Hit(memory=it, rank=ranked[it.id][1], method=Method.FULL_TEXT, tier=ranked[it.id][0])
         for it in tx[MemoryTable].texts(ranked)
     ]
-
-
-def _search_tiers(query: Query) -> tuple[Tier, ...]:
-    is_any = Feature.ANY_WORD in query.features
-    is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
-    tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
-    return tuple(tier for tier, is_on in tiers.items() if is_on)
-
-
-def _context_tiers(query: Query) -> tuple[Tier, ...]:
-    return (Tier.ANY if Feature.ANY_WORD in query.features else Tier.EVERY,)
 
 
 def _candidates(
@@ -437,12 +420,10 @@ def _matches_and_newest(
 
 def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Source:
     query = _corrected(tx, query, filter_)
-    (tier,) = _context_tiers(query)
-    scored = (tx.search.best if tier is Tier.ANY else tx.search.every)(query, filter_, limit)
-    hits = _loaded(tx, _ranked(tier, scored))
+    hits = _loaded(tx, _ranked(Tier.ANY, tx.search.best(query, filter_, limit)))
     return Source(filter=filter_, query=query, hits=tuple(hits))
 
 
 def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
-    doubtful = query.doubtful if Feature.TYPOS in query.features else ()
-    return query.corrected(tx.search.corrections(doubtful, filter_)) if doubtful else query
+    words = query.doubtful
+    return query.corrected(tx.search.corrections(words, filter_)) if words else query

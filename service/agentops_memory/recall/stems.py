@@ -10,7 +10,6 @@ from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field
-from .features import ALL, INDEXED, Features
 from .query import (
     MAX_PROMPT,
     MAX_TERMS,
@@ -34,12 +33,11 @@ _ENDINGS = ("e", "ed")  # endings of words whose stem is stemmed further by itse
 MAX_CACHED = 4_096  # words whose stems, or forms, each connection caches: 0.2 KiB a word
 
 
-def rules(features: Features = ALL) -> str:
-    """Return the rules that shape the index; an index with other rules is rebuilt."""
-    without = sorted(INDEXED - features)
-    prior = f"prior {PRIOR_MEMORIES} of {PRIOR_WORDS}"
-    parts = [f"format {INDEX_FORMAT}", f"Unicode {unicodedata.unidata_version}", TOKENIZER, prior]
-    return ", ".join([*parts, *(f"without {feature}" for feature in without)])
+INDEX_RULES = (
+    f"format {INDEX_FORMAT}, Unicode {unicodedata.unidata_version}, {TOKENIZER}, "
+    f"prior {PRIOR_MEMORIES} of {PRIOR_WORDS}"
+)
+"""The rules that shape the index; an index with other rules is rebuilt."""
 
 
 class Stems:
