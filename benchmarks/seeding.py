@@ -14,7 +14,6 @@ from pathlib import Path
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.saves import save
-from agentops_memory.memory.search import WEIGHTS
 from agentops_memory.memory.space import Space, project_name
 from agentops_memory.sqlite.connection import Database, connect
 from agentops_memory.sqlite.index import Index
@@ -107,7 +106,7 @@ def _store_stems(database: Database) -> None:
         database.execute("COMMIT")
     database.execute("BEGIN")
     for area, state in index.areas.behind():
-        index.areas.store(index.areas.area(area, WEIGHTS), state)
+        index.areas.store(index.areas.area(area), state)
     database.execute("COMMIT")
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.memory.search import WEIGHTS
 from agentops_memory.recall import stems
 from agentops_memory.recall.cache import DatabaseIndex
 from agentops_memory.sqlite.connection import connect
@@ -155,7 +154,7 @@ def test_a_segment_that_was_read_before_a_change_is_not_stored(path: Path) -> No
         database.execute("DELETE FROM area_stems")
         index = Index(database)
         states = dict(index.areas.behind())
-        read = {it: index.areas.area(it, WEIGHTS) for it in states}
+        read = {it: index.areas.area(it) for it in states}
         database.execute("UPDATE memories SET created_at = created_at - 1 WHERE id = 2")
         for again in (False, True):  # another sweep has begun meanwhile
             if again:

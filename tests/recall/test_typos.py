@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from agentops_memory.memory.search import WEIGHTS
 from agentops_memory.recall.query import STOPWORDS, is_compared, is_one_edit, parse_query
 from agentops_memory.recall.stems import Stems, Vocabulary, halves, likely_in
 from agentops_memory.recall.text import BASE_FORMS, indexed
@@ -193,7 +192,7 @@ MANY = "".join(map(chr, range(0x400, 0x800)))
 @pytest.mark.parametrize("letters", ["oms", "abed", "abe\u0436\u0448", MANY])
 def test_words_in_memory_are_near_whose_forms_are_one_edit_away(letters: str) -> None:
     stems, draw = Stems(), random.Random(letters)  # noqa: S311
-    vocabulary = Vocabulary(WEIGHTS, stems.forms_of)
+    vocabulary = Vocabulary(stems.forms_of)
     words = {"z" + "".join(draw.choices(letters, k=draw.randint(1, 6))) for _ in range(2000)}
     its = stems.of([*words, *(f"{it}e" for it in words)])
     forms = stems.forms_of(sorted(filter(None, its.values())))

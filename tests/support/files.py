@@ -14,7 +14,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.search import WEIGHTS, Filter
+from agentops_memory.memory.search import Filter
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
@@ -65,7 +65,7 @@ def gather_stems(path: Path) -> None:
             missing, after = index.missing_stems(after)
             index.store_stems(missing)
         for area, state in index.areas.behind():
-            index.areas.store(index.areas.area(area, WEIGHTS), state)
+            index.areas.store(index.areas.area(area), state)
         database.execute("COMMIT")
 
 

@@ -363,7 +363,7 @@ class IndexMemory(InMemory[_CachedArea]):
 
     def __init__(self, cache: IndexCache | None) -> None:
         # The vocabulary has no forms: corrections are looked up by SQL.
-        super().__init__(cache or IndexCache(0), Vocabulary(bm25.WEIGHTS))
+        super().__init__(cache or IndexCache(0), Vocabulary())
         self.counts: KnownCounts = {}
 
     def forget(self) -> None:
@@ -413,7 +413,7 @@ class IndexMemory(InMemory[_CachedArea]):
         ).fetchone()
         if row is None:
             return
-        area = drafted(number, _rows(connection, number), self.vocabulary.weights)
+        area = drafted(number, _rows(connection, number))
         with self.lock:
             self._drop(number)
             area.number_all(self.vocabulary)

@@ -5,11 +5,10 @@ import sqlite3
 import unicodedata
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
 from itertools import chain, repeat
 from typing import NamedTuple
 
-from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, Field
+from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, WEIGHTS, Field
 from .query import (
     MAX_PROMPT,
     MAX_TERMS,
@@ -229,18 +228,15 @@ def groups_of(entry: Entry) -> list[list[str]]:
 
 def length_of(entry: Entry) -> int:
     """Return the length of the memory in words."""
-    return sum(sum(_counts(int(counts, 16))) * len(stems) for counts, *stems in groups_of(entry))
+    return sum(COUNTED[counts][0] * len(stems) for counts, *stems in groups_of(entry))
 
 
 class _Counted(dict[str, tuple[int, float, float]]):
-    def __init__(self, weights: tuple[float, ...]) -> None:
-        self._weights = weights
-
     def __missing__(self, counts: str) -> tuple[int, float, float]:
         if len(self) > MAX_COUNTED:
             self.clear()
         left, words, weighted, own = int(counts, 16), 0, 0.0, 0.0
-        for of_field, is_own in zip(self._weights, _OWN, strict=True):
+        for of_field, is_own in zip(WEIGHTS, _OWN, strict=True):
             count = left & (1 << COUNT) - 1
             left >>= COUNT
             words += count
@@ -251,18 +247,11 @@ class _Counted(dict[str, tuple[int, float, float]]):
         return known
 
 
-@lru_cache
-def counted(weights: tuple[float, ...]) -> Mapping[str, tuple[int, float, float]]:
-    """Return, by a stem's stored counts, their sum and its weighted frequency, also in own words.
+COUNTED: Mapping[str, tuple[int, float, float]] = _Counted()
+"""By a stem's stored counts, their sum and its weighted frequency, also in own words.
 
-    Malformed counts raise ValueError.
-    """
-    return _Counted(weights)
-
-
-def _counts(packed: Packed) -> tuple[int, ...]:
-    return tuple(packed >> COUNT * field & (1 << COUNT) - 1 for field in range(len(_OWN)))
-
+Malformed counts raise ValueError.
+"""
 
 MAX_COUNTED = 65_536  # ordinary text has some hundreds of different counts
 UNKNOWN = -1  # the number of a stem that no cached memory has
@@ -279,10 +268,9 @@ class Vocabulary:
     All methods are called under the lock of the index.
     """
 
-    def __init__(self, weights: tuple[float, ...], forms_of: FormsOf | None = None) -> None:
+    def __init__(self, forms_of: FormsOf | None = None) -> None:
         """Without `forms_of`, `near` finds nothing."""
         self.numbers: dict[str, int] = {}
-        self.weights = weights  # of the fields
         self.generation = 0  # how often stems were removed
         self.unnumbered: dict[str, list[int]] = {}  # words of prompts, by stems without a number
         self.numbered: list[tuple[int, int]] = []  # words of those stems that got a number

@@ -332,12 +332,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(
-    source: object,
-    title: str,
-    content: str,
-    tags: Iterable[str],
-    *,
-    is_json: bool = False,
+    source: object, title: str, content: str, tags: Iterable[str], *, is_json: bool = False
 ) -> Prepared:
     end = end_of(content) if content else None
     head, last, tail, stripped = content, "", "", content.rstrip()
@@ -346,13 +341,7 @@ def prepared(
     elif end and content.isascii() and stripped.endswith(end):
         # In ASCII no word crosses white space, so the end is prepared only once, for both.
         head, last, tail = stripped.removesuffix(end), end, content[len(stripped) :]
-    texts = title, head, last, "\n".join(tags)
-    joined = "\0".join(texts)
-    # Nor does a word cross a NUL, so ASCII texts are prepared in one pass.
-    if joined.isascii() and joined.count("\0") == len(texts) - 1:
-        title, head, last, tag_words = indexed(joined).split("\0")
-    else:
-        title, head, last, tag_words = map(indexed, texts)
+    title, head, last, tag_words = map(indexed, (title, head, last, "\n".join(tags)))
     return Prepared(
         source, title, f"{head}{last}{tail}", tag_words, borrows(content), (end, last or None)
     )

@@ -11,7 +11,6 @@ from ..memory import space as spaces
 from ..memory.erasure import MAX_STEP
 from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
-from ..memory.search import WEIGHTS
 from ..memory.table import Known, Waiting
 from ..recall.area import Row as IndexedMemory, drafted
 from ..recall.cache import Changes, NewMemory
@@ -320,7 +319,7 @@ class Index(SqliteTable):
                     for row, stems in (self.areas.rows(area, MemoryId(0)) if whole else ())
                     if whole and row.id <= whole[0].last
                 ]
-                if whole and whole != (its and drafted(area, its, WEIGHTS).segment()):
+                if whole and whole != (its and drafted(area, its).segment()):
                     return False
             loaded = {id_: it.decode() for id_, it in stored.items()}
         except ValueError:

@@ -36,7 +36,7 @@ from .partitions import OWN_COLUMNS, Partitions, numbers, table
 def index_in_memory(cache: IndexCache) -> DatabaseIndex:
     """Return an empty in-memory index of a database."""
     stems = Stems()  # used under the lock of the index
-    vocabulary = Vocabulary(WEIGHTS, stems.forms_of)
+    vocabulary = Vocabulary(stems.forms_of)
     return DatabaseIndex(cache, vocabulary, lambda texts: entry_of(stems.of_texts(texts)))
 
 

@@ -13,7 +13,6 @@ from ..engine.files import os_errors_as, owned_like, private_file, sync
 from ..errors import Conflict, Damaged, DamagedRow, Invalid, Unavailable
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..memory.erasure import ReceiptTable, held
-from ..memory.search import WEIGHTS
 from ..memory.space import Counted, Retentions, StorageStats
 from ..recall.area import Area
 from .connection import connect, sizes_of
@@ -296,7 +295,7 @@ class SqliteMaintenance(ABC):
 
 
 def _area(tx: SqliteTransaction, number: int) -> Area:
-    return tx.index.areas.area(number, WEIGHTS)
+    return tx.index.areas.area(number)
 
 
 def _is_next_readable(tx: SqliteTransaction) -> bool:
