@@ -34,7 +34,7 @@ from ..memory.search import (
     sentence_weights,
 )
 from ..memory.space import GLOBAL_SCOPE
-from .query import Query, Term
+from .query import Query, Term, words
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 MAX_EXPLAINED = 50  # memories per answer
@@ -71,7 +71,9 @@ def explanation(
     if (memory := request.why_not) is not None:
         late = WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
+    used = {term.text for term in answer.result.query.terms}
     return Explanation(
+        dropped=tuple(it for it in words(query.prompt) if it not in used),
         queried=frozenset(query.terms),
         items=items or {},
         links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if request.explain else {},

@@ -1,7 +1,6 @@
 """The query parser, which turns a prompt into terms, never into query syntax; typo rules."""
 
 import re
-import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import lru_cache
@@ -119,19 +118,23 @@ Corrections = Mapping[str, tuple[str, ...]]
 class Query:
     """A parsed prompt: sentences, to match any word, and pieces, to match every word.
 
-    `path` is the text itself if it has a slash and so may be a topic key; `timeout` bounds the
-    full-text search.
+    `timeout` bounds the full-text search.
     """
 
+    prompt: str = ""
     sentences: tuple[Sentence, ...] = ()
     every: tuple[Piece, ...] = ()
-    path: str | None = None
     doubtful: tuple[str, ...] = ()  # words that may be misspelt, in order
     corrections: Corrections = field(default_factory=dict)
     timeout: timedelta = TIMEOUT
 
     def __bool__(self) -> bool:
         return bool(self.sentences or self.path)
+
+    @property
+    def path(self) -> str | None:
+        """The prompt, if it has a slash and so may be a topic key."""
+        return self.prompt.strip() if "/" in self.prompt else None
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -165,12 +168,11 @@ def parse_query(prompt: str, timeout: timedelta = TIMEOUT) -> Query:
     for sentence, chunks, terms in _with_terms(sentences(prompt)):
         parsed.append(Sentence(terms, weight(sentence, len(terms))))
         every += chunks
-    path = prompt.strip() if "/" in prompt else None
     if len(parsed) == 1:
         parsed = [Sentence(parsed[0].terms)]
     return Query(
-        sentences=tuple(parsed),
-        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))), path=path,
+        prompt=prompt, sentences=tuple(parsed),
+        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))),
         doubtful=tuple(dict.fromkeys(chain.from_iterable([it.doubtful for it in every]))),
         timeout=timeout,
     )  # fmt: skip
@@ -261,18 +263,18 @@ class _Chunk(NamedTuple):
     @classmethod
     def of(cls, words: Sequence[tuple[str, Piece]]) -> "_Chunk":
         pieces = tuple(piece for _, piece in words)
-        single = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
+        single = [it.parts[0].text for it in pieces if len(it.parts) == 1 and not it.joined]
         return cls(
             tuple(word for word, _ in words),
             pieces,
             tuple(chain.from_iterable(it.terms for it in pieces)),
-            tuple(it.text for it in single if _is_doubtful(it.text) and not it.starts),
+            # A word with irregular forms is correct.
+            tuple(
+                it
+                for it in single
+                if len(it) >= SHORTEST_TYPO and it.isalpha() and it not in WITH_FORMS
+            ),
         )
-
-
-def _is_doubtful(word: str) -> bool:
-    """Whether a word may be misspelt; a word with irregular forms is correct."""
-    return len(word) >= SHORTEST_TYPO and word.isalpha() and word not in WITH_FORMS
 
 
 def chunk_of(text: str) -> _Chunk:
@@ -281,13 +283,6 @@ def chunk_of(text: str) -> _Chunk:
 
 
 def _parsed(chunk: str, every: bool) -> _Chunk:
-    word = chunk.strip(string.punctuation)
-    if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # most words
-        text = _folded(word)
-        if text in STOPWORDS and not every:
-            return _Chunk.of(())
-        term = Term(text)
-        return _Chunk((word,), (Piece((term,)),), (term,), (text,) if _is_doubtful(text) else ())
     matches = forms.piece_pattern().finditer(chunk)
     pieces = [(it.group(), _piece(it.lastgroup or "", it.group())) for it in matches]
     if not every:

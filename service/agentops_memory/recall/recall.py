@@ -32,7 +32,7 @@ from ..memory.search import (
 )
 from ..memory.sessions import SessionTable
 from ..memory.space import GLOBAL_SCOPE, Project, StoreId
-from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words
+from .query import TIMEOUT, Query, parse_query
 from .text import cut
 
 if TYPE_CHECKING:
@@ -220,8 +220,7 @@ class Recall:
             return SearchResult()
         if filter_.is_current is superseded:
             filter_ = replace(filter_, is_current=not superseded)
-        result = await self.engine.read(caller, search, query, filter_, limit, include)
-        return self._with_dropped(result, text)
+        return await self.engine.read(caller, search, query, filter_, limit, include)
 
     async def search_store(
         self, caller: Caller, store: StoreId, text: str, limit: int
@@ -256,16 +255,7 @@ class Recall:
         answer, at = await self.engine.read(caller, work)
         if sources.episodic:  # showing an agent its memories counts as access
             self.accessed(caller.tenant, {it.memory.id: at for it in answer.found.hits})
-        result = self._with_dropped(answer.found, text)
-        return answer if result is answer.found else replace(answer, found=result)
-
-    def _with_dropped(self, result: SearchResult, text: str) -> SearchResult:
-        """Add the words that were not searched for to an explanation."""
-        if result.explanation is None:
-            return result
-        used = {term.text for term in result.query.terms}
-        dropped = [word for word in words(text[:MAX_PROMPT]) if word not in used]
-        return replace(result, explanation=replace(result.explanation, dropped=tuple(dropped)))
+        return answer
 
 
 def search(
