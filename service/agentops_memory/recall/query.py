@@ -45,16 +45,13 @@ def sentences(prompt: str) -> list[str]:
 def weight(sentence: str, terms: int) -> float:
     """Return the weight of a sentence with `terms` terms among the sentences of a prompt.
 
-    A word of a longer sentence says less, and a question shows what the prompt needs.
+    A word of a longer sentence says less, and a question shows what the prompt needs: it ends
+    with a question mark, or begins with an English question word.
     """
     length = float(terms**LENGTH_EXPONENT)
-    return length * QUESTION_WEIGHT if is_question(sentence) else length
-
-
-def is_question(sentence: str) -> bool:
-    """Whether a sentence ends with a question mark, or begins with an English question word."""
     is_marked = sentence.rstrip().endswith(_QUESTION_MARKS)
-    return is_marked or _BEGINS_AS_QUESTION.match(sentence) is not None
+    is_question = is_marked or _BEGINS_AS_QUESTION.match(sentence)
+    return length * QUESTION_WEIGHT if is_question else length
 
 
 TIMEOUT = timedelta(seconds=2)  # of a full-text search; then the newest memories replace the best

@@ -64,9 +64,13 @@ class Stems:
         """Return the form of each stem, as `forms` does."""
         restemmed = self.of(stems)
         # "nois" has the stem "noi", and "noise" has the stem "nois".
-        changing = {stem for stem, restem in restemmed.items() if stem != restem}
-        candidates = self.of(f"{stem}{ending}" for stem in changing for ending in _ENDINGS)
-        return {stem: _form(stem, candidates) if stem in changing else stem for stem in restemmed}
+        changing = (stem for stem, restem in restemmed.items() if stem != restem)
+        longer = {stem: [f"{stem}{it}" for it in _ENDINGS] for stem in changing}
+        stem_of = restemmed | self.of(chain.from_iterable(longer.values()))
+        return {
+            stem: next((it for it in longer.get(stem, [stem]) if stem_of[it] == stem), "")
+            for stem in restemmed
+        }
 
     def near(self, stems_of: Mapping[str, Iterable[str]]) -> dict[str, dict[str, str]]:
         """Return for each form the forms of its stems that are one edit away from it.
@@ -176,11 +180,6 @@ def halves(form: str) -> tuple[str, tuple[str, ...]]:
     tail = form[half + 1 :]
     ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
     return form[:half], tuple(tail[: max(len(tail) - len(it), 0)] for it in ends)
-
-
-def _form(stem: str, stem_of: Mapping[str, str]) -> str:
-    words = (f"{stem}{ending}" for ending in _ENDINGS)
-    return next((word for word in words if stem_of[word] == stem), "")
 
 
 def _opened() -> sqlite3.Connection:
