@@ -180,9 +180,7 @@ def terms_of(text: str) -> tuple[Term, ...]:
     return tuple(chain.from_iterable(terms for *_, terms in _with_terms([text[:MAX_PROMPT]])))
 
 
-def _with_terms(
-    texts: Iterable[str],
-) -> Iterator[tuple[str, list["_Chunk"], tuple[Term, ...]]]:
+def _with_terms(texts: Iterable[str]) -> Iterator[tuple[str, list["_Chunk"], tuple[Term, ...]]]:
     """Yield the sentences that have terms, with their chunks and their distinct terms."""
     room = MAX_TERMS
     for sentence in texts:
@@ -209,11 +207,7 @@ class TextCache(dict[str, T]):
     once, the next requests would be slow.
     """
 
-    def __init__(
-        self,
-        compute: Callable[[Sequence[str]], Mapping[str, T]],
-        most: int,
-    ) -> None:
+    def __init__(self, compute: Callable[[Sequence[str]], Mapping[str, T]], most: int) -> None:
         super().__init__()
         self._compute = compute
         self._most = most

@@ -289,9 +289,13 @@ def context(
     *,
     sources: OtherSources = NO_SOURCES,
 ) -> Context:
-    ranked = _candidates(tx, query, filter_, limit, [*sources.filters(tx, filter_)])
-    pinned = _pinned_first(tx, ranked.found, filter_, limit)
-    candidates = ranked if pinned is ranked.found else replace(ranked, found=pinned)
+    own, others = filter_.in_context, [*sources.filters(tx, filter_)]
+    candidates, ranked = Context(), SearchResult()
+    if filter_.project is not None or filter_.scope in (None, GLOBAL_SCOPE):
+        summaries = tx[SessionTable].summaries(own.project, SUMMARIES) if own.project else []
+        ranked = _matches_and_newest(tx, query, own, limit, others)
+        found = _pinned_first(tx, ranked, own, limit)
+        candidates = Context(summaries=tuple(summaries), found=found)
     result = packed(candidates, budget) if budget.is_bounded or request else candidates
     if request.links:
         result = replace(result, found=linked(tx, result.found))
@@ -300,7 +304,7 @@ def context(
     result = replace(result, found=with_memories(tx, result.found))
     answer = reasons.Answer(
         result=candidates.found, filter=filter_, limit=limit,
-        fills_up=True, packed=result.packed, ranked=ranked.found,
+        fills_up=True, packed=result.packed, ranked=ranked,
     )  # fmt: skip
     why = reasons.explanation(tx, query, result.found.hits, answer, request)
     return replace(result, found=replace(result.found, explanation=why))
@@ -358,24 +362,11 @@ def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
     ]
 
 
-def _candidates(
-    tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
-) -> Context:
-    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
-        return Context()
-    filter_ = filter_.in_context
-    summaries = tx[SessionTable].summaries(filter_.project, SUMMARIES) if filter_.project else []
-    result = _matches_and_newest(tx, query, filter_, limit, others)
-    return Context(summaries=tuple(summaries), found=result)
-
-
 def _pinned_first(
     tx: Transaction, ranked: SearchResult, filter_: Filter, limit: int
 ) -> SearchResult:
     """Put pinned memories before the ranked ones, at most half of the limit, rounded up."""
-    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
-        return ranked
-    pinned = tx[MemoryTable].pinned(filter_.in_context, (limit + 1) // 2)
+    pinned = tx[MemoryTable].pinned(filter_, (limit + 1) // 2)
     if not pinned:
         return ranked
     first = {it.id: Hit(memory=it, rank=0.0, method=Method.PINNED) for it in pinned}

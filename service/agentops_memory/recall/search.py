@@ -222,11 +222,7 @@ class Search(ABC):
     """Search in live memories; ranks of different projects are only roughly comparable."""
 
     def __init__(
-        self,
-        memories: MemoryLists,
-        visibility: Visibility,
-        lookup: RowLookup,
-        stems: Stems,
+        self, memories: MemoryLists, visibility: Visibility, lookup: RowLookup, stems: Stems
     ) -> None:
         self._memories = memories
         self._visibility = visibility
