@@ -77,16 +77,10 @@ class Stems:
 
         They have the same first letter, and are sorted, each with its stem.
         """
-        candidates: dict[str, list[str]] = {}
-        for form, stems in stems_of.items():
-            head, tails = halves(form)
-            candidates[form] = [
-                stem
-                for stem in stems
-                if stem[:1] == form[0]
-                and (stem.startswith(head) or stem.endswith(tails))
-                and may_be_one_edit(form, stem)
-            ]
+        candidates = {
+            form: [it for it in stems if it[:1] == form[0] and may_be_one_edit(form, it)]
+            for form, stems in stems_of.items()
+        }
         form_of = self.forms_of(chain.from_iterable(candidates.values()))
         near: dict[str, dict[str, str]] = {}
         for form, stems in candidates.items():
@@ -152,9 +146,15 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def likely_in(line: str, form: str) -> Iterator[str]:
-    """Yield the stems in a line, with a space around each, that share a half with the form."""
-    head, tails = halves(form)
-    for text in (f" {head}", *(f"{tail} " for tail in tails)):
+    """Yield stems in a line, with a space around each; all that may be one edit from the form.
+
+    An edit leaves one half as it is. Endings differ because a form may be longer than its stem.
+    """
+    half = len(form) // 2
+    tail = form[half + 1 :]
+    ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
+    tails = [tail[: max(len(tail) - len(it), 0)] for it in ends]
+    for text in (f" {form[:half]}", *(f"{it} " for it in tails)):
         at = line.find(text)
         while at >= 0:
             start = line.rfind(" ", 0, at + 1) + 1
@@ -169,17 +169,6 @@ def may_be_one_edit(form: str, stem: str) -> bool:
     return len(form) - 3 <= len(stem) <= len(form) + 1 and any(
         is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS)
     )
-
-
-def halves(form: str) -> tuple[str, tuple[str, ...]]:
-    """Return a beginning and endings; a stem whose form is one edit away has one of them.
-
-    An edit leaves one half as it is. Endings differ because a form may be longer than its stem.
-    """
-    half = len(form) // 2
-    tail = form[half + 1 :]
-    ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
-    return form[:half], tuple(tail[: max(len(tail) - len(it), 0)] for it in ends)
 
 
 def _opened() -> sqlite3.Connection:
