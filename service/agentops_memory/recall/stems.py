@@ -312,10 +312,10 @@ class Vocabulary:
 
     def near(self, form: str) -> Mapping[int, str]:
         """Return the numbers of stems whose form is one edit from this one, with these forms."""
-        seen, near = self._near[form]
-        if new := self._added.get(form[0], [])[seen:]:
+        count, near = self._near[form]
+        if new := self._added.get(form[0], [])[count:]:
             near |= self._one_edit_from(form, [it for it in new if may_be_one_edit(form, it)])
-            self._near[form] = seen + len(new), near
+            self._near[form] = count + len(new), near
         return near
 
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
