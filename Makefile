@@ -68,11 +68,10 @@ bench-full: $(READY) ## the benchmarks in full: half an hour, 4 GB of disk; KEEP
 bench-postgresql: $(READY) ## PostgreSQL beside SQLite: PGURL, or Debian's postgresql; MEMORIES=100000
 	$(BIN)/python -m benchmarks.postgresql $(if $(MEMORIES),--full --memories $(MEMORIES))
 
-bench-recall: $(READY) ## recall, with each technique left out in turn; DATA="folder ..." for other data
-	$(BIN)/python -m benchmarks.recall --each --budgets $(DATA)
+bench-recall: $(READY) ## recall in judged questions; DATA="folder ..." for other data
+	$(BIN)/python -m benchmarks.recall --budgets $(DATA)
 	$(BIN)/python -m benchmarks.recall --alone --company 400 $(DATA)
 	$(BIN)/python -m benchmarks.recall --typos 1 $(DATA)
-	$(BIN)/python -m benchmarks.recall --typos 1 --without typos $(DATA)
 
 calls: $(READY) ## what each request calls: functions, files and changes of file; FILES=1 lists them
 	$(BIN)/python -m benchmarks.calls $(if $(FILES),--files)

@@ -14,9 +14,7 @@ from pathlib import Path
 from agentops_memory.memory.access import OPERATOR
 from agentops_memory.memory.memory import Draft, SessionId, Text
 from agentops_memory.memory.saves import save
-from agentops_memory.memory.search import weights_of
 from agentops_memory.memory.space import Space, project_name
-from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import Database, connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.migrate import migrated
@@ -108,7 +106,7 @@ def _store_stems(database: Database) -> None:
         database.execute("COMMIT")
     database.execute("BEGIN")
     for area, state in index.areas.behind():
-        index.areas.store(index.areas.area(area, weights_of(ALL)), state)
+        index.areas.store(index.areas.area(area), state)
     database.execute("COMMIT")
 
 

@@ -2,19 +2,22 @@
 
 import argparse
 import json
+import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from ..process import running
+from .asking import answers, load
 from .company import ALONE, NOBODY, TOGETHER, Company, services
-from .configurations import EVERYTHING_ON, NAMES, asked, each, single
 from .judged import Judged, judged
-from .metrics import BUDGETS, figures_by_kind
-from .tables import IN_BUDGETS, RANKINGS, Table
+from .metrics import BUDGETS, Asked, Budget, figures_by_kind
+from .tables import IN_BUDGETS, RANKINGS
 from .typos import with_typos
 
 OWN = Path(__file__).parents[2] / "tests" / "data" / "recall"
 FIGURES = "figures.json"
 
-Measured = dict[str, dict[str, dict[str, float]]]  # each configuration, kind of query and figure
+Measured = dict[str, dict[str, float]]  # by kind of query and figure
 
 
 def main() -> None:
@@ -45,15 +48,6 @@ def _parser() -> argparse.ArgumentParser:
         " alone, and after a colon the folder of their documents; without any, the set that"
         " the tests watch",
     )
-    off = parser.add_mutually_exclusive_group()
-    off.add_argument(
-        "--without",
-        type=_names,
-        default=(),
-        metavar="NAME[,NAME]",
-        help=f"techniques to switch off: {', '.join(NAMES)}",
-    )
-    off.add_argument("--each", action="store_true", help="each technique off alone, and all off")
     parser.add_argument("--kinds", action="store_true", help="a row for each kind of query, too")
     parser.add_argument("--typos", type=int, metavar="SEED", help="one typo in every query")
     parser.add_argument(
@@ -93,15 +87,8 @@ def _add_company(parser: argparse.ArgumentParser) -> None:
 
 
 def _is_special(options: argparse.Namespace) -> bool:
-    others = (options.each, options.without, options.budgets, options.alone, options.company)
+    others = (options.budgets, options.alone, options.company)
     return any(others) or options.typos is not None
-
-
-def _names(text: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in text.split(",") if name.strip())
-    if unknown := set(names) - set(NAMES):
-        raise argparse.ArgumentTypeError(f"no technique is called {', '.join(sorted(unknown))}")
-    return names
 
 
 def _measured(place: str, options: argparse.Namespace) -> Measured:
@@ -110,28 +97,32 @@ def _measured(place: str, options: argparse.Namespace) -> Measured:
         of = with_typos(of, options.typos)
     measured = _printed(of, options, is_alone=options.alone)
     if options.write_figures:
-        lone = _printed(of, options, is_alone=True)
-        figures = {TOGETHER: measured[EVERYTHING_ON], ALONE: lone[EVERYTHING_ON]}
+        figures = {TOGETHER: measured, ALONE: _printed(of, options, is_alone=True)}
         _write(Path(place.partition(":")[0]) / FIGURES, figures)
     return measured
 
 
 def _printed(of: Judged, options: argparse.Namespace, *, is_alone: bool) -> Measured:
-    """The figures of each configuration; each is printed when it is known."""
+    """The figures, which are printed."""
     company = Company(strangers=options.company, memories=options.memories)
     sets = services(of, company, is_alone=is_alone)
-    configurations = each() if options.each else single(options.without)
-    measured: Measured = {}
-    print(f"\n{_title(of, company, is_alone=is_alone)}\n{RANKINGS.head()}")
-    for name, without in configurations.items():
-        found = [answer for one in sets for answer in asked(one, without, options.budgets)]
-        measured[name] = figures_by_kind(found)
-        _print_row(RANKINGS, name, measured, kinds=options.kinds)
-    if options.budgets:
-        print(IN_BUDGETS.head())
-        for name in measured:
-            _print_row(IN_BUDGETS, name, measured, kinds=options.kinds)
+    measured = figures_by_kind([it for one in sets for it in _asked(one, options.budgets)])
+    print(f"\n{_title(of, company, is_alone=is_alone)}")
+    for table in (RANKINGS, IN_BUDGETS) if options.budgets else (RANKINGS,):
+        print(table.head(), table.row("all", measured["all"]), sep="\n")
+        if options.kinds:
+            print(*table.kinds(measured), sep="\n")
     return measured
+
+
+def _asked(of: Judged, budgets: Sequence[Budget]) -> list[Asked]:
+    """The answers of a new service over the set's documents alone."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running(Path(folder) / "memory.db") as service,
+    ):
+        load(service.port, of)
+        return answers(service.port, of, budgets)
 
 
 def _title(of: Judged, company: Company, *, is_alone: bool) -> str:
@@ -141,15 +132,6 @@ def _title(of: Judged, company: Company, *, is_alone: bool) -> str:
         f"strangers: {company.strangers:,} x {company.memories:,}" * bool(company.strangers),
     )
     return ", ".join(filter(None, parts))
-
-
-def _print_row(table: Table, name: str, measured: Measured, *, kinds: bool) -> None:
-    first, groups = next(iter(measured.values())), measured[name]
-    print(table.row(name, groups["all"]))
-    if groups is not first:
-        print(table.differences(first["all"], groups["all"]))
-    if kinds:
-        print(*table.kinds(groups), sep="\n")
 
 
 def _write(path: Path, figures: object) -> None:

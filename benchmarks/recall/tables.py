@@ -33,11 +33,6 @@ class Table:
         """The figures below the names."""
         return self._line(name, {figure: _shown(figure, it) for figure, it in figures.items()})
 
-    def differences(self, first: Figures, figures: Figures) -> str:
-        """How far the figures are from the first ones, in points; tokens in tokens."""
-        points = {name: _difference(name, it - first[name]) for name, it in figures.items()}
-        return self._line("  points", points)
-
     def kinds(self, groups: Mapping[str, Figures]) -> Iterator[str]:
         """A row for each kind of query."""
         for kind, figures in groups.items():
@@ -54,10 +49,6 @@ class Table:
 
 def _shown(figure: str, value: float) -> str:
     return f"{value:.0f}" if figure.startswith(TOKENS) else f"{value:.3f}"
-
-
-def _difference(figure: str, by: float) -> str:
-    return f"{by:+.0f}" if figure.startswith(TOKENS) else f"{by * 100:+.1f}"
 
 
 def _by_budget(figure_in: Callable[[int], str]) -> dict[str, str]:

@@ -24,7 +24,7 @@ async def opened_engine(
 ) -> AsyncIterator[Engine]:
     """Open a tenant's engine for one command; `is_limited` applies a service's quota and cache."""
     options: dict[str, Any] = {
-        "clock": clock, "features": settings.recall, "retention": settings.retention,
+        "clock": clock, "retention": settings.retention,
         "sealer": sealer_of(settings, clock).sealer,
         "quota": settings.tenant_quota if is_limited else None,
         "index_cache": IndexCache(settings.index_cache) if is_limited else None,

@@ -91,7 +91,7 @@ async def opened(
     wiring = _Wiring(
         settings=settings, telemetry=telemetry, clock=clock, redaction=redaction_of(settings),
         audit=audit_of(settings, clock), of_openwop=of_openwop or openwop.operations,
-        reader=Reader(settings.recall, may_start=has_room()),
+        reader=Reader(may_start=has_room()),
         # From here on, so that commitments that fire while the storage is opened are counted.
         exposition=None if settings.metrics == "off" else telemetry.exposition(),
     )  # fmt: skip
@@ -188,10 +188,10 @@ class _Wiring:
         engine, figures = traced(storage, self.telemetry), Figures(storage, metrics)
         entries = AgentEntries(
             engine=engine, audit=self.audit, rules=self.rules, capacities=settings.capacities,
-            features=settings.recall, timeout=settings.recall_limit, on_erased=on_erased,
+            timeout=settings.recall_limit, on_erased=on_erased,
         )  # fmt: skip
         recall = Recall(
-            engine=engine, features=settings.recall, timeout=settings.recall_limit,
+            engine=engine, timeout=settings.recall_limit,
             accessed=entries.accesses.put,
         )  # fmt: skip
         transfer = Transfer(engine=engine, rules=self.rules)
@@ -234,7 +234,7 @@ class _Wiring:
         settings, metrics = self.settings, self.telemetry.metrics
         return OpenWop(
             engine=engine, redaction=self.redaction, audit=self.audit, clock=self.clock,
-            features=settings.recall, timeout=settings.recall_limit,
+            timeout=settings.recall_limit,
             keep_archives=settings.keep_archives, is_consolidating=bool(settings.consolidate_every),
             on_due=jobs.due.set, on_erased=jobs.erased.set,
             pass_ended=partial(metrics.count, PASSES),

@@ -159,7 +159,7 @@ async def opened_here(
     rules = redaction_of(settings).rules
     async with opened_engine(settings, tenant, clock, is_limited=True) as opened:
         engine = traced(opened, telemetry)
-        recall = Recall(engine=engine, features=settings.recall, timeout=settings.recall_limit)
+        recall = Recall(engine=engine, timeout=settings.recall_limit)
         agentops = AgentOps(
             engine=engine, rules=rules, recall=recall, clock=clock,
             dedupe_window=settings.dedupe_window, periods=settings.review_after,

@@ -18,7 +18,6 @@ from agentops_memory_client.contract.models import SERVER, install_command
 from .errors import SettingRefused
 from .light import Field, dataclass, field, fields
 from .memory.space import LARGEST_CAPACITY, Capacities, Retentions
-from .recall.features import ALL, Feature, Features
 
 LONGEST = timedelta(days=292 * 365)  # as in Go; subtracted from now, it is still a valid time
 MINUTE = timedelta(minutes=1)
@@ -219,14 +218,6 @@ def rate(text: str) -> Rate | None:
     return Rate(count=int(match["count"]), unit=match["unit"])
 
 
-def features(text: str) -> Features:
-    """Return all recall techniques except the named ones: `typos,context`."""
-    try:
-        return ALL - {Feature(name.strip()) for name in text.split(",") if name.strip()}
-    except ValueError as error:
-        raise ValueError(f"contains something other than {', '.join(Feature)}") from error
-
-
 def tool_names(text: str) -> tuple[str, ...]:
     """Parse the tools of an agent: `default`, `all`, or names separated by commas."""
     words = [name.strip() for name in text.split(",") if name.strip()]
@@ -398,10 +389,6 @@ class Settings:
         help="Interval between automatic backups; 0 turns them off.")
     backup_keep: int = setting("NUMBER", between(1, 10_000), "7",
         help="How many backups are kept in the folder.")
-    recall: Features = setting(
-        "NAMES", features, name="MEMORY_RECALL_WITHOUT", flag="--recall-without",
-        help="Recall techniques to turn off, to measure their effect. If the choice changes, "
-        "the index is rebuilt at the start.")
     delete_answer: str = setting(  # "empty" or "json"
         "ANSWER", one_of("empty", "json"), "empty",
         help="Response to deleting an observation: empty sends 204 without a body; json sends "

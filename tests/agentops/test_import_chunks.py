@@ -37,7 +37,6 @@ from agentops_memory.memory.memory import SessionId
 from agentops_memory.memory.redactor import Redactor
 from agentops_memory.memory.sessions import open_session
 from agentops_memory.memory.space import Project
-from agentops_memory.recall.features import Feature
 from agentops_memory.secrets.redaction import DEFAULT_RULES
 from agentops_memory.server import GC_THRESHOLD
 from agentops_memory.sqlite import SqliteEngine, transaction
@@ -454,15 +453,6 @@ def test_a_signal_while_rows_are_received_loses_none(reader: Reader) -> None:
 
     assert signals
     assert received == 5 * SIZE + 1  # and a session
-
-
-@pytest.mark.slow
-async def test_words_by_other_rules_than_those_of_the_index_are_prepared_again(
-    tmp_path: Path,
-) -> None:
-    with closing(Reader(frozenset({Feature.TAGS}))) as reader:
-        started(reader)
-        await imported(tmp_path / "memory.db", reader)
 
 
 @pytest.mark.slow

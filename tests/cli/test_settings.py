@@ -9,7 +9,6 @@ import pytest
 
 from agentops_memory.errors import SettingRefused
 from agentops_memory.memory.space import FOR_EVER, Retentions
-from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.settings import (
     VARIABLES,
     Address,
@@ -115,7 +114,6 @@ def test_a_value_is_read_or_refused(parse: Callable[[str], object]) -> None:
         ("MEMORY_DELETE_ANSWER", "yaml", "is not one of empty, json"),
         ("MEMORY_MAX_UPLOAD", "big", "is not a size"),
         ("MEMORY_RECALL_LIMIT", "fast", "is not a duration"),
-        ("MEMORY_RECALL_WITHOUT", "stopwords,magic", "contains something other than any-word,"),
         ("MEMORY_SWEEP_EVERY", "1d", "is not a duration"),
         ("MEMORY_KEEP_AUDIT", "1 year", "is not a duration such as 400d"),
         ("MEMORY_KEEP_AUDIT", "-1d", "is not a duration such as 400d"),
@@ -144,7 +142,7 @@ def test_with_nothing_set_every_default_holds(
 ) -> None:
     monkeypatch.chdir(tmp_path)
 
-    values = asdict(settings({})) | {"recall": settings({}).recall}
+    values = asdict(settings({}))
     database = tmp_path / default_db_path()  # which differs where /data can be written
 
     assert values == {
@@ -153,7 +151,7 @@ def test_with_nothing_set_every_default_holds(
         "allow_network_fs": False, "auth": "", "keys_file": Path(f"{database}.keys"),
         "redaction_file": Path(f"{database}.redaction"), "seal_file": Path(f"{database}.seal"),
         "tenant_quota": None, "dedupe_window": timedelta(minutes=15), "drain": timedelta(seconds=1),
-        "recall": ALL, "recall_limit": timedelta(seconds=2), "index_cache": 64 << 20,
+        "recall_limit": timedelta(seconds=2), "index_cache": 64 << 20,
         "sweep_every": timedelta(minutes=10), "review_after": {}, "session_idle": timedelta(days=1),
         "keep_deleted": timedelta(), "keep_expired": timedelta(days=30), "keep_revisions": 100,
         "keep_idempotency": timedelta(hours=24), "keep_audit": timedelta(days=400),
@@ -174,8 +172,6 @@ def test_values_are_read_as_people_write_them_and_a_flag_beats_the_environment(
     retention = settings({"MEMORY_KEEP_DELETED": "1d12h", "MEMORY_KEEP_AUDIT": "0"}).retention
     assert settings({}).retention == Retentions()
     assert retention == Retentions(deleted=timedelta(hours=36), audit=FOR_EVER)
-    without = settings({"MEMORY_RECALL_WITHOUT": " typos, context,,"}).recall
-    assert without == ALL - {Feature.TYPOS, Feature.CONTEXT}
     assert settings({"MEMORY_LOG_LEVEL": "WARNING"}).log_level == "warning"
     monkeypatch.chdir(tmp_path)
     for text in (":memory:", "file:memory.db?mode=memory", "memory.db"):  # always a file

@@ -26,6 +26,7 @@ from agentops_memory.telemetry import Telemetry
 
 from ..support.callers import made_key, revoke
 from ..support.engine import turns
+from ..support.engines import rows
 from ..support.forks import PROGRAM
 from ..support.original import filled
 from ..support.process import ANEW, Program, free_port, program, run, until
@@ -431,8 +432,10 @@ def test_while_a_file_or_its_index_is_made_anew_everything_but_probes_is_to_be_t
     if older == "the original":
         filled(path)
     else:
-        with serving(path, MEMORY_RECALL_WITHOUT="context" if older == "index" else ""):
+        with serving(path):
             pass
+    if older == "index":
+        rows(path, "UPDATE index_rules SET rules = 'others'")
     if older == "pages":
         with closing(sqlite3.connect(path)) as database, database:
             database.execute("INSERT INTO remains (one) VALUES (1)")

@@ -16,7 +16,6 @@ import pytest
 import yaml
 
 import agentops_memory
-from agentops_memory.recall.features import Feature
 from agentops_memory.settings import ALL_TOOLS, settings
 
 from ..docs.test_docs import DOCUMENTS, blocks, steps
@@ -182,7 +181,6 @@ def test_a_value_that_is_taken_away_is_refused_where_the_chart_needs_it(validato
     [
         ("MEMORY_TOOLS", ["default", "all", ", ".join(ALL_TOOLS)],
          ["mem_forget", "mem_save mem_get", "mem_save,"]),
-        ("MEMORY_RECALL_WITHOUT", [",".join(Feature)], ["stemming", "typos,"]),
         ("MEMORY_INDEX_CACHE", ["0", "64MiB", "1048576"], ["-1", "00", "1.5MiB", "none"]),
         ("MEMORY_RATE_LIMIT", ["1/s", "1000000/h"], ["1000001/s", "0/s", "5"]),
         ("MEMORY_ALLOWED_ORIGINS", ["https://console.example, http://localhost:3000"],

@@ -59,7 +59,7 @@ async def test_what_is_removed_while_the_file_is_scrubbed_waits_for_the_next_scr
 def served(engine: SqliteEngine, episodic: int = 3) -> AgentEntries:
     return AgentEntries(
         engine=engine, audit=lambda *_, **__: None, rules=lambda _: DEFAULT_RULES,
-        capacities=Capacities(episodic=episodic), features=frozenset(), timeout=timedelta(),
+        capacities=Capacities(episodic=episodic), timeout=timedelta(),
     )  # fmt: skip
 
 

@@ -2,7 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, ExitStack
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+)
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,19 +20,23 @@ from agentops_memory.memory.access import OPERATOR
 from agentops_memory.postgresql import engine as engines, index as upkeep
 from agentops_memory.postgresql.connection import OTHER_RULES
 from agentops_memory.postgresql.engine import PostgresEngine
-from agentops_memory.recall.features import ALL, Feature, Features
-from agentops_memory.recall.stems import rules
+from agentops_memory.recall.stems import INDEX_RULES
 
 from ..support.files import assert_areas_are_whole
+from ..support.forks import PROGRAM
 from ..support.pods import looked
-from ..support.process import until
+from ..support.process import ANY_PORT, program, until
 from ..support.service import Clock, Service, observation, serving
 from ..support.terminal import Terminal
 
 Deed = Callable[[], object]
 
-OTHER = "context,tags"
-OTHERS = ALL - {Feature.CONTEXT, Feature.TAGS}
+OLDER = f"""
+from agentops_memory.postgresql import index
+
+index.INDEX_RULES = "the rules of a release before"
+{PROGRAM}
+"""
 
 LEFT = "SELECT count(*) FROM postings WHERE area NOT IN (SELECT area FROM spaces)"
 
@@ -82,9 +91,9 @@ def test_what_is_written_while_words_are_made_again_by_other_rules_stays(
     postgresql: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upkeep, "PORTION", 2)
-    with served(tmp_path, postgresql) as old, served(tmp_path, postgresql, OTHER) as new:
+    with older(tmp_path, postgresql) as old, served(tmp_path, postgresql) as new:
         demo, other = (seven_saved(old, project) for project in ("demo", "other"))
-        terminal = Terminal(settings(postgresql, OTHER))
+        terminal = Terminal(settings(postgresql))
         deeds: Iterator[Deed] = iter([
             lambda: changed(new, demo[0]),
             lambda: changed(new, demo[6]),
@@ -103,8 +112,9 @@ def test_what_is_written_while_words_are_made_again_by_other_rules_stays(
         for project in ("demo", "new"):
             late = old.http.post("/observations", json=observation("late", project=project))
             assert late.status_code == 503
-        assert len(new.http.get("/search?q=changed&limit=20").json()) == 4
-    assert_is_whole(postgresql, OTHERS)
+        hits = new.http.get("/search?q=changed&limit=20").json()
+        assert sum(it["content"].startswith("changed") for it in hits) == 4
+    assert_is_whole(postgresql)
     assert looked(postgresql, LEFT) == [(0,)]
 
 
@@ -150,11 +160,11 @@ def test_the_rules_of_who_leads_stand(
 ) -> None:
     for module in (engines, schedule):
         monkeypatch.setattr(module, "LOOK", timedelta(milliseconds=20))
-    with served(tmp_path, postgresql) as old:
+    with older(tmp_path, postgresql) as old:
         old.save("apple", tags=["hidden"])
     with ExitStack() as stack:
-        old = stack.enter_context(served(tmp_path, postgresql))
-        with served(tmp_path, postgresql, OTHER) as new:
+        old = stack.enter_context(older(tmp_path, postgresql))
+        with served(tmp_path, postgresql) as new:
             until(lambda: looked(postgresql, "SELECT 1 FROM areas WHERE area < 0"))
             bodies = [observation("banana"), observation("damson", project="new")]
             refused = [new.http.post("/observations", json=body) for body in bodies]
@@ -165,14 +175,14 @@ def test_the_rules_of_who_leads_stand(
 
             until(lambda: looked(postgresql, "SELECT DISTINCT rebuild FROM areas") == [(None,)])
     assert [(it.status_code, it.json()["error"]) for it in refused] == [(503, OTHER_RULES)] * 2
-    assert_is_whole(postgresql, OTHERS)
+    assert_is_whole(postgresql)
 
 
 @pytest.mark.slow
 def test_a_sweep_ends_what_was_begun_also_of_a_project_that_is_no_more(
     postgresql: str, tmp_path: Path
 ) -> None:
-    with served(tmp_path, postgresql) as service:
+    with older(tmp_path, postgresql) as service:
         for project in ("demo", "other"):
             service.save(f"apple of {project}", project=project, tags=["hidden"])
 
@@ -181,12 +191,12 @@ def test_a_sweep_ends_what_was_begun_also_of_a_project_that_is_no_more(
             await engine.write(OPERATOR, lambda tx: tx.index.take_over())
 
     asyncio.run(begun())
-    terminal = Terminal(settings(postgresql, OTHER))
+    terminal = Terminal(settings(postgresql))
     terminal.say("projects", "merge", "other", "demo", "--yes")
 
     tidied = Tidied(parts=2, drift=0, rebuilt=(), moved=0, is_damaged=False)
     assert swept(postgresql) == tidied
-    assert_is_whole(postgresql, OTHERS)
+    assert_is_whole(postgresql)
     assert looked(postgresql, LEFT) == [(0,)]
 
 
@@ -195,7 +205,7 @@ def test_a_rebuild_ends_when_another_begins(postgresql: str, tmp_path: Path) -> 
         service.save("apple")
 
     async def raced() -> list[bool]:
-        async with opened(postgresql, ALL) as engine:
+        async with opened(postgresql) as engine:
             numbers = [
                 await engine.write(OPERATOR, lambda tx: tx.index.begin_rebuild(1)) for _ in range(2)
             ]
@@ -219,28 +229,37 @@ def swept(url: str) -> Tidied:
     return asyncio.run(sweep())
 
 
-def opened(url: str, features: Features = OTHERS) -> AbstractAsyncContextManager[PostgresEngine]:
+def opened(url: str) -> AbstractAsyncContextManager[PostgresEngine]:
     """An engine that does not lead."""
-    return PostgresEngine.opened(url, clock=Clock(), features=features)
+    return PostgresEngine.opened(url, clock=Clock())
 
 
-def served(folder: Path, url: str, without: str = "") -> AbstractContextManager[Service]:
-    return serving(
-        folder / (without or "all"), clock=None, telemetry=None, **settings(url, without)
-    )
+def served(folder: Path, url: str) -> AbstractContextManager[Service]:
+    return serving(folder / "all", clock=None, telemetry=None, **settings(url))
 
 
-def settings(url: str, without: str = "") -> dict[str, str]:
-    return {"MEMORY_DATABASE_URL": url, "MEMORY_RECALL_WITHOUT": without, "MEMORY_SWEEP_EVERY": "0"}
+@contextmanager
+def older(folder: Path, url: str) -> Iterator[Service]:
+    """A service of a release whose index has other rules."""
+    own = {**ANY_PORT, **settings(url)}
+    with (
+        program("serve", variables=own, cwd=folder, code=OLDER) as running,
+        running.client() as http,
+    ):
+        yield Service(http=http, url=str(http.base_url), path=folder, clock=Clock())
 
 
-def assert_is_whole(url: str, features: Features = ALL) -> None:
-    """Word for word, by the rules of these features."""
+def settings(url: str) -> dict[str, str]:
+    return {"MEMORY_DATABASE_URL": url, "MEMORY_SWEEP_EVERY": "0"}
 
-    assert looked(url, "SELECT DISTINCT rules, rebuild FROM areas") == [(rules(features), None)]
+
+def assert_is_whole(url: str) -> None:
+    """Word for word, by our rules."""
+
+    assert looked(url, "SELECT DISTINCT rules, rebuild FROM areas") == [(INDEX_RULES, None)]
 
     async def look() -> None:
-        async with opened(url, features) as engine:
+        async with opened(url) as engine:
             await engine.read(OPERATOR, assert_areas_are_whole)
 
     asyncio.run(look())

@@ -2,13 +2,12 @@
 
 from datetime import timedelta
 from itertools import count
-from pathlib import Path
 
 import pytest
 
 from ..support.recall import context, explained
 from ..support.samples import for_each
-from ..support.service import START, Service, lasting, serving
+from ..support.service import START, Service, lasting
 from ..support.stores import entry, store
 
 __all__ = ["lasting"]
@@ -131,10 +130,3 @@ def test_entries_of_stores_follow_none(service: Service) -> None:
 
     assert len(rows) == 3
     assert not any("following" in row["explain"] for row in rows)
-
-
-def test_it_can_be_left_out(path: Path) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="following") as service:
-        service.save("apple one", title="first")
-        service.save("apple two", title="second")
-        assert followers(service, "demo") == {}

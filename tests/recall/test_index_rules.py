@@ -6,47 +6,15 @@ import pytest
 
 from agentops_memory.errors import StartRefused
 from agentops_memory.memory.space import MOST_PROJECTS
-from agentops_memory.recall.features import INDEXED, Feature
-from agentops_memory.recall.stems import rules
+from agentops_memory.recall.stems import INDEX_RULES
 from agentops_memory.sqlite.migrate import migrated
 
-from ..support.another import another
 from ..support.engines import rows
 from ..support.files import NOW, assert_index_is_whole, old_texts
 from ..support.original import original
-from ..support.recall import search, titles
 from ..support.service import Service, observation, serving
 
-# Other techniques
-
-
-@pytest.mark.slow
-@pytest.mark.representative(2)
-@pytest.mark.parametrize("without", sorted(INDEXED - {Feature.PRIOR}))
-def test_a_file_made_without_a_technique_is_indexed_anew_with_it(path: Path, without: str) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
-        told(service)
-        plain = found_by_all(service)
-
-    with serving(path) as service:
-        assert found_by_all(service) == WITH_ALL != plain
-    assert_index_is_whole(path)
-
-    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
-        assert found_by_all(service) == plain
-
-
-@pytest.mark.slow
-def test_a_technique_of_reading_leaves_the_index_as_it_is(path: Path) -> None:
-    with serving(path) as service:
-        told(service)
-    before = rows(path, "SELECT * FROM memories_fts_0_data")
-
-    without = "typos,sentences,sentence-length,questions,stopwords,any-word"
-    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
-        assert titles(search(service, "zebra")) == ["question"]
-
-    assert rows(path, "SELECT * FROM memories_fts_0_data") == before
+# Other rules
 
 
 def told(service: Service) -> None:
@@ -56,20 +24,6 @@ def told(service: Service) -> None:
     service.save("数据库连接池", title="pairs", session_id="s3")
     service.save("gone fishing", title="irregular", session_id="s4")
     service.save("word " * 100, title="long", session_id="s1")
-
-
-# What finds which, when nothing is left out.
-WITH_ALL = {
-    "zebra": {"question", "answer"}, "walrus": {"name"}, "maxconnections": {"name"},
-    "据库": {"pairs"}, "friday": {"answer"}, "went": {"irregular"},
-}  # fmt: skip
-
-
-def found_by_all(service: Service) -> dict[str, set[str]]:
-    return {text: set(titles(search(service, text, project="demo"))) for text in WITH_ALL}
-
-
-# Other rules
 
 
 @pytest.mark.slow
@@ -93,7 +47,7 @@ def test_an_index_without_a_mark_or_with_another_is_made_anew(path: Path, mark: 
     migrated(path, NOW)
 
     assert_index_is_whole(path)
-    assert rows(path, "SELECT rules FROM index_rules") == [(rules(),)]
+    assert rows(path, "SELECT rules FROM index_rules") == [(INDEX_RULES,)]
 
 
 @pytest.mark.slow
@@ -122,8 +76,7 @@ def test_projects_lie_in_as_few_partitions_as_there_need_be_when_all_are_made_an
 def test_a_process_by_other_rules_is_refused_its_writes(path: Path) -> None:
     with serving(path) as old:
         old.save("secret plan", tags=["hidden"])
-        with another(path, MEMORY_RECALL_WITHOUT="context,tags"):
-            pass
+        rows(path, "UPDATE index_rules SET rules = 'others'")
 
         refused = [
             old.http.post("/observations", json=observation("another")),
@@ -134,7 +87,7 @@ def test_a_process_by_other_rules_is_refused_its_writes(path: Path) -> None:
         assert [answer.status_code for answer in refused] == [503] * 3
         assert "other rules" in refused[0].json()["error"]
         assert [hit["id"] for hit in old.http.get("/search?q=secret").json()] == [1]
-    with serving(path, MEMORY_RECALL_WITHOUT="context,tags") as new:
+    with serving(path) as new:
         assert new.http.delete("/observations/1").status_code == 204
         assert new.http.get("/search?q=secret").json() == []
 

@@ -1,7 +1,5 @@
 """Search by words and by topic key."""
 
-from pathlib import Path
-
 import pytest
 
 from agentops_memory.recall.query import parse_query
@@ -10,10 +8,10 @@ from agentops_memory.recall.visibility import PRIOR
 from agentops_memory.sqlite.dialect import PRIOR_TEXT
 
 from ..support.engines import rows
-from ..support.files import assert_index_is_whole, imported
+from ..support.files import imported
 from ..support.recall import context, search, titles
 from ..support.requirements import requirement
-from ..support.service import Service, observation, serving
+from ..support.service import Service, observation
 from ..support.stores import entry, store
 
 
@@ -300,24 +298,11 @@ def test_the_word_of_the_prior_is_in_no_text_and_in_no_query() -> None:
 
 
 @pytest.mark.sqlite_files
-@pytest.mark.parametrize(("without", "count"), [("prior", 0), ("typos", 1500)])
-def test_partitions_of_projects_and_of_stores_have_it(path: Path, without: str, count: int) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT=without) as service:
-        service.save("one")
-        assert path.stat().st_size < 1_000_000
-        entry(service.http, store(service.http), "a.md", "one")
+def test_partitions_of_projects_and_of_stores_have_it(service: Service) -> None:
+    service.save("one")
+    assert service.path.stat().st_size < 1_000_000
+    entry(service.http, store(service.http), "a.md", "one")
 
-        for number in (0, 1024):
-            behind = f"SELECT count(*) FROM memories_fts_{number}_docsize WHERE id >= {PRIOR}"
-            assert rows(service.path, behind) == [(count,)]
-
-
-@pytest.mark.slow
-def test_the_prior_can_be_left_out(path: Path) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="prior") as service:
-        for text in TEXTS:
-            service.save(text, session_id=text)
-        assert best_rank(service, "Ada") > -1e-5
-    with serving(path) as service:  # the index is rebuilt
-        assert best_rank(service, "Ada") < -1
-        assert_index_is_whole(service.path)
+    for number in (0, 1024):
+        behind = f"SELECT count(*) FROM memories_fts_{number}_docsize WHERE id >= {PRIOR}"
+        assert rows(service.path, behind) == [(1500,)]

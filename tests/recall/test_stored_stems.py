@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from agentops_memory.memory.search import weights_of
 from agentops_memory.recall import stems
 from agentops_memory.recall.cache import DatabaseIndex
-from agentops_memory.recall.features import ALL
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
 from agentops_memory.sqlite.partitions import Partitions
@@ -77,7 +75,7 @@ def test_a_damaged_segment_is_not_believed_and_the_doctor_finds_it(path: Path, c
     with serving(path, MEMORY_SWEEP_EVERY="0") as service:
         assert [service.http.get(it).json() for it in questions] == answers
     with closing(connect(path)) as database:
-        assert not all(is_exact(path, ALL, it) for it in Partitions(database, is_alone=True).all())
+        assert not all(is_exact(path, it) for it in Partitions(database, is_alone=True).all())
 
 
 @pytest.mark.parametrize(("tail", "known_chars"), [(0, 3_000_000), (3, 3_000_000), (0, 200)])
@@ -156,7 +154,7 @@ def test_a_segment_that_was_read_before_a_change_is_not_stored(path: Path) -> No
         database.execute("DELETE FROM area_stems")
         index = Index(database)
         states = dict(index.areas.behind())
-        read = {it: index.areas.area(it, weights_of(ALL)) for it in states}
+        read = {it: index.areas.area(it) for it in states}
         database.execute("UPDATE memories SET created_at = created_at - 1 WHERE id = 2")
         for again in (False, True):  # another sweep has begun meanwhile
             if again:

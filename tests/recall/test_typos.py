@@ -1,29 +1,20 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
-from collections.abc import Iterable, Mapping
+import random
 from itertools import count, groupby, product
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agentops_memory.memory.search import weights_of
-from agentops_memory.recall.features import ALL
-from agentops_memory.recall.query import STOPWORDS, parse_query
-from agentops_memory.recall.stems import (
-    FORMS_PER_BATCH,
-    Stems,
-    Vocabulary,
-    halves,
-    likely_in,
-)
+from agentops_memory.recall.query import STOPWORDS, is_compared, is_one_edit, parse_query
+from agentops_memory.recall.stems import Stems, Vocabulary, likely_in, may_be_one_edit
 from agentops_memory.recall.text import BASE_FORMS, indexed
 
 from ..support.files import assert_index_is_whole, imported
 from ..support.recall import context, explained, search
 from ..support.samples import for_each
-from ..support.service import Service, lasting, observation, serving
+from ..support.service import Service, lasting, observation
 
 __all__ = ["lasting"]
 
@@ -195,24 +186,27 @@ def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service)
     assert corrections(service, "walruz fridey") == {"fridey": ["fridai"]}
 
 
-def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() -> None:
-    stems, looked_for = Stems(), list[str]()
+MANY = "".join(map(chr, range(0x400, 0x800)))
 
-    def forms_of(some: Iterable[str]) -> Mapping[str, str]:
-        looked_for.extend(some)
-        return stems.forms_of(some)
 
-    vocabulary = Vocabulary(weights_of(ALL), forms_of)
-    words = ["window", "databas", *("".join(it) for it in product("abcdef", repeat=5))]
-    number_of = dict(zip(words, vocabulary.add(words), strict=True))
+@pytest.mark.parametrize("letters", ["oms", "abed", "abe\u0436\u0448", MANY])
+def test_words_in_memory_are_near_whose_forms_are_one_edit_away(letters: str) -> None:
+    stems, draw = Stems(), random.Random(letters)  # noqa: S311
+    vocabulary = Vocabulary(stems.forms_of)
+    words = {"z" + "".join(draw.choices(letters, k=draw.randint(1, 6))) for _ in range(2000)}
+    its = stems.of([*words, *(f"{it}e" for it in words)])
+    forms = stems.forms_of(sorted(filter(None, its.values())))
+    asked = ["zom", *(it for it in draw.sample(sorted(words), 50) if is_compared(it))]
+    numbers: dict[str, int] = {}
 
-    vocabulary.prepare(["windaw", "datbase"])
-    assert vocabulary.near("windaw") == {number_of["window"]: "window"}
-    assert vocabulary.near("datbase") == {number_of["databas"]: "database"}
-    assert len(looked_for) < 2 * FORMS_PER_BATCH + 10
-    while vocabulary.add_some_forms():
-        pass
-    assert sorted(looked_for) == sorted(words)
+    for half in (list(forms)[::2], list(forms)[1::2]):
+        numbers |= dict(zip(half, vocabulary.add(half), strict=True))
+        near = {number: forms[stem] for stem, number in numbers.items() if is_compared(forms[stem])}
+        for text in asked:
+            expected = {number: it for number, it in near.items() if is_one_edit(text, it)}
+            assert vocabulary.near(text) == expected
+    vocabulary.remove(numbers.values())
+    assert not any(map(vocabulary.near, asked))
 
 
 # One edit
@@ -221,16 +215,14 @@ def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() ->
 # Stems
 
 
-def test_those_stems_of_a_line_are_likely_that_begin_or_end_as_one_edit_leaves_them() -> None:
+def test_the_likely_stems_of_a_line_include_all_that_may_be_one_edit_away() -> None:
     words = {"".join(it) for size in range(2, 7) for it in product("abe", repeat=size)}
     lines = {first: f" {' '.join(its)} " for first, its in groupby(sorted(words), itemgetter(0))}
 
     for form in ("abba", "abbae", "aebaed", "babbbe", "eaabbaa"):
-        head, tails = halves(form)
-        expected = [it for it in sorted(words) if it.startswith(head) or it.endswith(tails)]
-        assert sorted({*likely_in(lines[form[0]], form)}) == [
-            it for it in expected if it[0] == form[0]
-        ]
+        likely = {*likely_in(lines[form[0]], form)}
+        of_letter = {it for it in words if it[0] == form[0]}
+        assert {it for it in of_letter if may_be_one_edit(form, it)} <= likely <= of_letter
 
 
 def test_forms_can_be_asked_for_after_the_table_was_given_up() -> None:
@@ -271,14 +263,6 @@ def test_a_form_that_is_spelt_right_is_corrected_to_nothing(service: Service) ->
     service.save("the tech stack", title="-")
 
     assert search(service, "taught", project="demo") == []
-
-
-def test_forms_can_be_left_as_they_are(path: Path) -> None:
-    with serving(path, MEMORY_RECALL_WITHOUT="irregular-forms") as service:
-        service.save("gone fishing", title="-")
-
-        assert len(search(service, "gone")) == 1
-        assert search(service, "go") == []
 
 
 def test_parts_of_other_words_are_left_alone(service: Service) -> None:

@@ -12,8 +12,7 @@ import pytest
 
 from agentops_memory import __version__
 from agentops_memory.errors import StartRefused
-from agentops_memory.recall.features import ALL
-from agentops_memory.recall.stems import rules
+from agentops_memory.recall.stems import INDEX_RULES
 from agentops_memory.recall.text import content_hash
 from agentops_memory.sqlite import connection, migrate
 from agentops_memory.sqlite.connection import APPLICATION_ID, connect
@@ -189,7 +188,7 @@ def make_older(path: Path, scripts: Path, newest: int, content: str) -> None:
         Partitions(database, is_alone=True).make(0)
         if newest < WITH_VERSIONS:
             database.execute("ALTER TABLE partitions DROP COLUMN version")
-        database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (rules(ALL),))
+        database.execute("INSERT INTO index_rules (one, rules) VALUES (1, ?)", (INDEX_RULES,))
         database.executescript(content)
         database.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         database.execute(f"PRAGMA user_version = {newest}")

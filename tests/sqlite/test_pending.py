@@ -19,7 +19,6 @@ from agentops_memory.memory.memory import Change, Draft, MemoryId, SessionId, Te
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.space import Project, Space
 from agentops_memory.recall import visibility as document
-from agentops_memory.recall.features import ALL, Feature
 from agentops_memory.recall.query import parse_query
 from agentops_memory.recall.text import End, columns
 from agentops_memory.sqlite import SqliteEngine, index, transaction
@@ -240,12 +239,11 @@ TEXTS = st.text(st.sampled_from("abé数据_. -\nHTTPServer went\u0301"), max_si
 @given(
     title=TEXTS, content=st.one_of(TEXTS, st.text("ab \n", min_size=200, max_size=400)),
     tags=st.lists(TEXTS, max_size=3), before=st.lists(TEXTS, max_size=2),
-    features=st.sampled_from([ALL, *(ALL - {it} for it in sorted(Feature))]),
 )  # fmt: skip
 def test_columns_are_those_that_the_view_reads(
-    title: str, content: str, tags: list[str], before: list[str], features: frozenset[Feature]
+    title: str, content: str, tags: list[str], before: list[str]
 ) -> None:
-    with closing(connect(Path(":memory:"), features=features)) as database:
+    with closing(connect(Path(":memory:"))) as database:
         older, newer = ([None, None] + [it.encode() for it in before])[-2:]
         read = database.execute(
             """SELECT indexed_text(:title), indexed_text(:content),
@@ -257,7 +255,7 @@ def test_columns_are_those_that_the_view_reads(
             },
         ).fetchone()  # fmt: skip
 
-    assert columns(title, content, tags, map(End, before), features) == read
+    assert columns(title, content, tags, map(End, before)) == read
 
 
 def _array(tags: list[str]) -> bytes:

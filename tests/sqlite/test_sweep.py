@@ -151,8 +151,9 @@ def test_the_index_command_makes_no_file_and_changes_none(tmp_path: Path) -> Non
     letter.write_bytes(b"Dear Ada, this is no database." * 9)
     with closing(sqlite3.connect(customers)) as database:
         database.execute("CREATE TABLE customers (id)")
-    with serving(tmp_path / "other.db", MEMORY_RECALL_WITHOUT="context") as other:
+    with serving(tmp_path / "other.db") as other:
         other.save("apple")
+    rows(other.path, "UPDATE index_rules SET rules = 'others'")
     before = other.path.read_bytes()
 
     for path, said in (

@@ -15,7 +15,6 @@ from agentops_memory.memory.saves import get, lookalikes, save
 from agentops_memory.memory.search import Filter
 from agentops_memory.memory.sessions import close_session
 from agentops_memory.memory.space import Project
-from agentops_memory.recall.features import ALL
 from agentops_memory.recall.recall import Recall, totals
 from agentops_memory.recall.summary import Message, transcript
 from agentops_memory.telemetry import Telemetry
@@ -77,7 +76,7 @@ def test_each_step_of_a_transaction_says_what_it_decided(
             other = replace(draft(content), session=SessionId(content), space=apart)
             one = await saved(engine, other)
             put_in_index(tmp_path / "memory.db")
-            await engine.read(ADA, lookalikes, one.memory.id, 3, ALL, timedelta(seconds=9))
+            await engine.read(ADA, lookalikes, one.memory.id, 3, timedelta(seconds=9))
         await Recall(engine=engine).context(ADA, "blue whales", Filter(project=OTHER), 3)
         heard = transcript([Message(role="user", content="hello")], str)
         await engine.write(ADA, close_session, SessionId("s1"), heard, DEMO)

@@ -14,8 +14,7 @@ import pytest
 
 from agentops_memory.engine.engine import Transaction
 from agentops_memory.memory.access import OPERATOR
-from agentops_memory.memory.search import Filter, weights_of
-from agentops_memory.recall.features import ALL
+from agentops_memory.memory.search import Filter
 from agentops_memory.recall.recall import Recall
 from agentops_memory.sqlite.connection import connect
 from agentops_memory.sqlite.index import Index
@@ -38,7 +37,7 @@ def assert_index_is_whole(path: Path) -> None:
     with closing(connect(path)) as database:
         partitions = Partitions(database, is_alone=True)
         for number in partitions.all():
-            assert is_exact(path, ALL, number), number
+            assert is_exact(path, number), number
             assert partitions.drift(number) == 0, number
         needed = database.execute(
             "SELECT DISTINCT partition FROM spaces WHERE partition IS NOT NULL"
@@ -65,9 +64,8 @@ def gather_stems(path: Path) -> None:
         while after is not None:
             missing, after = index.missing_stems(after)
             index.store_stems(missing)
-        weights = weights_of(ALL)
         for area, state in index.areas.behind():
-            index.areas.store(index.areas.area(area, weights), state)
+            index.areas.store(index.areas.area(area), state)
         database.execute("COMMIT")
 
 

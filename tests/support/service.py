@@ -120,8 +120,8 @@ def speaking(
     """The same, with other protocols."""
     own_clock = clock or Clock()
     environment = {"MEMORY_LISTEN": "127.0.0.1:0", **engines.storage_at(path), **variables}
-    if "MEMORY_RECALL_WITHOUT" not in variables and not environment.get(engines.DATABASE_URL):
-        put_new_file(path)  # with other rules of recall it would have another index
+    if not environment.get(engines.DATABASE_URL):
+        put_new_file(path)
     spoken = telemetry or Telemetry.started(None)
     with (
         _running(settings(environment), protocols, own_clock, spoken) as url,

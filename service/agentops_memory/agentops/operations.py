@@ -291,7 +291,7 @@ class AgentOps:
             return await self.engine.read(caller, saves.kept_lookalikes, id_, most)
         with suppress(Unavailable):
             similar = await self.engine.read(
-                caller, saves.lookalikes, id_, most, self.recall.features, self.recall.timeout
+                caller, saves.lookalikes, id_, most, self.recall.timeout
             )
             if similar or saved.action is not saves.Action.CREATED:
                 await self.engine.write(caller, saves.keep_lookalikes, id_, similar)

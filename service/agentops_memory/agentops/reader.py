@@ -28,7 +28,6 @@ from ..memory.imports import Row
 from ..memory.memory import NO_LIFECYCLE, NO_LINKS, Memory, PreparedMemory, Session
 from ..memory.redactor import Redactor
 from ..memory.rows import EPOCH
-from ..recall.features import ALL, Feature, Features
 from ..recall.text import content_hash, prepared
 from ..secrets.redaction import DEFAULT_RULES, Rules
 from . import transfer
@@ -45,10 +44,9 @@ END = [pickle.dumps({})]  # after the last rows
 class Reader:
     """The client of the process, for one document at a time; any thread may use it."""
 
-    def __init__(self, features: Features = ALL, *, may_start: bool = True) -> None:
+    def __init__(self, *, may_start: bool = True) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self._may_start = may_start and bool(sys.executable)
-        self._features = features
         self._lock = Lock()  # held during a start, and from a request to its response
         self._connection: Connection | None = None
         self._file: BinaryIO | None = None  # the open document
@@ -142,7 +140,7 @@ class Reader:
         program = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main()"
         with theirs:
             self.process = subprocess.Popen(  # noqa: S603 - our own interpreter
-                [sys.executable, "-c", program, __version__, *self._features],
+                [sys.executable, "-c", program, __version__],
                 stdin=theirs.fileno(), stdout=subprocess.DEVNULL,
                 start_new_session=True,  # it must not get signals for the service's group
             )  # fmt: skip
@@ -168,10 +166,9 @@ def has_room() -> bool:
 
 def main() -> None:
     """Read documents until the service ends or has sent none for a while."""
-    version, *names = sys.argv[1:]
+    (version,) = sys.argv[1:]
     if version != __version__:  # an upgrade has replaced the files meanwhile
         return
-    features = frozenset(map(Feature, names))
     with suppress(OSError):  # if memory is short, this process is killed first
         Path("/proc/self/oom_score_adj").write_text("1000", "ascii")
     gc.set_threshold(100_000)  # rows leave no cyclic garbage
@@ -179,16 +176,16 @@ def main() -> None:
     row = b'{"session_id": "s", "type": "t", "title": "t", "content": "c", "project": "p"}'
     document = transfer.Document(BytesIO(b'{"observations": [%b]}' % row), EPOCH)
     document.check()
-    list(_pieces(document, features, DEFAULT_RULES, 1))
+    list(_pieces(document, DEFAULT_RULES, 1))
     with Connection(os.dup(0)) as connection, suppress(EOFError, OSError):
         while connection.poll(IDLE):
             now, file = connection.recv(), recv_handle(connection)
             # Reopened, to have a file position of its own.
             with os.fdopen(file), Path(f"/dev/fd/{file}").open("rb") as opened:
-                _read(connection, transfer.Document(opened, now), features)
+                _read(connection, transfer.Document(opened, now))
 
 
-def _read(connection: Connection, document: "transfer.Document", features: Features) -> None:
+def _read(connection: Connection, document: "transfer.Document") -> None:
     try:
         document.check()
     except Refusal:  # the service finds it again and reports it
@@ -199,31 +196,29 @@ def _read(connection: Connection, document: "transfer.Document", features: Featu
     piece = END
     while (message := connection.recv()) is not None:
         if message is not True:
-            pieces = _pieces(document, features, *message)
+            pieces = _pieces(document, *message)
             piece = next(pieces, END)
         for part in piece:
             connection.send_bytes(part)
         piece = next(pieces, END)  # while the service stores the last one
 
 
-def _pieces(
-    document: "transfer.Document", features: Features, rules: Rules, most: int
-) -> Iterator[list[bytes]]:
+def _pieces(document: "transfer.Document", rules: Rules, most: int) -> Iterator[list[bytes]]:
     """Yield pickled rows in parts, and the number of secrets removed by kind as the last part."""
     redactor = Redactor(rules)
     for rows in transfer.chunks_of(redactor, document, most):
-        ready = [_prepared(it, features) for it in rows]
+        ready = list(map(_prepared, rows))
         parts = [pickle.dumps(ready[at : at + PART]) for at in range(0, len(ready), PART)]
         yield [*parts, pickle.dumps(dict(redactor.kinds))]
         redactor.kinds.clear()
 
 
-def _prepared(row: Row, features: Features) -> Row:
+def _prepared(row: Row) -> Row:
     """Return a memory with its words prepared; a session, or one with a lifecycle, as it is."""
     if isinstance(row, Session) or (row.lifecycle, row.links) != (NO_LIFECYCLE, NO_LINKS):
         return row
     text = row.text
-    words = tuple(prepared(text, text.title, text.content, text.tags, features))
+    words = tuple(prepared(text, text.title, text.content, text.tags))
     known = dict(zip(_FIELDS, _values(row), strict=True))
     known["content_hash"] = content_hash(text.content)
     return PreparedMemory(**known, prepared=words)

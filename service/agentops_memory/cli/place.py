@@ -151,8 +151,7 @@ class FileBackend(_Backend):
             return path.exists() and path.stat().st_size > 0
 
     def require_current(self, tenant: TenantId, *, may_be_new: bool) -> None:
-        path, features = self._file(tenant), self.settings.recall
-        file_migrate.require_current(path, features, may_be_new=may_be_new)
+        file_migrate.require_current(self._file(tenant), may_be_new=may_be_new)
 
     def counted(self, tenant: TenantId) -> Counted | None:
         return db_files.counted(self._file(tenant)) if self.has(tenant) else None
@@ -167,7 +166,7 @@ class FileBackend(_Backend):
         self.prepare()
         db_files.require_new(path, tenant)
         self.audit(OPERATOR, "tenant.created", tenant=tenant)
-        db_files.make(path, tenant, now(), self.settings.recall)
+        db_files.make(path, tenant, now())
 
     def parts_of(self, tenant: TenantId) -> list[str]:
         """Return what an erasure would remove; Unavailable if the tenant cannot be erased."""

@@ -248,8 +248,7 @@ async def _similar(visit: Visit, id_: int) -> tuple[Lookalike, ...]:
     if not visit.query["similar"]:
         return await visit.read(kept_lookalikes, memory, SIMILAR)
     with suppress(Unavailable):
-        how = api.recall.features, api.recall.timeout
-        return await visit.read(lookalikes, memory, SIMILAR, *how)
+        return await visit.read(lookalikes, memory, SIMILAR, api.recall.timeout)
     return ()
 
 

@@ -235,7 +235,6 @@ class BackgroundJobs:
         soon = asyncio.get_running_loop().call_soon_threadsafe
         return {
             "clock": self.clock,
-            "features": self.settings.recall,
             "quota": self.settings.tenant_quota,
             "retention": self.settings.retention,
             "index_cache": self.index_cache,

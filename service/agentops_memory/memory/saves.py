@@ -12,8 +12,7 @@ from typing import Generic, TypeVar
 from ..engine.engine import Transaction, WriteTarget, within_one_project
 from ..errors import Conflict, Invalid, required
 from ..light import dataclass, replace
-from ..recall.features import Feature, Features
-from ..recall.query import parse_query
+from ..recall.query import terms_of
 from ..recall.text import content_hash
 from ..secrets.redaction import Rules
 from . import lifecycles, memory as records
@@ -475,14 +474,13 @@ MAX_SIMILAR = 10  # most look-alikes of one memory
 
 
 def lookalikes(
-    tx: Transaction, memory: MemoryId, most: int, features: Features, timeout: timedelta
+    tx: Transaction, memory: MemoryId, most: int, timeout: timedelta
 ) -> tuple[Lookalike, ...]:
     """Return the memories most like this one, best first, ties by id; may raise TimedOut."""
     saved = tx[MemoryTable].get(memory)
     if saved is None or not saved.is_live(tx.now):
         return ()
-    terms = parse_query(_words(saved), features - {Feature.SENTENCES}).terms
-    longest = sorted(terms, key=lambda it: (-len(it.text), it))[:LONGEST_WORDS]
+    longest = sorted(terms_of(_words(saved)), key=lambda it: (-len(it.text), it))[:LONGEST_WORDS]
     # The memories that a context of the project considers.
     filter_ = Filter(project=saved.space.project, global_too=True, is_current=True)
     with tx.search.within(timeout):

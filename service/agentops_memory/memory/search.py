@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from ..light import dataclass, field, replace
-from ..recall.features import Feature, Features
 from ..recall.query import Query, Term
 from .access import AgentId
 from .memory import TOPIC_KEY, Links, MemoryId, Shown
@@ -322,16 +321,11 @@ PRIOR_MEMORIES, PRIOR_WORDS = 1_500, 100  # the prior: number of memories, and w
 OTHER_SENTENCES = 0.4  # the weight of the sentences other than a memory's best one
 SENTENCE_DEPTH = 10  # least depth of the hits that each of several sentences contributes
 WEIGHTS = (2.0, 1.0, 0.4, 2.0)  # weights of the fields, in the order of Field
-EVEN_WEIGHTS = (1.0, 1.0, 0.4, 1.0)
 FOLLOWING = (0.1, 0.05)  # weights of the scores of the next two memories of the session
 GAINING = 20  # how many of the best memories gain from followers among them
 KEYED_RANK = -1000.0  # the rank of a memory that is found by its key; lower is better
 SCORED = 100  # most rows with a text's rare words that are scored as look-alikes
 PLACES = 10_000  # most memories of a tier counted to place one that is not in the result
-
-
-def weights_of(features: Features) -> tuple[float, ...]:
-    return WEIGHTS if Feature.TITLE_WEIGHT in features else EVEN_WEIGHTS
 
 
 def sentence_weights(tier: Tier, query: Query) -> tuple[float, ...]:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlia
 
 from ..errors import DamagedRow
 from ..light import dataclass, field
-from ..recall.features import Features
 from ..recall.text import Columns, End
 from .access import Patterns
 from .memory import UNSWEPT, Memory, MemoryId, SessionId, superseded, superseded_in_ref
@@ -210,7 +209,7 @@ class Known:
     partitions: dict[int, list[int]] = field(default_factory=dict)  # by area of the index
     # The ends of the newest contents, oldest first, by index area, and by space and session.
     ends: dict[int, dict[tuple[int, SessionId], list[End]]] = field(default_factory=dict)
-    features: Features | None = None
+    has_own_rules: bool = False  # whether the index is known to have our rules
     # The memories to be indexed, in the order of ids, and the number of their characters.
     waiting: dict[MemoryId, Waiting] = field(default_factory=dict)
     has_all_waiting: bool = False  # whether `waiting` includes those of other writers
@@ -224,7 +223,7 @@ class Known:
         self.new.clear()
         self.segments.clear()
         self.waiting.clear()
-        self.features, self.has_all_waiting, self.waiting_size = None, False, 0
+        self.has_own_rules, self.has_all_waiting, self.waiting_size = False, False, 0
 
     def keep_small(self, most: int = MAX_CACHED) -> None:
         for known in (self.spaces, self.named, self.sessions, self.partitions, self.ends):

@@ -33,7 +33,6 @@ from ..memory.search import Filter, Method, SearchResult
 from ..memory.space import Capacities
 from ..memory.table import Sql
 from ..recall import recall
-from ..recall.features import Features
 from ..recall.query import Query, parse_query
 from ..recall.recall import K
 from ..record import shape
@@ -136,7 +135,6 @@ class AgentEntries(api.Serving):
     """Agents' memory of one service; Stale and OverCapacity contain the state that conflicts."""
 
     capacities: Capacities = Capacities()
-    features: Features
     timeout: timedelta  # of one search
     accesses: Accesses = field(default_factory=Accesses)
 
@@ -234,7 +232,7 @@ class AgentEntries(api.Serving):
             sentence = "must be episodic or semantic; working memory is not searched"
             raise BadFields([("memory_type", sentence)])
         caller, viewer = identify(request)
-        query = parse_query(q, self.features, self.timeout)
+        query = parse_query(q, self.timeout)
         clean = filter_.clean(Redactor(self.rules(caller)))
         searched = await self.engine.read(caller, _search, viewer, query, clean, limit)
         hits, own, names, is_degraded, at = searched

@@ -33,7 +33,6 @@ from ..memory.redactor import Redaction, Redactor
 from ..memory.rows import MOST, Column
 from ..memory.saves import Written
 from ..memory.space import MemoryRef
-from ..recall.features import ALL, Features
 from ..recall.query import TIMEOUT
 from ..recall.text import REPLACEMENT, clean, has_controls
 from ..record import Record, shape
@@ -206,7 +205,6 @@ class Serving:
     redaction: Redaction
     audit: Audit
     clock: Callable[[], datetime]
-    features: Features = ALL
     timeout: timedelta = TIMEOUT  # how long one search may take
     keep_archives: timedelta = timedelta()  # 0 keeps them permanently
     is_consolidating: bool = False  # whether a scheduled job consolidates changed refs

@@ -265,7 +265,7 @@ async def search(
     entries: Sequence[RefEntry] = ()
     ranks: Sequence[float] = ()
     ref = serving.readable(caller, memory_ref)
-    if ref != api.NOWHERE and (words := parse_query(q, serving.features, serving.timeout)):
+    if ref != api.NOWHERE and (words := parse_query(q, serving.timeout)):
         entries, ranks = await serving.engine.read(caller, _search, ref, words, limit, **which)
     echoed = serving.redaction.echo(caller, memory_ref)
     return Page("entries", entries, more=lambda n: {"memoryRef": echoed, "ranks": ranks[:n]})

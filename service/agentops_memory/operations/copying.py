@@ -30,7 +30,6 @@ from ..postgresql.engine import SERVING_LOCK
 from ..postgresql.index import Index
 from ..postgresql.tenants import PostgresKeys
 from ..postgresql.transaction import number_of
-from ..recall.features import Features
 from ..recall.stems import Stems
 from ..recall.text import clean
 from ..settings import Settings
@@ -124,7 +123,7 @@ class FileRows:
             f"INSERT INTO {table.name} ({table.names}) VALUES ({values})", rows
         )
 
-    def finish(self, last_ids: Mapping[str, int], features: Features) -> None:  # noqa: ARG002
+    def finish(self, last_ids: Mapping[str, int]) -> None:
         counting = self.database.execute(
             "SELECT name FROM sqlite_schema WHERE type = 'table' AND sql LIKE '% AUTOINCREMENT%'"
         )
@@ -142,7 +141,6 @@ class Files:
         self.path = settings.db_path  # of the default tenant's database
         self.audit = settings.audit_file
         self.keys = KeyFile(settings.keys_file, settings.audit_file)
-        self.features = settings.recall
 
     @property
     def where(self) -> str:
@@ -162,7 +160,7 @@ class Files:
         """
         path = tenant_file(self.path, tenant)
         require_one_name(path)
-        plan = planned(path, self.features)
+        plan = planned(path)
         if plan.before != newest_format():
             raise CopyRefused(
                 f"{path} has format {plan.before}, but only {newest_format()} can be copied: "
@@ -190,7 +188,7 @@ class Files:
                 draft = folder / path.name
                 with private_file(draft, os.O_RDWR | os.O_EXCL, like=path.parent):
                     pass
-                with closing(connect(draft, features=self.features)) as database:
+                with closing(connect(draft)) as database:
                     database.execute("BEGIN")
                     make_schema(database)
                     triggers = database.execute(
@@ -298,14 +296,14 @@ class DatabaseRows:
                 copy.write_row(row)
         self._execute(f"ALTER TABLE {table.name} ENABLE TRIGGER USER")
 
-    def finish(self, last_ids: Mapping[str, int], features: Features) -> None:
+    def finish(self, last_ids: Mapping[str, int]) -> None:
         """Continue the sequences after the last ids, and index the memories."""
         for table, column, sequence, _ in self._execute(_IDENTITIES).fetchall():
             self._continue(sequence, column, table, last_ids.get(table, 0))
         self._continue("area_numbers", "area", "spaces", 0)
         self._execute(f"ANALYZE {self.names}")
         with closing(Stems()) as stems:
-            Index(pg.PostgresConnection(self._connection), features, stems).fill()
+            Index(pg.PostgresConnection(self._connection), stems).fill()
 
     def _continue(self, sequence: str, column: str, table: str, last: int) -> None:
         """Continue a sequence after the largest number of a column, or after `last` if larger."""
@@ -324,12 +322,11 @@ class DatabaseRows:
 class Database:
     connection: psycopg.Connection[Any]
     keys: PostgresKeys
-    features: Features
     where = "in the database"
 
     @classmethod
     @contextmanager
-    def opened(cls, url: str, features: Features, *, is_source: bool) -> Iterator["Database"]:
+    def opened(cls, url: str, *, is_source: bool) -> Iterator["Database"]:
         """Yield a database on which no service can start within.
 
         A source is read as one snapshot, and nobody can write to it. CopyRefused while a service
@@ -343,7 +340,7 @@ class Database:
                 raise CopyRefused(
                     "A service or another copy is using the database: stop it first."
                 ) from None
-            database = cls(connection, PostgresKeys(url), features)
+            database = cls(connection, PostgresKeys(url))
             if not is_source:
                 pg.prepare(connection)
                 yield database
@@ -453,7 +450,7 @@ def copied(
         make_folder(files.path.parent)
     with (
         service_lock(files.path),
-        Database.opened(settings.database_url, files.features, is_source=to_files) as database,
+        Database.opened(settings.database_url, is_source=to_files) as database,
     ):
         source, target = (database, files) if to_files else (files, database)
         yield from _all_copied(source, target, named, progress, at, by)
@@ -487,16 +484,16 @@ def _all_copied(
         tally = done.get(tenant)
         if tally is None:
             with source.rows(tenant) as rows, target.new_rows(tenant) as new:
-                tally = _copied(rows, new, source.features, progress)
+                tally = _copied(rows, new, progress)
         yield Copied(tenant=tenant, tally=tally, was_there=tenant in done)
 
 
-def _copied(source: Rows, target: Rows, features: Features, progress: Progress) -> Tally:
+def _copied(source: Rows, target: Rows, progress: Progress) -> Tally:
     """Copy all rows, index them, and compare the copy; CopyRefused if it differs."""
     tables = source.tables or target.tables
     advance = meter(2 * sum(map(source.count, tables)), progress)
     tally = _tally(source, tables, advance, target)
-    target.finish(source.last_ids(), features)
+    target.finish(source.last_ids())
     copy = _tally(target, tables, advance)
     if differing := sorted(name for name in tally if tally[name] != copy[name]):
         raise CopyRefused(

@@ -337,7 +337,7 @@ def _check_tenant(context: DoctorContext, tenant: TenantId) -> Iterator[Finding]
     path = Path(os.path.realpath(path))  # SQLite resolves links and keeps its files next to this
     yield from check_access(path)
     subject = Subject(
-        tenant=tenant, path=path, features=settings.recall, now=context.now,
+        tenant=tenant, path=path, now=context.now,
         sealer=SealFile(settings.seal_file, lambda: context.now).sealer,
         quota=settings.tenant_quota, is_thorough=context.is_thorough,
     )  # fmt: skip

@@ -229,7 +229,7 @@ log = logging.getLogger(__name__)
 BUSY = "Another writer has held the database for too long; try again."
 UNREACHABLE_NOW = "The database cannot be reached now."
 OTHER_RULES = (
-    "The index was built with the rules of another release or setting; try again: a service with "
+    "The index was built with the rules of another release; try again: a service with "
     "the same rules accepts this, and so does this one once it leads."
 )
 GONE = "A schema of the service is gone from the database: restore it from a backup."

@@ -25,7 +25,6 @@ from ..memory.rows import Uids, micros
 from ..memory.space import DEFAULT_RETENTIONS, ErasureKind, Retentions
 from ..memory.table import Sql
 from ..recall.cache import IndexCache
-from ..recall.features import ALL, Features
 from . import transaction as writing
 from .connection import all_up_to_date, connect, schema_of, translated
 from .index import FIRST
@@ -157,7 +156,7 @@ class PostgresEngine:
     @classmethod
     @asynccontextmanager
     async def opened(  # noqa: PLR0913 - options, each by its name
-        cls, url: str, *, clock: Callable[[], datetime], features: Features = ALL,
+        cls, url: str, *, clock: Callable[[], datetime],
         quota: int | None = None, retention: Retentions = DEFAULT_RETENTIONS,
         sealer: port.Sealer | None = None, index_cache: IndexCache | None = None,
         has_key: HasKey = lambda _: True, upgrading: Callable[[], object] = port.noop,
@@ -173,10 +172,10 @@ class PostgresEngine:
         """
         connecting = partial(connect, url)
         new_transaction = partial(
-            writing.PostgresTransaction, features=features, quota=quota, retention=retention,
+            writing.PostgresTransaction, quota=quota, retention=retention,
             uids=Uids(), sealer=sealer,
         )  # fmt: skip
-        new_memory = partial(IndexMemory, index_cache, features)
+        new_memory = partial(IndexMemory, index_cache)
         transactions = Transactions(
             connecting, clock, new_transaction, new_memory, has_key, committed
         )

@@ -13,8 +13,7 @@ from ..memory import space as spaces
 from ..memory.memory import Memory, MemoryId, indexed
 from ..memory.rows import tag_tuple
 from ..memory.table import Connection, Cursor
-from ..recall.features import Features
-from ..recall.stems import Stems, rules
+from ..recall.stems import INDEX_RULES, Stems
 from ..recall.text import NEIGHBORS, End, columns, words_of
 from ..recall.visibility import Borrowing, Document, Groups
 from .connection import POSTGRESQL
@@ -65,9 +64,8 @@ class Portion(NamedTuple):
 
 
 class Index(Borrowing, Groups):
-    def __init__(self, connection: Connection, features: Features, stems: Stems) -> None:
+    def __init__(self, connection: Connection, stems: Stems) -> None:
         super().__init__(connection, POSTGRESQL)
-        self._features, self._rules = features, rules(features)
         self._stems = stems
         self._waiting: list[MemoryId] = []
         self._waiting_size = 0  # characters of contents
@@ -182,9 +180,7 @@ class Index(Borrowing, Groups):
         for id_, area, kind, project, title, content, tags, before in rows.fetchall():
             traits = spaces.kind_of(kind, project).traits
             text = words_of(content) if traits.is_json else content
-            prepared = columns(
-                title, text, tag_tuple(tags), map(End.of, before[::-1]), self._features
-            )
+            prepared = columns(title, text, tag_tuple(tags), map(End.of, before[::-1]))
             yield MemoryId(id_), Document(area, *prepared)
 
     def _with_words(self, documents: Mapping[MemoryId, Document]) -> Iterator[list[DocumentWords]]:
@@ -294,7 +290,7 @@ class Index(Borrowing, Groups):
                           words = areas.words + excluded.words,
                           rules = CASE WHEN areas.rules = excluded.rules THEN areas.rules END
                 RETURNING area, version""",
-                rules=self._rules, areas=areas, memories=[changes[it][0] for it in areas],
+                rules=INDEX_RULES, areas=areas, memories=[changes[it][0] for it in areas],
                 words=[changes[it][1] for it in areas],
             )  # fmt: skip
             self._counted.append(counted)
@@ -338,7 +334,7 @@ class Index(Borrowing, Groups):
                   FROM areas
                 HAVING coalesce(bool_and(rules = :rules AND rebuild IS NULL)
                                 AND bool_or(area = {spaces.UNINDEXED_AREA}), TRUE)""",
-            rules=self._rules,
+            rules=INDEX_RULES,
         )
 
     def take_over(self) -> list[int]:
@@ -350,14 +346,14 @@ class Index(Borrowing, Groups):
             f"""INSERT INTO areas (area, rules, version, memories, words)
                 VALUES ({spaces.UNINDEXED_AREA}, :rules, 0, 0, 0)
                     ON CONFLICT (area) DO UPDATE SET rules = excluded.rules""",
-            rules=self._rules,
+            rules=INDEX_RULES,
         )
         claimed = self._scalars(
             f"""UPDATE areas
                    SET rules = :rules, version = version + 1, rebuild = {RANDOM}
                  WHERE rules <> :rules
              RETURNING area""",
-            rules=self._rules,
+            rules=INDEX_RULES,
         )
         for area in claimed:
             self._invalidate(area)
@@ -377,7 +373,7 @@ class Index(Borrowing, Groups):
                        version = areas.version + 1,
                        rebuild = excluded.rebuild
              RETURNING rebuild""",
-            area=area, rules=self._rules,
+            area=area, rules=INDEX_RULES,
         )  # fmt: skip
 
     def portion(self, area: int, after: MemoryId) -> Portion:

@@ -21,7 +21,6 @@ from ..memory.space import GLOBAL_AREA, IndexGroup, group_of
 from ..memory.table import Connection, Table
 from ..recall.area import Area, Row, drafted
 from ..recall.cache import IndexCache, InMemory
-from ..recall.features import Feature, Features
 from ..recall.group import CorpusStatistics
 from ..recall.query import Term
 from ..recall.search import FoundWords
@@ -225,19 +224,16 @@ The counts are valid while the areas of the group have these versions. Any threa
 class GroupStatistics(CorpusStatistics):
     """Statistics of a group from the stored index; stems have the numbers of `cached`."""
 
-    def __init__(
-        self, postings: Postings, number: int, features: Features, cached: "IndexMemory"
-    ) -> None:
+    def __init__(self, postings: Postings, number: int, cached: "IndexMemory") -> None:
         self._postings = postings
         self._number = number
         self._known = cached.counts
         self._vocabulary = cached.vocabulary
         rows = postings.areas(number)
         self.versions = {area: version for area, version, _, _ in rows}
-        prior = bm25.PRIOR_MEMORIES if Feature.PRIOR in features else 0
-        memories = sum(memories for _, _, memories, _ in rows) + prior
-        words = sum(words for _, _, _, words in rows) + prior * bm25.PRIOR_WORDS
-        self.totals = bm25.Totals(memories, words)
+        self.totals = bm25.Totals.of(
+            sum(memories for _, _, memories, _ in rows), sum(words for _, _, _, words in rows)
+        )
 
     def idf(self, stem: int, *, own: bool) -> float:
         text = self._vocabulary.text_of(stem)
@@ -318,7 +314,7 @@ def _frequencies(memories: MemoryCounts, query: IndexQuery) -> dict[MemoryId, fl
     def weighed(counts: Counts) -> float:
         fields = of_fields(counts, own=query.own)
         if not query.visible.is_alone:
-            return bm25.frequency(fields, query.weights)
+            return bm25.frequency(fields, bm25.WEIGHTS)
         title, content, _, tags = fields
         return bm25.NAMED * bool(title or tags) + bm25.SAID * bool(content)
 
@@ -365,9 +361,9 @@ class _CachedArea:
 class IndexMemory(InMemory[_CachedArea]):
     """The areas of a tenant that this process has cached. Any thread may use it."""
 
-    def __init__(self, cache: IndexCache | None, features: Features) -> None:
+    def __init__(self, cache: IndexCache | None) -> None:
         # The vocabulary has no forms: corrections are looked up by SQL.
-        super().__init__(cache or IndexCache(0), Vocabulary(bm25.weights_of(features)))
+        super().__init__(cache or IndexCache(0), Vocabulary())
         self.counts: KnownCounts = {}
 
     def forget(self) -> None:
@@ -417,7 +413,7 @@ class IndexMemory(InMemory[_CachedArea]):
         ).fetchone()
         if row is None:
             return
-        area = drafted(number, _rows(connection, number), self.vocabulary.weights)
+        area = drafted(number, _rows(connection, number))
         with self.lock:
             self._drop(number)
             area.number_all(self.vocabulary)

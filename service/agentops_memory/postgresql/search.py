@@ -14,7 +14,6 @@ from ..memory.memory import MemoryId
 from ..memory.search import Scored, TermScore, frequency, scored
 from ..memory.space import GLOBAL_AREA
 from ..recall import search as shared
-from ..recall.features import Features
 from ..recall.group import Lookup, Weights
 from ..recall.query import Term
 from ..recall.stems import UNKNOWN, Stems
@@ -32,7 +31,7 @@ def _term_scores(
         if any(counts):
             idf, norm = words.idf(term), words.norm(memory)
             score, limit, *by_field = (
-                scored(idf, frequency(counts, it), norm) for it in shared.weightings(query.weights)
+                scored(idf, frequency(counts, it), norm) for it in shared.WEIGHTINGS
             )
             scores[term] = shared.term_score(score, limit, by_field)
     return scores
@@ -67,12 +66,12 @@ class PostgresSearch(shared.Search):
 
     def __init__(
         self, connection: PostgresConnection, *, memories: MemoryLists, visibility: Visibility,
-        features: Features, stems: Stems, begun: float, cached: postings.IndexMemory,
+        stems: Stems, begun: float, cached: postings.IndexMemory,
     ) -> None:  # fmt: skip
         self._connection = connection
         self._end = begun + READ_LIMIT.total_seconds()
         self._postings = postings.Postings(connection)
-        self._features, self._cached = features, cached
+        self._cached = cached
         self._groups: dict[int, postings.GroupStatistics] = {}
         super().__init__(memories, visibility, shared.RowLookup(connection, POSTGRESQL), stems)
 
@@ -141,9 +140,7 @@ class PostgresSearch(shared.Search):
 
     def _statistics_of(self, number: int) -> postings.GroupStatistics:
         if number not in self._groups:
-            self._groups[number] = postings.GroupStatistics(
-                self._postings, number, self._features, self._cached
-            )
+            self._groups[number] = postings.GroupStatistics(self._postings, number, self._cached)
         return self._groups[number]
 
     def _areas(self, visible: VisibleRows, number: int) -> list[int]:

@@ -40,7 +40,6 @@ from ..memory.saves import RevisionTable
 from ..memory.sessions import SessionTable, TranscriptTable
 from ..memory.space import FIRST, GLOBAL_SCOPE, NUMBERS, IndexGroup, Project, Space, require_place
 from ..memory.table import Known
-from ..recall.features import Features
 from ..recall.stems import Stems
 from ..recall.text import fingerprint
 from ..recall.visibility import Visibility
@@ -61,12 +60,11 @@ class PostgresTransaction(Transaction):
 
     def __init__(
         self, connection: PostgresConnection, now: datetime, caller: Caller, stems: Stems, *,
-        features: Features, memory: IndexMemory | None = None, **bound: Any,
+        memory: IndexMemory | None = None, **bound: Any,
     ) -> None:  # fmt: skip
         super().__init__(connection, now, caller, **bound)
         self.connection = connection
         self._stems = stems
-        self._features = features
         self._memory = memory
 
     def _stored(self) -> int:
@@ -76,7 +74,7 @@ class PostgresTransaction(Transaction):
 
     @cached_property
     def index(self) -> Index:
-        return Index(self._connection, self._features, self._stems)
+        return Index(self._connection, self._stems)
 
     def flush(self) -> None:
         """Store waiting memories and their words, which are about to be read or committed."""
@@ -95,8 +93,8 @@ class PostgresTransaction(Transaction):
         )
         return PostgresSearch(
             self._connection, memories=self[MemoryLists], visibility=visibility,
-            features=self._features, stems=self._stems, begun=self._begun,
-            cached=self._memory or IndexMemory(None, self._features),
+            stems=self._stems, begun=self._begun,
+            cached=self._memory or IndexMemory(None),
         )  # fmt: skip
 
     def _groups_of_projects(self) -> list[int]:

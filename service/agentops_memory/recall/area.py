@@ -13,8 +13,8 @@ from sys import byteorder
 from typing import NamedTuple, Union, cast
 
 from ..memory.memory import MemoryId
-from ..memory.search import Scored
-from .stems import Entry, Vocabulary, counted, groups_of, likely_in, may_be_one_edit
+from ..memory.search import WEIGHTS, Scored
+from .stems import COUNTED, Entry, Vocabulary, groups_of, likely_in, may_be_one_edit
 
 _KEY = 8  # bytes of a stem's key: its first ones
 _SIZES = Struct("II")  # stems, and first letters
@@ -213,14 +213,13 @@ class Row(NamedTuple):
 def drafted(
     number: int,
     memories: Iterable[tuple[Row, Entry]],
-    weights: Sequence[float],
     stored: tuple[StemCounts, Segment] | None = None,
 ) -> "Area":
     """Build an area from a segment, and from later rows by id, each with its entry.
 
     Raises ValueError if anything stored is malformed.
     """
-    area, rows = Area(number, weights), iter(memories)
+    area, rows = Area(number), iter(memories)
     if stored is not None:
         area.read(*stored)
     first = next(rows, None)
@@ -252,9 +251,8 @@ class Area:
     cache; later ones are kept separately until there are many.
     """
 
-    def __init__(self, number: int, weights: Sequence[float]) -> None:
+    def __init__(self, number: int) -> None:
         self.number = number
-        self._weights = tuple(weights)
         # By code, which stands for a stem's counts in a memory's fields: the counts as stored,
         # their sum, and the stem's weighted frequency in all words, and in own words.
         self._codes: dict[str, int] = {}
@@ -424,7 +422,7 @@ class Area:
         self._read_all()
         code = self._codes.get(counts)
         if code is None:
-            words, weighted, own = counted(self._weights)[counts]
+            words, weighted, own = COUNTED[counts]
             code = self._codes[counts] = len(self._codes)
             self.words_by_code.append(words)
             self.frequencies.append(weighted)
@@ -535,7 +533,7 @@ class Area:
         )
         by_code = sorted(self._codes)  # whatever the order of the lines
         new_code = {self._codes[it]: code for code, it in enumerate(by_code)}
-        of_codes = [counted(self._weights)[it] for it in by_code]
+        of_codes = [COUNTED[it] for it in by_code]
         sums, weighted, of_own = zip(*of_codes, strict=True) if of_codes else ((), (), ())
         columns = [
             array("q", self.ids), self.created_at, self.spaces, self.slots, self.lengths,
@@ -543,7 +541,7 @@ class Area:
             _as_array(self.positions),
             array(memoryview(codes).format, map(new_code.__getitem__, codes)),
         ]  # fmt: skip
-        read_first = [self._weights, [[it.typecode, len(it)] for it in columns]]
+        read_first = [WEIGHTS, [[it.typecode, len(it)] for it in columns]]
         head = "\n".join(map(json.dumps, (read_first, [by_code, list(self._sessions)])))
         return statistics, Segment(head, b"".join(it.tobytes() for it in columns))
 
@@ -566,7 +564,7 @@ class Area:
         if (
             len(self._bounds) != counts.stems.count + 1
             or len(ids) != counts.memories
-            or tuple(weights) != self._weights
+            or tuple(weights) != WEIGHTS
         ):
             raise ValueError("A segment is not that of its statistics.")
 

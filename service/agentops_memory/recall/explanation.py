@@ -34,7 +34,7 @@ from ..memory.search import (
     sentence_weights,
 )
 from ..memory.space import GLOBAL_SCOPE
-from .query import Query, Term
+from .query import Query, Term, words
 
 TIMEOUT = timedelta(seconds=1)  # of each half of an explanation
 MAX_EXPLAINED = 50  # memories per answer
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer and how it was computed: candidates, filter, tiers, limit and budget.
+    """An answer and how it was computed: candidates, filter, limit and budget.
 
     With `fills_up`, as in a context, the newest memories fill the limit. `ranked` is the result
     without pins.
@@ -53,7 +53,6 @@ class Answer:
     result: SearchResult
     filter: Filter
     limit: int
-    tiers: tuple[Tier, ...]
     fills_up: bool
     packed: Packed | None = None
     ranked: SearchResult | None = None
@@ -72,7 +71,9 @@ def explanation(
     if (memory := request.why_not) is not None:
         late = WhyNotAnswer(id=memory, reason=Reason.TIMED_OUT)
         why = _in_time(tx, lambda: why_not(tx, memory, answer)) or late
+    used = {term.text for term in answer.result.query.terms}
     return Explanation(
+        dropped=tuple(it for it in words(query.prompt) if it not in used),
         queried=frozenset(query.terms),
         items=items or {},
         links=tx[SupersessionTable].of([hit.memory.id for hit in hits]) if request.explain else {},
@@ -162,8 +163,8 @@ def _standing(tx: Transaction, memory: MemoryId, answer: Answer) -> WhyNotAnswer
     """Return the memory's rank among all tiers, counting each memory once."""
     query = answer.result.query
     ahead: set[MemoryId] = set()
-    for tier in answer.tiers:
-        if tier is not Tier.KEY and not query.sentences:
+    for tier in (Tier.ANY,) if answer.fills_up else Tier:
+        if query.path is None if tier is Tier.KEY else not query.sentences:
             continue
         for score, id_ in tx.search.ranking(tier, query, answer.searched, answer.limit):
             if id_ == memory:
@@ -181,7 +182,7 @@ def _unlisted(tx: Transaction, id_: MemoryId, answer: Answer, *, is_cut: bool) -
     """Explain a memory that no tier ranks: no term matches, or its rank is beyond PLACES."""
     query = answer.result.query
     unmatched = WhyNotAnswer(id=id_, reason=Reason.NO_MATCHED_TERM)
-    if not query.sentences or Tier.ANY not in answer.tiers:
+    if not query.sentences:
         return unmatched
     parts = tx.search.parts(Tier.ANY, query, answer.searched, answer.limit, [id_]).get(id_)
     if parts is None or not parts.terms:

@@ -182,7 +182,7 @@ class Group(CorpusStatistics):
         """Add a new memory to an area, which is created if missing."""
         vocabulary, area = self.vocabulary, self.areas.get(number)
         if area is None:
-            area = self.areas[number] = Area(number, vocabulary.weights)
+            area = self.areas[number] = Area(number)
         pairs = area.add(row, entry, vocabulary)
         frequencies = area.frequencies, area.own_frequencies
         for counts, tf in zip(self._document_counts, frequencies, strict=True):

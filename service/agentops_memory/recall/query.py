@@ -1,7 +1,6 @@
 """The query parser, which turns a prompt into terms, never into query syntax; typo rules."""
 
 import re
-import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from functools import lru_cache
@@ -10,7 +9,6 @@ from typing import NamedTuple, TypeVar
 
 from ..light import dataclass, field, replace
 from . import text as forms
-from .features import ALL, Feature, Features
 from .text import WITH_FORMS, base_form
 
 T = TypeVar("T")
@@ -32,35 +30,28 @@ _QUESTION = re.compile(
 )
 
 
-def sentences(prompt: str, features: Features = ALL) -> list[str]:
+def sentences(prompt: str) -> list[str]:
     """Split a prompt into its sentences, each with the mark that ends it.
 
     A capitalized question word within a sentence begins another one, as agents often append a
     question without ending the sentence before it.
     """
-    if Feature.SENTENCES not in features:
-        return [prompt]
     ends = {end.end() for end in _END.finditer(prompt)}
-    if Feature.QUESTIONS in features and ("W" in prompt or "H" in prompt):  # few prompts do
+    if "W" in prompt or "H" in prompt:  # few prompts do
         ends |= {question.start() for question in _QUESTION.finditer(prompt)}
     return [prompt[start:end] for start, end in pairwise([0, *sorted(ends), len(prompt)])]
 
 
-def weight(sentence: str, terms: int, features: Features = ALL) -> float:
+def weight(sentence: str, terms: int) -> float:
     """Return the weight of a sentence with `terms` terms among the sentences of a prompt.
 
-    A word of a longer sentence says less, and a question shows what the prompt needs.
+    A word of a longer sentence says less, and a question shows what the prompt needs: it ends
+    with a question mark, or begins with an English question word.
     """
-    length = float(terms**LENGTH_EXPONENT) if Feature.SENTENCE_LENGTH in features else 1.0
-    if Feature.QUESTIONS in features and is_question(sentence):
-        return length * QUESTION_WEIGHT
-    return length
-
-
-def is_question(sentence: str) -> bool:
-    """Whether a sentence ends with a question mark, or begins with an English question word."""
+    length = float(terms**LENGTH_EXPONENT)
     is_marked = sentence.rstrip().endswith(_QUESTION_MARKS)
-    return is_marked or _BEGINS_AS_QUESTION.match(sentence) is not None
+    is_question = is_marked or _BEGINS_AS_QUESTION.match(sentence)
+    return length * QUESTION_WEIGHT if is_question else length
 
 
 TIMEOUT = timedelta(seconds=2)  # of a full-text search; then the newest memories replace the best
@@ -124,20 +115,23 @@ Corrections = Mapping[str, tuple[str, ...]]
 class Query:
     """A parsed prompt: sentences, to match any word, and pieces, to match every word.
 
-    `path` is the text itself if it has a slash and so may be a topic key. `features` apply to
-    parsing and ranking; `timeout` bounds the full-text search.
+    `timeout` bounds the full-text search.
     """
 
+    prompt: str = ""
     sentences: tuple[Sentence, ...] = ()
     every: tuple[Piece, ...] = ()
-    path: str | None = None
     doubtful: tuple[str, ...] = ()  # words that may be misspelt, in order
     corrections: Corrections = field(default_factory=dict)
-    features: Features = ALL
     timeout: timedelta = TIMEOUT
 
     def __bool__(self) -> bool:
         return bool(self.sentences or self.path)
+
+    @property
+    def path(self) -> str | None:
+        """The prompt, if it has a slash and so may be a topic key."""
+        return self.prompt.strip() if "/" in self.prompt else None
 
     @property
     def terms(self) -> tuple[Term, ...]:
@@ -163,32 +157,34 @@ class Query:
         )
 
 
-def parse_query(prompt: str, features: Features = ALL, timeout: timedelta = TIMEOUT) -> Query:
+def parse_query(prompt: str, timeout: timedelta = TIMEOUT) -> Query:
     """Parse a prompt, which may be any text; the query of a text without words is false."""
     prompt = prompt[:MAX_PROMPT]
     parsed: list[Sentence] = []
     every: list[_Chunk] = []
-    for sentence, chunks, terms in _sentences(prompt, features):
-        parsed.append(Sentence(terms, weight(sentence, len(terms), features)))
+    for sentence, chunks, terms in _with_terms(sentences(prompt)):
+        parsed.append(Sentence(terms, weight(sentence, len(terms))))
         every += chunks
-    path = prompt.strip() if "/" in prompt else None
     if len(parsed) == 1:
         parsed = [Sentence(parsed[0].terms)]
     return Query(
-        sentences=tuple(parsed),
-        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))), path=path,
+        prompt=prompt, sentences=tuple(parsed),
+        every=tuple(dict.fromkeys(chain.from_iterable([it.pieces for it in every]))),
         doubtful=tuple(dict.fromkeys(chain.from_iterable([it.doubtful for it in every]))),
-        features=features, timeout=timeout,
+        timeout=timeout,
     )  # fmt: skip
 
 
-def _sentences(
-    prompt: str, features: Features
-) -> Iterator[tuple[str, list["_Chunk"], tuple[Term, ...]]]:
+def terms_of(text: str) -> tuple[Term, ...]:
+    """Return the terms of a text as if it were one sentence."""
+    return tuple(chain.from_iterable(terms for *_, terms in _with_terms([text[:MAX_PROMPT]])))
+
+
+def _with_terms(texts: Iterable[str]) -> Iterator[tuple[str, list["_Chunk"], tuple[Term, ...]]]:
     """Yield the sentences that have terms, with their chunks and their distinct terms."""
     room = MAX_TERMS
-    for sentence in sentences(prompt, features):
-        chunks = _significant(sentence, features)
+    for sentence in texts:
+        chunks = _chunks_of(sentence) or _chunks_of(sentence, every=True)
         if sum(len(it.terms) for it in chunks) > room:
             chunks = _fitting(chunks, room)
         if chunks:
@@ -197,9 +193,9 @@ def _sentences(
             yield sentence, chunks, terms
 
 
-def words(prompt: str, features: Features = ALL) -> tuple[str, ...]:
+def words(prompt: str) -> tuple[str, ...]:
     """Return the distinct words of a prompt, stop words included."""
-    chunks = (_chunks_of(part, features, every=True) for part in sentences(prompt, features))
+    chunks = (_chunks_of(part, every=True) for part in sentences(prompt))
     pieces = chain.from_iterable(it.pieces for it in chain.from_iterable(chunks))
     return tuple(dict.fromkeys(part.text for piece in pieces for part in piece.parts))
 
@@ -211,11 +207,7 @@ class TextCache(dict[str, T]):
     once, the next requests would be slow.
     """
 
-    def __init__(
-        self,
-        compute: Callable[[Sequence[str]], Mapping[str, T]],
-        most: int,
-    ) -> None:
+    def __init__(self, compute: Callable[[Sequence[str]], Mapping[str, T]], most: int) -> None:
         super().__init__()
         self._compute = compute
         self._most = most
@@ -262,35 +254,28 @@ class _Chunk(NamedTuple):
     @classmethod
     def of(cls, words: Sequence[tuple[str, Piece]]) -> "_Chunk":
         pieces = tuple(piece for _, piece in words)
-        single = [it.parts[0] for it in pieces if len(it.parts) == 1 and not it.joined]
+        single = [it.parts[0].text for it in pieces if len(it.parts) == 1 and not it.joined]
         return cls(
             tuple(word for word, _ in words),
             pieces,
             tuple(chain.from_iterable(it.terms for it in pieces)),
-            tuple(it.text for it in single if _is_doubtful(it.text) and not it.starts),
+            # A word with irregular forms is correct.
+            tuple(
+                it
+                for it in single
+                if len(it) >= SHORTEST_TYPO and it.isalpha() and it not in WITH_FORMS
+            ),
         )
 
 
-def _is_doubtful(word: str) -> bool:
-    """Whether a word may be misspelt; a word with irregular forms is correct."""
-    return len(word) >= SHORTEST_TYPO and word.isalpha() and word not in WITH_FORMS
-
-
 def chunk_of(text: str) -> _Chunk:
-    """Return the chunk of a text without white space, with all features, without stop words."""
-    return (_cached if len(text) <= LONGEST_CACHED else _parsed)(text, ALL, False)
+    """Return the chunk of a text without white space, without stop words."""
+    return (_cached if len(text) <= LONGEST_CACHED else _parsed)(text, False)
 
 
-def _parsed(chunk: str, features: Features, every: bool) -> _Chunk:
-    word = chunk.strip(string.punctuation)
-    if word.isalpha() and word.isascii() and (word.islower() or word.istitle()):  # most words
-        text = _folded(word, features)
-        if text in STOPWORDS and not every:
-            return _Chunk.of(())
-        term = Term(text)
-        return _Chunk((word,), (Piece((term,)),), (term,), (text,) if _is_doubtful(text) else ())
-    matches = forms.piece_pattern(features).finditer(chunk)
-    pieces = [(it.group(), _piece(it.lastgroup or "", it.group(), features)) for it in matches]
+def _parsed(chunk: str, every: bool) -> _Chunk:
+    matches = forms.piece_pattern().finditer(chunk)
+    pieces = [(it.group(), _piece(it.lastgroup or "", it.group())) for it in matches]
     if not every:
         pieces = [(word, _without_stopwords(piece)) for word, piece in pieces]
     return _Chunk.of([(word, piece) for word, piece in pieces if piece.terms])
@@ -299,19 +284,11 @@ def _parsed(chunk: str, features: Features, every: bool) -> _Chunk:
 _cached = lru_cache(2 * CACHED)(_parsed)  # many chunks recur
 
 
-def _significant(sentence: str, features: Features) -> list[_Chunk]:
-    """Return the chunks without stop words, or with them if nothing else is left."""
-    chunks = _chunks_of(sentence, features) if Feature.STOPWORDS in features else []
-    return chunks or _chunks_of(sentence, features, every=True)
-
-
-def _chunks_of(sentence: str, features: Features, *, every: bool = False) -> list[_Chunk]:
-    if not sentence.isascii():
-        as_spaced = Feature.PAIRS in features
-        sentence = forms.spaced(sentence) if as_spaced else forms.unified(sentence)
-    texts = sentence.split()
+def _chunks_of(sentence: str, *, every: bool = False) -> list[_Chunk]:
+    """Return the chunks that have terms, without stop words or with every word."""
+    texts = forms.spaced(sentence).split()
     read = _cached if max(map(len, texts), default=0) <= LONGEST_CACHED else _parsed
-    return [it for it in map(read, texts, repeat(features), repeat(every)) if it.terms]
+    return [it for it in map(read, texts, repeat(every)) if it.terms]
 
 
 def _fitting(chunks: Iterable[_Chunk], room: int) -> list[_Chunk]:
@@ -335,16 +312,14 @@ def _without_stopwords(piece: Piece) -> Piece:
     return piece._replace(parts=tuple(it for it in piece.parts if it.text not in STOPWORDS))
 
 
-def _piece(kind: str, text: str, features: Features) -> Piece:
+def _piece(kind: str, text: str) -> Piece:
     if kind == "word":
-        return Piece((Term(_folded(text, features)),))
+        return Piece((Term(_folded(text)),))
     if kind == "run" and len(text) == 1:
         return Piece(parts=(Term(text=text, starts=True),))
     is_run = kind == "run"
     each = (forms.pairs(text), ()) if is_run else (forms.parts(text), forms.joined_forms(text))
-    parts, joined = (
-        tuple(map(Term, dict.fromkeys(_folded(it, features) for it in texts))) for texts in each
-    )
+    parts, joined = (tuple(map(Term, dict.fromkeys(map(_folded, texts)))) for texts in each)
     joined = joined[:MAX_JOINED]
     return Piece(parts=parts[: MAX_TERMS - len(joined)], joined=joined)
 
@@ -353,9 +328,8 @@ def _alternatives(terms: Iterable[Term], corrections: Corrections) -> tuple[Term
     return tuple(Term(text=word) for term in terms for word in corrections.get(term.text, ()))
 
 
-def _folded(text: str, features: Features) -> str:
-    folded = text.casefold()
-    return base_form(folded) if Feature.IRREGULAR_FORMS in features else folded
+def _folded(text: str) -> str:
+    return base_form(text.casefold())
 
 
 MOST_WORDS = 4  # words of a query that are corrected

@@ -32,8 +32,7 @@ from ..memory.search import (
 )
 from ..memory.sessions import SessionTable
 from ..memory.space import GLOBAL_SCOPE, Project, StoreId
-from .features import ALL, Feature, Features
-from .query import MAX_PROMPT, TIMEOUT, Query, parse_query, words
+from .query import TIMEOUT, Query, parse_query
 from .text import cut
 
 if TYPE_CHECKING:
@@ -198,7 +197,6 @@ class Recall:
     """Search and context of one service. Any text is a query; `timeout` bounds the search."""
 
     engine: Engine
-    features: Features = ALL
     timeout: timedelta = TIMEOUT
     accessed: Callable[[TenantId, Mapping[MemoryId, datetime]], None] = noop  # by their agent
 
@@ -217,19 +215,18 @@ class Recall:
         Ranks never improve along the list. With `superseded`, superseded memories are included
         and hits have links.
         """
-        query = parse_query(text, self.features, self.timeout)
+        query = parse_query(text, self.timeout)
         if not query and not include:
             return SearchResult()
         if filter_.is_current is superseded:
             filter_ = replace(filter_, is_current=not superseded)
-        result = await self.engine.read(caller, search, query, filter_, limit, include)
-        return self._with_dropped(result, text)
+        return await self.engine.read(caller, search, query, filter_, limit, include)
 
     async def search_store(
         self, caller: Caller, store: StoreId, text: str, limit: int
     ) -> SearchResult:
         """Return a store's memories that match by path or words; NotFound, or Denied."""
-        query = parse_query(text, self.features, self.timeout)
+        query = parse_query(text, self.timeout)
         return await self.engine.read(caller, search_store, query, store, limit)
 
     async def context(
@@ -248,7 +245,7 @@ class Recall:
         Without a project: global memories, no summaries. Matches of other sources are merged by
         reciprocal rank fusion; NotFound if one is missing. Lines beyond the budget are left out.
         """
-        query = parse_query(text, self.features, self.timeout)
+        query = parse_query(text, self.timeout)
         current = filter_ if filter_.is_current else replace(filter_, is_current=True)
 
         @wraps(context)
@@ -258,16 +255,7 @@ class Recall:
         answer, at = await self.engine.read(caller, work)
         if sources.episodic:  # showing an agent its memories counts as access
             self.accessed(caller.tenant, {it.memory.id: at for it in answer.found.hits})
-        result = self._with_dropped(answer.found, text)
-        return answer if result is answer.found else replace(answer, found=result)
-
-    def _with_dropped(self, result: SearchResult, text: str) -> SearchResult:
-        """Add the words that were not searched for to an explanation."""
-        if result.explanation is None:
-            return result
-        used = {term.text for term in result.query.terms}
-        dropped = [word for word in words(text[:MAX_PROMPT], self.features) if word not in used]
-        return replace(result, explanation=replace(result.explanation, dropped=tuple(dropped)))
+        return answer
 
 
 def search(
@@ -279,9 +267,7 @@ def search(
     if not request:
         return result
     result = with_memories(tx, result)
-    answer = reasons.Answer(
-        result=result, filter=filter_, limit=limit, tiers=_search_tiers(query), fills_up=False
-    )
+    answer = reasons.Answer(result=result, filter=filter_, limit=limit, fills_up=False)
     return replace(result, explanation=reasons.explanation(tx, query, result.hits, answer, request))
 
 
@@ -303,9 +289,13 @@ def context(
     *,
     sources: OtherSources = NO_SOURCES,
 ) -> Context:
-    ranked = _candidates(tx, query, filter_, limit, [*sources.filters(tx, filter_)])
-    pinned = _pinned_first(tx, ranked.found, filter_, limit)
-    candidates = ranked if pinned is ranked.found else replace(ranked, found=pinned)
+    own, others = filter_.in_context, [*sources.filters(tx, filter_)]
+    candidates, ranked = Context(), SearchResult()
+    if filter_.project is not None or filter_.scope in (None, GLOBAL_SCOPE):
+        summaries = tx[SessionTable].summaries(own.project, SUMMARIES) if own.project else []
+        ranked = _matches_and_newest(tx, query, own, limit, others)
+        found = _pinned_first(tx, ranked, own, limit)
+        candidates = Context(summaries=tuple(summaries), found=found)
     result = packed(candidates, budget) if budget.is_bounded or request else candidates
     if request.links:
         result = replace(result, found=linked(tx, result.found))
@@ -314,7 +304,7 @@ def context(
     result = replace(result, found=with_memories(tx, result.found))
     answer = reasons.Answer(
         result=candidates.found, filter=filter_, limit=limit,
-        tiers=_context_tiers(query), fills_up=True, packed=result.packed, ranked=ranked.found,
+        fills_up=True, packed=result.packed, ranked=ranked,
     )  # fmt: skip
     why = reasons.explanation(tx, query, result.found.hits, answer, request)
     return replace(result, found=replace(result.found, explanation=why))
@@ -353,11 +343,9 @@ def _by_words(
     if not query.sentences or len(hits) >= limit:
         return query, hits
     query = _corrected(tx, query, filter_)
-    tiers, keyed = _search_tiers(query), {hit.memory.id for hit in hits}
-    ranked: Ranked = {}
-    if Tier.EVERY in tiers:
-        ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), keyed)
-    if Tier.ANY in tiers and len(hits) + len(ranked) < limit:
+    keyed = {hit.memory.id for hit in hits}
+    ranked = _ranked(Tier.EVERY, tx.search.every(query, filter_, limit), keyed)
+    if len(hits) + len(ranked) < limit:
         best = _ranked(Tier.ANY, tx.search.best(query, filter_, limit), keyed)
         ranked |= {id_: it for id_, it in best.items() if id_ not in ranked}
     return query, [*hits, *_loaded(tx, dict(islice(ranked.items(), limit - len(hits))))]
@@ -374,35 +362,11 @@ def _loaded(tx: Transaction, ranked: Ranked) -> list[Hit]:
     ]
 
 
-def _search_tiers(query: Query) -> tuple[Tier, ...]:
-    is_any = Feature.ANY_WORD in query.features
-    is_every = Feature.ALL_WORDS_FIRST in query.features or not is_any
-    tiers = {Tier.KEY: query.path is not None, Tier.EVERY: is_every, Tier.ANY: is_any}
-    return tuple(tier for tier, is_on in tiers.items() if is_on)
-
-
-def _context_tiers(query: Query) -> tuple[Tier, ...]:
-    return (Tier.ANY if Feature.ANY_WORD in query.features else Tier.EVERY,)
-
-
-def _candidates(
-    tx: Transaction, query: Query, filter_: Filter, limit: int, others: Sequence[Filter]
-) -> Context:
-    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
-        return Context()
-    filter_ = filter_.in_context
-    summaries = tx[SessionTable].summaries(filter_.project, SUMMARIES) if filter_.project else []
-    result = _matches_and_newest(tx, query, filter_, limit, others)
-    return Context(summaries=tuple(summaries), found=result)
-
-
 def _pinned_first(
     tx: Transaction, ranked: SearchResult, filter_: Filter, limit: int
 ) -> SearchResult:
     """Put pinned memories before the ranked ones, at most half of the limit, rounded up."""
-    if filter_.project is None and filter_.scope not in (None, GLOBAL_SCOPE):
-        return ranked
-    pinned = tx[MemoryTable].pinned(filter_.in_context, (limit + 1) // 2)
+    pinned = tx[MemoryTable].pinned(filter_, (limit + 1) // 2)
     if not pinned:
         return ranked
     first = {it.id: Hit(memory=it, rank=0.0, method=Method.PINNED) for it in pinned}
@@ -437,12 +401,10 @@ def _matches_and_newest(
 
 def _source(tx: Transaction, query: Query, filter_: Filter, limit: int) -> Source:
     query = _corrected(tx, query, filter_)
-    (tier,) = _context_tiers(query)
-    scored = (tx.search.best if tier is Tier.ANY else tx.search.every)(query, filter_, limit)
-    hits = _loaded(tx, _ranked(tier, scored))
+    hits = _loaded(tx, _ranked(Tier.ANY, tx.search.best(query, filter_, limit)))
     return Source(filter=filter_, query=query, hits=tuple(hits))
 
 
 def _corrected(tx: Transaction, query: Query, filter_: Filter) -> Query:
-    doubtful = query.doubtful if Feature.TYPOS in query.features else ()
-    return query.corrected(tx.search.corrections(doubtful, filter_)) if doubtful else query
+    words = query.doubtful
+    return query.corrected(tx.search.corrections(words, filter_)) if words else query

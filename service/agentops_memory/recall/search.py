@@ -17,6 +17,7 @@ from ..memory.search import (
     NOTHING,
     PLACES,
     SCORED,
+    WEIGHTS,
     Candidate,
     Field,
     Filter,
@@ -184,11 +185,15 @@ HUGE = 1e18  # a field weight that takes BM25 practically to its limit
 FIELDS = tuple(Field)  # in the order of the columns
 
 
-def weightings(weights: tuple[float, ...]) -> list[tuple[float, ...]]:
-    """Return the field weights of the scores that `term_score` takes, in its order."""
-    fields = range(len(FIELDS))
-    single = (tuple(weights[it] if it == at else 0.0 for it in fields) for at in fields)
-    return [weights, (HUGE,) * len(FIELDS), *single]
+WEIGHTINGS = [
+    WEIGHTS,
+    (HUGE,) * len(FIELDS),
+    *(
+        tuple(it if FIELDS[at] is field else 0.0 for at, it in enumerate(WEIGHTS))
+        for field in Field
+    ),
+]
+"""The field weights of the scores that `term_score` takes, in its order."""
 
 
 def term_score(score: float, limit: float, by_field: Sequence[float]) -> TermScore:
@@ -217,11 +222,7 @@ class Search(ABC):
     """Search in live memories; ranks of different projects are only roughly comparable."""
 
     def __init__(
-        self,
-        memories: MemoryLists,
-        visibility: Visibility,
-        lookup: RowLookup,
-        stems: Stems,
+        self, memories: MemoryLists, visibility: Visibility, lookup: RowLookup, stems: Stems
     ) -> None:
         self._memories = memories
         self._visibility = visibility

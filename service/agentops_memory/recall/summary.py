@@ -1,7 +1,7 @@
 """The summary of a session: deterministic, without a language model."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from ..light import dataclass
 from .text import cut
@@ -66,37 +66,23 @@ def continued(before: Transcript, after: Transcript) -> Transcript:
 def parsed_summary(text: str) -> Transcript:
     """Parse a summary back into its digest, empty if `summary` did not render the text.
 
-    If the first message may end at several positions, one that leaves more messages with the
-    length of a truncated one wins, then the earliest.
+    If the first message may end at several positions, the earliest wins.
     """
     counts = _COUNTS.match(text)
     if counts is None:
         return Transcript()
-    messages_text = text[counts.end() :].removeprefix(STARTED)
     messages, user, assistant = map(int, counts.groups())
+    texts = text[counts.end() :].removeprefix(STARTED)
+    ends = [(texts, texts)]
+    if user > 1:
+        marks = re.finditer(ENDED, texts[: _LONGEST + len(ENDED)])
+        ends = [(texts[: it.start()], texts[it.end() :]) for it in marks]
     candidates = (
         Transcript(messages=messages, user=user, assistant=assistant, first=first, last=last)
-        for first, last in (_ends(messages_text) if user > 1 else [(messages_text, messages_text)])
+        for first, last in ends
+        if user + assistant <= messages and cut(first, SHOWN) == first and cut(last, SHOWN) == last
     )
-    return max(
-        (
-            it
-            for it in candidates
-            if it.user + it.assistant <= it.messages
-            and all(cut(end, SHOWN) == end for end in (it.first, it.last))
-            and summary(it) == text
-        ),
-        key=lambda it: sum(len(end) > SHOWN for end in (it.first, it.last)),
-        default=Transcript(),
-    )
-
-
-def _ends(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the first and the last message for each possible end of the first."""
-    at = text.find(ENDED, 0, _LONGEST + len(ENDED))
-    while at >= 0:
-        yield text[:at], text[at + len(ENDED) :]
-        at = text.find(ENDED, at + 1, _LONGEST + len(ENDED))
+    return next((it for it in candidates if summary(it) == text), Transcript())
 
 
 _LONGEST = len(cut(" " * (SHOWN + 1), SHOWN))

@@ -10,8 +10,6 @@ from itertools import groupby, islice, pairwise
 from math import isfinite
 from typing import Any, NamedTuple
 
-from .features import ALL, Feature, Features
-
 # Regular forms need no list, as the stemmer merges them. Omitted are forms that are as often
 # another word (`left`, `saw`, `ground`, `spoke`, `halves`), a name (`drew`), or a common word of
 # another language (`theses`), and `won`, which the tokenizer makes of `won't`.
@@ -105,7 +103,7 @@ def cut(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[:limit] + "..."
 
 
-def indexed(text: str, features: Features = ALL) -> str:
+def indexed(text: str) -> str:
     """Prepare a text for the tokenizer of the full-text index.
 
     Words are unified and case-folded, an irregular form becomes its base form, a run of an
@@ -113,29 +111,13 @@ def indexed(text: str, features: Features = ALL) -> str:
     its parts and its joined forms. A change to the result requires a new `INDEX_FORMAT`, which
     rebuilds the index: FTS5 deletes an entry by the text that was inserted.
     """
-    has_pairs, has_identifiers, has_base_forms = _steps(features)
     if not text.isascii():
-        text = unified(text)
-        if has_pairs:
-            text = _unspaced_run().sub(_paired, text)
-    if has_identifiers:
-        text = _IDENTIFIER.sub(_with_parts, text)
-    text = text.casefold()
-    return _in_base_forms(text) if has_base_forms else text
+        text = _unspaced_run().sub(_paired, unified(text))
+    return _in_base_forms(_IDENTIFIER.sub(_with_parts, text).casefold())
 
 
-@lru_cache
-def _steps(features: Features) -> tuple[bool, bool, bool]:
-    steps = Feature.PAIRS, Feature.IDENTIFIERS, Feature.IRREGULAR_FORMS
-    return tuple(it in features for it in steps)  # type: ignore[return-value]
-
-
-def borrows(content: str, features: Features = ALL) -> bool:
+def borrows(content: str) -> bool:
     """Whether a memory with this content is short enough to be indexed with context."""
-    if Feature.CONTEXT not in features:
-        return False
-    if Feature.CONTEXT_GUARD not in features:
-        return True
     if content.isascii():
         return len(content.split(None, LONGEST)) <= LONGEST
     return next(islice(words(content), LONGEST, None), None) is None
@@ -162,11 +144,11 @@ def pairs(run: str) -> list[str]:
 
 
 @cache
-def piece_pattern(features: Features = ALL) -> re.Pattern[str]:
+def piece_pattern() -> re.Pattern[str]:
     """Return the pattern of pieces in spaced text; the matched group's name is the kind."""
-    kinds = {Feature.PAIRS: _RUN_PIECE, Feature.IDENTIFIERS: _IDENTIFIER_PIECE}
-    chosen = [kind for feature, kind in kinds.items() if feature in features]
-    return re.compile("|".join([*chosen, _WORD_PIECE]))
+    return re.compile(
+        rf"(?P<run>[{_UNSPACED}]+)|(?P<identifier>{_IDENTIFIER.pattern})|(?P<word>{_WORD}+)"
+    )
 
 
 def words(text: str) -> Iterator[re.Match[str]]:
@@ -246,10 +228,6 @@ def _unspaced_run() -> re.Pattern[str]:
 def _counted() -> re.Pattern[str]:
     return re.compile(rf"[{_UNSPACED}]{{1,2}}|[^\s{_UNSPACED}]+")
 
-
-_RUN_PIECE = rf"(?P<run>[{_UNSPACED}]+)"
-_IDENTIFIER_PIECE = rf"(?P<identifier>{_IDENTIFIER.pattern})"
-_WORD_PIECE = rf"(?P<word>{_WORD}+)"
 
 # Normalization sorts successive marks in quadratic time, and no word has more than 30.
 _PILE = re.compile(r"([\W\uff9e\uff9f]{30})[\W\uff9e\uff9f]+")
@@ -336,9 +314,9 @@ class End:
     def of(cls, content: str) -> "End":
         return cls(end_of(content) if content else None)
 
-    def prepared(self, features: Features) -> str:
+    def prepared(self) -> str:
         if self._prepared is None:
-            self._prepared = indexed(self.text or "", features)
+            self._prepared = indexed(self.text or "")
         return self._prepared
 
 
@@ -346,7 +324,6 @@ class Prepared(NamedTuple):
     """The text of a memory as indexed, without its context."""
 
     source: object  # the original text
-    features: Features
     title: str
     content: str
     tags: str
@@ -355,13 +332,7 @@ class Prepared(NamedTuple):
 
 
 def prepared(
-    source: object,
-    title: str,
-    content: str,
-    tags: Iterable[str],
-    features: Features,
-    *,
-    is_json: bool = False,
+    source: object, title: str, content: str, tags: Iterable[str], *, is_json: bool = False
 ) -> Prepared:
     end = end_of(content) if content else None
     head, last, tail, stripped = content, "", "", content.rstrip()
@@ -370,41 +341,28 @@ def prepared(
     elif end and content.isascii() and stripped.endswith(end):
         # In ASCII no word crosses white space, so the end is prepared only once, for both.
         head, last, tail = stripped.removesuffix(end), end, content[len(stripped) :]
-    texts = title, head, last, "\n".join(tags) if Feature.TAGS in features else ""
-    joined = "\0".join(texts)
-    # Nor does a word cross a NUL, so ASCII texts are prepared in one pass.
-    if joined.isascii() and joined.count("\0") == len(texts) - 1:
-        title, head, last, tag_words = indexed(joined, features).split("\0")
-    else:
-        title, head, last, tag_words = (indexed(it, features) for it in texts)
+    title, head, last, tag_words = map(indexed, (title, head, last, "\n".join(tags)))
     return Prepared(
-        source, features, title, f"{head}{last}{tail}", tag_words,
-        borrows(content, features), (end, last or None),
-    )  # fmt: skip
+        source, title, f"{head}{last}{tail}", tag_words, borrows(content), (end, last or None)
+    )
 
 
-def columns(
-    title: str, content: str, tags: Iterable[str], before: Iterable[End], features: Features
-) -> Columns:
+def columns(title: str, content: str, tags: Iterable[str], before: Iterable[End]) -> Columns:
     """Return the indexed text of a memory, given the ends before it in the session, oldest first.
 
     The ends are read only if the memory borrows from them.
     """
-    words = prepared(None, title, content, tags, features)
-    borrowed = context(before, features) if words.borrows else ""
+    words = prepared(None, title, content, tags)
+    borrowed = context(before) if words.borrows else ""
     return Columns(words.title, words.content, borrowed, words.tags)
 
 
-def context(before: Iterable[End], features: Features) -> str:
+def context(before: Iterable[End]) -> str:
     ends = [it for it in before if it.text is not None]
     # Preparing a non-ASCII text may depend on the text before it.
     if "".join([it.text or "" for it in ends]).isascii():
-        return "\n".join([it.prepared(features) for it in ends])
-    return indexed("\n".join(it.text or "" for it in ends), features)
-
-
-def tags_column(tags: Iterable[str], features: Features) -> str:
-    return indexed("\n".join(tags), features) if Feature.TAGS in features else ""
+        return "\n".join([it.prepared() for it in ends])
+    return indexed("\n".join(it.text or "" for it in ends))
 
 
 MAX_DEPTH = 100  # most nested objects and arrays of accepted JSON

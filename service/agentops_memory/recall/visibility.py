@@ -6,7 +6,7 @@ from ..errors import DamagedRow
 from ..light import dataclass
 from ..memory.access import Patterns
 from ..memory.memory import MemoryId, expired, indexed
-from ..memory.search import GAINING, SENTENCE_DEPTH, Filter, Tier, sentence_weights, weights_of
+from ..memory.search import GAINING, SENTENCE_DEPTH, Filter, Tier, sentence_weights
 from ..memory.space import (
     FIRST,
     GLOBAL_AREA,
@@ -22,7 +22,6 @@ from ..memory.space import (
     require_place,
 )
 from ..memory.table import Connection, Dialect, FilteredTable, Moment, Table
-from .features import Feature
 from .query import Query, Term
 from .text import NEIGHBORS
 
@@ -196,18 +195,12 @@ class IndexQuery:
     @classmethod
     def of(cls, tier: Tier, query: Query, visible: VisibleRows, limit: int) -> "IndexQuery":
         """Return the query for the best `limit` memories of a tier."""
-        is_any, features = tier is Tier.ANY, query.features
-        gaining = GAINING if is_any and Feature.FOLLOWING in features else 0
-        depth = max(limit, gaining)
-        if is_any and len(query.sentences) > 1:
-            depth = max(limit, SENTENCE_DEPTH) if Feature.SENTENCE_DEPTH in features else ALL
+        is_any = tier is Tier.ANY
+        gaining = GAINING if is_any else 0
+        depth = max(limit, SENTENCE_DEPTH if is_any and len(query.sentences) > 1 else gaining)
         return cls(
             tier=tier, query=query, own=not is_any, gaining=gaining, depth=depth, visible=visible
         )
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        return weights_of(self.query.features)
 
     @property
     def sentence_weights(self) -> tuple[float, ...]:

@@ -31,7 +31,6 @@ _TAG = re.compile(r"(?:<|\\u003c)\s*+((?:\\?/)?)\s*+private\s*+(?:>|\\u003e)", r
 _TYPE = re.compile("<Private>(?<=[A-Za-z0-9_]<Private>)")  # as in Local<Private>
 _MASK = "\ud800"  # a lone surrogate, which no stored text contains
 BLANK = 8  # repeated characters at the end of a masked value
-SEPARATORS = "_.-"
 AT_ONCE = 100  # characters; in a longer text, one search for all hints is slower than one for each
 
 
@@ -255,11 +254,10 @@ def _tokens(text: str, raw: bytes) -> Iterator[SecretSpan]:
     while end >= 0 and (start := mask.find(shapes.LONG_RUN, end)) >= 0:
         end = mask.find(b" ", start)
         run = start, end if end >= 0 else len(mask)
-        has_separator = any(text.find(separator, *run) >= 0 for separator in SEPARATORS)
-        pattern, kinds = shapes.token_pattern(has_separator=has_separator)
+        pattern, kinds = shapes.token_pattern()
         for token in pattern.finditer(text, *run):
             yield SecretSpan(token.start(), token.end(), kinds[(token.lastindex or 0) - 1])
-        if has_separator and text.find("eyJ", *run) >= 0:
+        if text.find("eyJ", *run) >= 0:
             for token in shapes.JWT.finditer(text, *run):
                 yield SecretSpan(*token.span("secret"), "jwt")
         if text.find("AZDO", *run) >= 0:

@@ -331,9 +331,8 @@ _DISTINCT = (
     ("stripe-key", "whsec_", f"{_BASE64}{{24,}}"),
 )
 
-# The same for prefixes that could also be the end of a word: first the prefixes of tokens that may
-# consist of letters and digits alone.
-_ALPHANUMERIC = (
+# The same for prefixes that could also be the end of a word.
+_WORDLIKE = (
     ("aws-key-id", "A(?:KI|SI|BI|CC)A", "[A-Z0-9]{16}(?![A-Za-z0-9])"),
     ("gitlab-token", "GR1348941", f"{_SAFE}{{20,}}"),
     ("google-key", "1//0", f"{_WITH_DIGIT}{_SAFE}{{40,}}"),
@@ -346,8 +345,6 @@ _ALPHANUMERIC = (
     ("service-token", "dapi", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
     ("telegram-token", "AA", f"(?<=[0-9]{{8}}:AA){_SAFE}{{33,}}"),
     ("twilio-key", "SK", f"{_HEX}{{32}}(?![A-Za-z0-9])"),
-)
-_WORDLIKE = (
     ("anthropic-key", "sk-ant-", f"{_WITH_DIGIT}{_SAFE}{{24,}}"),
     *(
         ("discord-token", first, rf"{_SNOWFLAKE}{_SAFE}{{0,4}}\.{_SAFE}{{6}}\.{_SAFE}{{27,}}")
@@ -407,14 +404,12 @@ def _at_start(prefix: str) -> str:
 
 
 @cache
-def token_pattern(*, has_separator: bool) -> tuple[re.Pattern[str], list[str]]:
+def token_pattern() -> tuple[re.Pattern[str], list[str]]:
     """Return one alternation of all shapes, and the kind of each of its groups."""
-    shapes = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _ALPHANUMERIC]
-    if has_separator:
-        distinct = [(kind, prefix + tail) for kind, prefix, tail in _DISTINCT]
-        wordlike = [(kind, _at_start(prefix) + tail) for kind, prefix, tail in _WORDLIKE]
-        shapes = [*distinct, *shapes, *wordlike]
-    return re.compile("|".join(f"{it}()" for _, it in shapes)), [kind for kind, _ in shapes]
+    shapes = [prefix + tail for _, prefix, tail in _DISTINCT]
+    shapes += [_at_start(prefix) + tail for _, prefix, tail in _WORDLIKE]
+    pattern = re.compile("|".join(f"{it}()" for it in shapes))
+    return pattern, [kind for kind, *_ in (*_DISTINCT, *_WORDLIKE)]
 
 
 LONG_RUN = b"a" * 20  # as long as the shortest token
@@ -463,7 +458,7 @@ HINT = re.compile(
 )
 
 KINDS = frozenset(
-    {kind for kind, *_ in (*_DISTINCT, *_ALPHANUMERIC, *_WORDLIKE)}
+    {kind for kind, *_ in (*_DISTINCT, *_WORDLIKE)}
     | {label.kind for labels in LABELS.values() for label in labels}
     | {"jwt", "private-key"}
 )

@@ -95,7 +95,6 @@ class StoredAreas(SqliteTable):
         token = token_of(self._connection)
         if not self._number("SELECT rules = own_rules() FROM index_rules"):
             raise Damaged("The index was built with other rules.")
-        weights = index.vocabulary.weights
         areas, others = dict[int, Area](), list[StemCounts]()
         group = index.parts.get(plan.number)
         known = group.others if group else {}
@@ -106,7 +105,7 @@ class StoredAreas(SqliteTable):
                 if not is_requested and (counts := self._counts(it, if_complete=True)):
                     others.append(counts)
                     continue
-            areas[it] = self.area(it, weights, counts)
+            areas[it] = self.area(it, counts)
         self._add_lifecycles(areas)
         totals = self._totals(plan.number)
         if not index.install(token, plan, [*areas.values()], others, totals):
@@ -118,15 +117,15 @@ class StoredAreas(SqliteTable):
             areas = self._scalars("SELECT area FROM spaces WHERE partition = :it", it=plan.number)
         return sorted({*areas, *([GLOBAL_AREA] if plan.globals_too else ())})
 
-    def area(self, number: int, weights: Sequence[float], counts: StemCounts | None = None) -> Area:
+    def area(self, number: int, counts: StemCounts | None = None) -> Area:
         """Return an area without lifecycles.
 
         Its statistics are not read again if `counts` are those of its stored state.
         """
         with suppress(ValueError):  # a damaged segment
             if stored := self._segment(number, counts):
-                return drafted(number, self.rows(number, stored[0].last), weights, stored)
-        return drafted(number, self.rows(number, MemoryId(0)), weights)
+                return drafted(number, self.rows(number, stored[0].last), stored)
+        return drafted(number, self.rows(number, MemoryId(0)))
 
     def stored(self, area: int) -> tuple[Statistics, Segment] | None:
         """Return an area as it is stored, or None; raises ValueError if that is damaged."""

@@ -27,7 +27,6 @@ from ..light import dataclass
 from ..memory.space import UNINDEXED_AREA
 from ..memory.table import Dialect, Known, Table
 from ..recall.cache import AreaKey as Area, Changes, NewMemory, Token
-from ..recall.features import ALL, Features
 from ..recall.stems import Stems
 from .dialect import SQLITE, decoded, is_damage, primary_code, register_functions
 
@@ -138,7 +137,7 @@ class SqliteTable(Table):
 
 
 def connect(
-    path: Path, *, busy_timeout: timedelta = BUSY_TIMEOUT, features: Features = ALL, mode: str = "",
+    path: Path, *, busy_timeout: timedelta = BUSY_TIMEOUT, mode: str = "",
     is_strict: bool = False,
 ) -> Database:  # fmt: skip
     """Open a connection with our settings and functions.
@@ -163,7 +162,7 @@ def connect(
     try:
         for pragma in _PRAGMAS:
             database.execute(f"PRAGMA {pragma}")
-        register_functions(database, features)
+        register_functions(database)
     except (sqlite3.Error, UnicodeDecodeError) as error:
         database.close()
         if isinstance(error, UnicodeDecodeError):  # SQLite quoted a schema that is not UTF-8
@@ -502,14 +501,14 @@ OF_A_VALUE = re.compile(r"CHECK constraint failed in |(non-)?\w+ value in ")
 
 
 @contextmanager
-def open_read_only(path: Path, features: Features = ALL) -> Iterator[Database]:
+def open_read_only(path: Path) -> Iterator[Database]:
     """Open a connection that can only read, on one state of the file.
 
     Without a log nobody has the file open, so it is opened as immutable: SQLite would otherwise
     create a log. A log that a crash left is read with the file, and stays.
     """
     mode = "mode=ro&immutable=1" if log_size(path) is None else "mode=ro"
-    with closing(connect(path, features=features, mode=mode)) as database:
+    with closing(connect(path, mode=mode)) as database:
         database.execute("BEGIN")
         yield database
 

@@ -22,9 +22,8 @@ from ..memory.rows import tag_tuple
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS
 from ..memory.space import Project
 from ..memory.table import Dialect
-from ..recall.features import ALL, Feature, Features
-from ..recall.stems import rules
-from ..recall.text import End, borrows, context, fingerprint, indexed, tags_column, words_of
+from ..recall.stems import INDEX_RULES
+from ..recall.text import End, borrows, context, fingerprint, indexed, words_of
 
 log = logging.getLogger(__name__)
 
@@ -172,23 +171,18 @@ SQLITE = Dialect(
 )
 
 
-def register_functions(database: sqlite3.Connection, features: Features = ALL) -> None:
+def register_functions(database: sqlite3.Connection) -> None:
     """Register our SQL functions, all pure, with a connection.
 
     Functions of column values take bytes, because Python's adapter cannot convert a text that
     is not UTF-8.
     """
-    prior, own = PRIOR_MEMORIES if Feature.PRIOR in features else 0, rules(features)
-    names = json.dumps(sorted(features))
     functions: dict[str, tuple[int, Callable[..., str | int]]] = {
-        "indexed_text": (1, lambda text: indexed(decoded(text), features)),
-        "indexed_value": (1, lambda value: indexed(words_of(decoded(value)), features)),
-        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags), features)),
-        "borrows": (1, lambda content: borrows(decoded(content), features)),
-        "borrowed": (
-            2,
-            lambda *texts: context((End.of(decoded(it)) for it in texts if it), features),
-        ),
+        "indexed_text": (1, lambda text: indexed(decoded(text))),
+        "indexed_value": (1, lambda value: indexed(words_of(decoded(value)))),
+        "indexed_tags": (1, lambda tags: _indexed_tags(decoded(tags))),
+        "borrows": (1, lambda content: borrows(decoded(content))),
+        "borrowed": (2, lambda *texts: context(End.of(decoded(it)) for it in texts if it)),
         "fingerprint_of": (
             4,
             lambda key, *texts: fingerprint(
@@ -196,10 +190,9 @@ def register_functions(database: sqlite3.Connection, features: Features = ALL) -
             ),
         ),
         "acted_on": (2, _acted_on),
-        "prior_rows": (0, lambda: prior),
+        "prior_rows": (0, lambda: PRIOR_MEMORIES),
         "prior_text": (0, lambda: PRIOR_TEXT),
-        "own_rules": (0, lambda: own),
-        "own_features": (0, lambda: names),
+        "own_rules": (0, lambda: INDEX_RULES),
     }
     for name, (arguments, function) in functions.items():
         database.create_function(name, arguments, function, deterministic=True)
@@ -215,8 +208,8 @@ def _patterns(names: str) -> Patterns:
 
 
 @lru_cache(256)
-def _indexed_tags(tags: str, features: Features) -> str:
-    return tags_column(tag_tuple(tags), features)
+def _indexed_tags(tags: str) -> str:
+    return indexed("\n".join(tag_tuple(tags)))
 
 
 def run(database: sqlite3.Connection, statements: Iterable[str]) -> None:

@@ -32,7 +32,6 @@ from ..memory.rows import Uids
 from ..memory.space import DEFAULT_RETENTIONS, Retentions
 from ..recall.cache import DatabaseIndex, IndexCache
 from ..recall.cached_reads import CachedReads
-from ..recall.features import ALL, Features
 from . import connection as db
 from .areas import load_requested
 from .dialect import DAMAGED, REMEDY, IndexBehind, find_undecodable, refusal_of, translated
@@ -53,7 +52,7 @@ log = logging.getLogger(__name__)
 
 @asynccontextmanager
 async def opened_file(
-    path: Path, now: datetime, features: Features, on_upgrade: OnUpgrade
+    path: Path, now: datetime, on_upgrade: OnUpgrade
 ) -> AsyncIterator[tuple[db.WriterThread, OpenFiles]]:
     """Create or migrate a database file; yield the connection that writes and the open files.
 
@@ -62,9 +61,9 @@ async def opened_file(
     """
     with ExitStack() as stack:
         stack.enter_context(in_use(file_id(path)))
-        await db.run_in_thread(partial(migrated, path, now, features, on_upgrade))
+        await db.run_in_thread(partial(migrated, path, now, on_upgrade))
         stack.enter_context(in_use(file := file_id(path)))  # again, as the file may be new
-        opening = partial(db.connect, path, features=features, is_strict=True)
+        opening = partial(db.connect, path, is_strict=True)
         writer = db.WriterThread(opening, iter_chunk_size=64)
         async with writer:
             files = await writer.run(partial(OpenFiles, path, file))
@@ -117,7 +116,7 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
     @classmethod
     @asynccontextmanager
     async def opened(  # noqa: PLR0913 - keyword arguments
-        cls, path: Path, *, clock: Callable[[], datetime], features: Features = ALL,
+        cls, path: Path, *, clock: Callable[[], datetime],
         quota: int | None = None, retention: Retentions = DEFAULT_RETENTIONS,
         committed: OnCommit = noop, damaged: OnDamage = noop, upgrading: OnUpgrade = noop,
         index_cache: IndexCache | None = None, sealer: Sealer | None = None,
@@ -128,12 +127,10 @@ class SqliteEngine(SqliteMaintenance, Maintenance):
         file cannot be used. A cancelled opening returns at once; the next opening undoes what it
         began.
         """
-        index = index_in_memory(index_cache or IndexCache(), features)
+        index = index_in_memory(index_cache or IndexCache())
         async with (
-            opened_file(path, clock(), features, upgrading) as (database, files),
-            readers(
-                path, features, files.require_own_log, partial(load_requested, index=index)
-            ) as reading,
+            opened_file(path, clock(), upgrading) as (database, files),
+            readers(path, files.require_own_log, partial(load_requested, index=index)) as reading,
             serving(Writer(database, files, QUEUE, QUEUE_TIMEOUT, committed, index)) as writer,
         ):
             if not files.are_same():

@@ -207,7 +207,7 @@ def check_database(subject: Subject) -> list[Finding]:
     is_closed = db.log_size(subject.path) is None
     findings = list[Finding]()
     try:
-        with db.open_read_only(subject.path, subject.features) as database:
+        with db.open_read_only(subject.path) as database:
             checks = CHECKS if is_ours(database) else CHECKS_OF_OTHERS
             for code, check in checks.items():
                 try:
@@ -339,7 +339,7 @@ def _check_partition(
         fault = f"cannot be read: {reason(error)}"
     if is_exact and not fault:
         try:
-            if not repair.is_exact(subject.path, subject.features, number):
+            if not repair.is_exact(subject.path, number):
                 fault = "has words that differ from those of the memories"
         except sqlite3.Error as error:
             if primary_code(error) not in SHUT:

@@ -4,18 +4,16 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 from ..errors import DamagedRow, Unavailable
 from ..memory import space as spaces
 from ..memory.erasure import MAX_STEP
 from ..memory.memory import Memory, MemoryId, PreparedMemory, indexed, undeleted
 from ..memory.rows import micros, optional_micros
-from ..memory.search import weights_of
 from ..memory.table import Known, Waiting
 from ..recall.area import Row as IndexedMemory, drafted
 from ..recall.cache import Changes, NewMemory
-from ..recall.features import Feature, Features
 from ..recall.stems import groups_of
 from ..recall.text import NEIGHBORS, Columns, End, Prepared, context, prepared
 from ..recall.visibility import AREA
@@ -93,13 +91,13 @@ class Index(SqliteTable):
 
     def add_all(self, memories: Iterable[tuple[MemoryId, Memory, int, int]]) -> None:
         """Prepare new memories for the index, in the order of ids; they are the newest of all."""
-        features = self.require_own_rules()
+        self.require_own_rules()
         for id_, memory, space, area in memories:
             if memory.deleted_at or area == spaces.UNINDEXED_AREA:
                 continue
-            words = _words(memory, features)
+            words = _words(memory)
             ends = self._ends_before(id_, memory, space, area)
-            borrowed = context(ends, features) if words.borrows else ""
+            borrowed = context(ends) if words.borrows else ""
             columns = Columns(words.title, words.content, borrowed, words.tags)
             self.known.waiting[id_] = area, columns
             self.known.waiting_size += sum(map(len, columns))
@@ -218,20 +216,17 @@ class Index(SqliteTable):
         )
         self._new.append(NewMemory((number, area), row, columns))
 
-    def require_own_rules(self) -> Features:
-        """Return the features to prepare words by; raise Unavailable if the index has other rules.
+    def require_own_rules(self) -> None:
+        """Raise Unavailable if the index has other rules.
 
         Words added by other rules could never be removed again.
         """
-        if self.known.features is None:
-            row = self._execute("SELECT rules = own_rules(), own_features() FROM index_rules")
-            is_same, features = row.fetchone() or (False, "[]")
-            if not is_same:
+        if not self.known.has_own_rules:
+            if not is_by_rules(self._connection):
                 raise Unavailable(
                     "The index was rebuilt with other rules meanwhile; restart the service."
                 )
-            self.known.features = _features(features)
-        return self.known.features
+            self.known.has_own_rules = True
 
     def _ends_before(
         self, before: MemoryId, memory: Memory, space: int, area: int
@@ -316,7 +311,6 @@ class Index(SqliteTable):
         )
         documents = self.partitions.documents(stored)
         entries = entries_of(self._connection.stems, documents)
-        weights = weights_of(self.require_own_rules())
         try:
             for area in self._scalars(AREAS, partition=partition):
                 whole = self.areas.stored(area)
@@ -325,7 +319,7 @@ class Index(SqliteTable):
                     for row, stems in (self.areas.rows(area, MemoryId(0)) if whole else ())
                     if whole and row.id <= whole[0].last
                 ]
-                if whole and whole != (its and drafted(area, its, weights).segment()):
+                if whole and whole != (its and drafted(area, its).segment()):
                     return False
             loaded = {id_: it.decode() for id_, it in stored.items()}
         except ValueError:
@@ -463,23 +457,18 @@ class Index(SqliteTable):
         )
 
 
-def _words(memory: Memory, features: Features) -> Prepared:
+def _words(memory: Memory) -> Prepared:
     text = memory.text
     if isinstance(memory, PreparedMemory):
         words = Prepared(*memory.prepared)
-        if words.source is text and words.features == features:
+        if words.source is text:
             return words
     is_json = memory.space.kind.traits.is_json
-    return prepared(text, text.title, text.content, text.tags, features, is_json=is_json)
-
-
-@lru_cache(16)
-def _features(names: str) -> Features:
-    return frozenset(map(Feature, json.loads(names)))
+    return prepared(text, text.title, text.content, text.tags, is_json=is_json)
 
 
 def is_by_rules(database: sqlite3.Connection) -> bool:
-    """Whether the index was built by the rules of the connection's features."""
+    """Whether the index was built by our rules."""
     row: tuple[int] | None = database.execute(
         "SELECT rules = own_rules() FROM index_rules"
     ).fetchone()

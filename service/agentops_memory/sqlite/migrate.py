@@ -23,7 +23,6 @@ from ..light import dataclass
 from ..memory.damage import MOST_TOLD, RowDamage, TableCheck, checks_of
 from ..memory.rows import instant, micros, parsed, tag_array, uid_of
 from ..memory.space import UNKNOWN_PROJECT, project_name
-from ..recall.features import ALL, Features
 from ..recall.text import clean, content_hash
 from ..recall.visibility import MOST_IDS
 from . import connection as db
@@ -50,7 +49,7 @@ log = logging.getLogger(__name__)
 ANY_NUMBER = -1  # any number of arguments
 
 
-def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = False) -> None:
+def require_current(path: Path, *, may_be_new: bool = False) -> None:
     """Raise StartRefused for a file that is missing, or that a start would change.
 
     With `may_be_new` an empty file passes: another program may be about to create the database.
@@ -59,7 +58,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
     require_one_name(path)
     with (
         refusing(path),
-        closing(db.connect(path, busy_timeout=TIMEOUT, features=features)) as database,
+        closing(db.connect(path, busy_timeout=TIMEOUT)) as database,
     ):
         database.execute("BEGIN")  # one state, although another program may be creating it
         if may_be_new and not version_of(database) and not is_used(database):
@@ -71,9 +70,7 @@ def require_current(path: Path, features: Features = ALL, *, may_be_new: bool = 
             )
 
 
-def migrated(
-    path: Path, now: datetime, features: Features = ALL, on_upgrade: OnUpgrade = noop
-) -> None:
+def migrated(path: Path, now: datetime, on_upgrade: OnUpgrade = noop) -> None:
     """Create the file if it is missing, upgrade it if it is the original's, and migrate it.
 
     An index that was built by other rules is rebuilt.
@@ -85,7 +82,7 @@ def migrated(
         with suppress(FileExistsError), private_file(path, os.O_RDWR | os.O_EXCL):
             pass
         require_one_name(path)
-        with closing(db.connect(path, busy_timeout=TIMEOUT, features=features)) as database:
+        with closing(db.connect(path, busy_timeout=TIMEOUT)) as database:
             if not _is_current(database, path):
                 if is_used(database):
                     on_upgrade()
@@ -102,11 +99,11 @@ class Plan:
     is_due: bool  # whether the file is migrated, or only its index rebuilt
 
 
-def planned(path: Path, features: Features) -> Plan:
+def planned(path: Path) -> Plan:
     """Return what a start would do, without changes; StartRefused if it would be refused."""
     _require_file(path)
     path = Path(os.path.realpath(path))  # where SQLite keeps the log
-    with refusing(path), db.open_read_only(path, features) as database:
+    with refusing(path), db.open_read_only(path) as database:
         is_due, before = not _is_current(database, path), version_of(database)
         original = not before and is_original(database)
         return Plan(before=before, after=newest_format(), is_original=original, is_due=is_due)

@@ -25,7 +25,6 @@ from ..memory.damage import DERIVED, Fix, TableCheck, named, some_of
 from ..memory.memory import undeleted
 from ..memory.rows import micros, rendered
 from ..memory.space import GLOBAL_AREA, GLOBAL_SCOPE, UNINDEXED_AREA, SpaceKind
-from ..recall.features import Features
 from .connection import CHANGING, Database, change, connect, drop_statements, faults_of, tables
 from .dialect import NotText, run
 from .index import Index
@@ -56,7 +55,6 @@ class Subject:
 
     tenant: TenantId
     path: Path
-    features: Features
     sealer: Sealer
     now: datetime
     quota: int | None  # bytes
@@ -219,7 +217,7 @@ Repair = Callable[..., str]
 def repaired(subject: Subject, repair: Repair, *args: object) -> str:
     """Run a repair; its change is committed if the file is undamaged at its end, else undone."""
     path = subject.path
-    opening = partial(connect, busy_timeout=TIMEOUT, features=subject.features, mode=CHANGING)
+    opening = partial(connect, busy_timeout=TIMEOUT, mode=CHANGING)
     with _explained(), closing(opening(path)) as database:
         # Referenced rows may be missing already; a repair must not fail for that.
         database.execute("PRAGMA foreign_keys = OFF")
@@ -281,12 +279,12 @@ def remove_orphans(database: sqlite3.Connection, path: Path) -> str:
     return f"Removed {removed:,} rows. A copy of the file as it was before is {copy}."
 
 
-def is_exact(path: Path, features: Features, number: int) -> bool:
+def is_exact(path: Path, number: int) -> bool:
     """Whether a partition matches the memories exactly; nothing is changed.
 
     SQLite needs the write lock for it, and waits until another process releases it.
     """
-    opening = partial(connect, busy_timeout=TIMEOUT, features=features, mode=CHANGING)
+    opening = partial(connect, busy_timeout=TIMEOUT, mode=CHANGING)
     with closing(opening(path)) as database:
         database.execute("BEGIN IMMEDIATE")
         try:

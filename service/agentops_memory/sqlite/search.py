@@ -10,13 +10,12 @@ from datetime import timedelta
 from ..errors import Damaged, TimedOut
 from ..memory.memories import MemoryLists
 from ..memory.memory import MemoryId
-from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, Scored, TermScore, Tier, Totals, weights_of
+from ..memory.search import NAMED, PRIOR_MEMORIES, SAID, WEIGHTS, Scored, TermScore, Tier, Totals
 from ..recall.cache import READ_BYTES, DatabaseIndex, IndexCache
 from ..recall.cached_reads import Ranking
-from ..recall.features import ALL, Features
 from ..recall.group import Group, Lookup, Weights
 from ..recall.query import LONGEST, SHORTEST, Corrections, Piece, Term
-from ..recall.search import FoundWords, Gains, RowLookup, Search, sentences, term_score, weightings
+from ..recall.search import WEIGHTINGS, FoundWords, Gains, RowLookup, Search, sentences, term_score
 from ..recall.stems import Stems, Vocabulary, entry_of
 from ..recall.visibility import (
     ID,
@@ -34,14 +33,11 @@ from .dialect import SQLITE, IndexBehind, is_damage, primary_code
 from .partitions import OWN_COLUMNS, Partitions, numbers, table
 
 
-def index_in_memory(cache: IndexCache, features: Features) -> DatabaseIndex:
-    """Return an empty in-memory index of a database, disabled unless all features are on."""
+def index_in_memory(cache: IndexCache) -> DatabaseIndex:
+    """Return an empty in-memory index of a database."""
     stems = Stems()  # used under the lock of the index
-    return DatabaseIndex(
-        cache if features == ALL else IndexCache(0),
-        Vocabulary(weights_of(features), stems.forms_of),
-        lambda texts: entry_of(stems.of_texts(texts)),
-    )
+    vocabulary = Vocabulary(stems.forms_of)
+    return DatabaseIndex(cache, vocabulary, lambda texts: entry_of(stems.of_texts(texts)))
 
 
 # Counting stops once it shows that a term is frequent.
@@ -76,7 +72,7 @@ def _sentence(at: int, number: int, query: IndexQuery) -> str:
     narrowed = f"CROSS JOIN memories m ON m.id = {name}.rowid & {ID}{condition}" * bool(condition)
     ranges = " UNION ALL ".join(
         f"""SELECT {name}.rowid & {ID} AS id,
-                   {_weighted(name, query.weights)} AS score
+                   {_weighted(name, WEIGHTS)} AS score
               FROM {name} {narrowed}
              WHERE {name} MATCH :match_{at}
                    AND {name}.rowid BETWEEN :first_{span} AND :last_{span}{hidden}"""
@@ -117,7 +113,7 @@ def _term(term: Term) -> str:
 
 
 # Not FTS5's own scores, whose statistics would reveal words of others in the partition.
-WEIGHTS = {"{title tags}": NAMED, "content": SAID}
+WEIGHT_OF = {"{title tags}": NAMED, "content": SAID}
 
 
 LAST_LETTER = 0x10FFFF
@@ -267,7 +263,7 @@ class SqliteSearch(SqliteTable, Search):
         self, query: IndexQuery, number: int, terms: Sequence[Term], rows: Mapping[MemoryId, Row]
     ) -> dict[MemoryId, dict[Term, TermScore]]:
         name = table(number)
-        scores = ", ".join(_weighted(name, it) for it in weightings(query.weights))
+        scores = ", ".join(_weighted(name, it) for it in WEIGHTINGS)
         matches = [_term(it) for it in terms]
         scored = self._execute(
             f"""SELECT requested.key, {name}.rowid & {ID}, {scores}
@@ -298,7 +294,7 @@ class SqliteSearch(SqliteTable, Search):
     def _read_words(self, number: int, span: Span, terms: Sequence[Term]) -> FoundWords:
         self._require_complete(number)
         name, (first, last) = table(number), span
-        pairs = [(term, field) for term in terms for field in WEIGHTS]
+        pairs = [(term, field) for term in terms for field in WEIGHT_OF]
         occurrences = self._execute(
             f"""SELECT requested.key, t.rowid
                   FROM json_each(:matches) requested
@@ -312,7 +308,7 @@ class SqliteSearch(SqliteTable, Search):
         rows: set[int] = set()
         for key, row in occurrences:
             (term, field), memory = pairs[key], memory_of(row)
-            frequencies[term][memory] = frequencies[term].get(memory, 0.0) + WEIGHTS[field]
+            frequencies[term][memory] = frequencies[term].get(memory, 0.0) + WEIGHT_OF[field]
             rows.add(row)
         sizes = self._execute(
             f"SELECT id, sz FROM {name}_docsize WHERE id IN (SELECT value FROM json_each(:ids))",

@@ -13,10 +13,8 @@ from ..engine.files import os_errors_as, owned_like, private_file, sync
 from ..errors import Conflict, Damaged, DamagedRow, Invalid, Unavailable
 from ..memory.access import DEFAULT_TENANT, Caller, TenantId, tenant_id
 from ..memory.erasure import ReceiptTable, held
-from ..memory.search import weights_of
 from ..memory.space import Counted, Retentions, StorageStats
 from ..recall.area import Area
-from ..recall.features import ALL, Features
 from .connection import connect, sizes_of
 from .dialect import SQLITE, translated
 from .index import STEMMED_AT_ONCE
@@ -77,7 +75,7 @@ def require_new(path: Path, tenant: TenantId) -> None:
         raise Conflict(f"The tenant {tenant} already has a database: {file}.")
 
 
-def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) -> Path:
+def make(path: Path, tenant: TenantId, now: datetime) -> Path:
     """Create a tenant's database next to the default one at the path; Conflict if it exists."""
     file = tenant_file(path, tenant)
     with os_errors_as(Unavailable, f"The database {file} cannot be created"):
@@ -90,7 +88,7 @@ def make(path: Path, tenant: TenantId, now: datetime, features: Features = ALL) 
         except FileExistsError as error:
             raise Conflict(f"The tenant {tenant} already has a database: {file}.") from error
     try:
-        migrated(file, now, features)
+        migrated(file, now)
     except BaseException:
         for part in files_of(file):  # nobody uses it yet
             part.unlink(missing_ok=True)
@@ -297,7 +295,7 @@ class SqliteMaintenance(ABC):
 
 
 def _area(tx: SqliteTransaction, number: int) -> Area:
-    return tx.index.areas.area(number, weights_of(tx.index.require_own_rules()))
+    return tx.index.areas.area(number)
 
 
 def _is_next_readable(tx: SqliteTransaction) -> bool:

@@ -33,7 +33,6 @@ from ..memory.space import GLOBAL_AREA, Project, place_of
 from ..memory.table import Known
 from ..recall.cache import DatabaseIndex, Token
 from ..recall.cached_reads import CachedReads, ProjectLocation, StoredReads
-from ..recall.features import Features
 from ..recall.visibility import Visibility
 from . import connection as db
 from .areas import load_at_once
@@ -123,13 +122,13 @@ READ_TIMEOUT = timedelta(seconds=5)  # how long a read waits for a free reader
 
 @asynccontextmanager
 async def readers(
-    path: Path, features: Features, check: db.Check, afterwards: Callable[[db.Database], None]
+    path: Path, check: db.Check, afterwards: Callable[[db.Database], None]
 ) -> AsyncIterator[db.Threads]:
     """Yield threads that read the file now at the path, even if another one replaces it.
 
     Raises StartRefused if it cannot be opened. At the end they finish accepted reads and close.
     """
-    connections = await asyncio.to_thread(_connections, path, features)
+    connections = await asyncio.to_thread(_connections, path)
     threads = db.Threads(connections, check=check, afterwards=afterwards, timeout=READ_TIMEOUT)
     try:
         yield threads
@@ -137,11 +136,11 @@ async def readers(
         await threads.close()
 
 
-def _connections(path: Path, features: Features) -> list[db.Database]:
+def _connections(path: Path) -> list[db.Database]:
     with refusing(path), ExitStack() as opened:
         connections = []
         for _ in range(READERS):
-            database = db.connect(path, features=features, is_strict=True)
+            database = db.connect(path, is_strict=True)
             opened.callback(database.close)
             db.read_only(database)
             database.execute("SELECT 1 FROM sqlite_schema").fetchone()  # opens the log, too

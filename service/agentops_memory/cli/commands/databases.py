@@ -88,10 +88,10 @@ def index(tenant: str | None, check: bool, rebuild: bool, **flags: str | None) -
 def _upgraded(settings: Settings, tenant: TenantId, *, is_dry: bool) -> tuple[str, bool]:
     path = tenant_file(settings.db_path, tenant)
     try:
-        plan = planned(path, settings.recall)
+        plan = planned(path)
         if is_dry:
             return _summary(plan), True
-        migrated(path, backends.now(), settings.recall)
+        migrated(path, backends.now())
         return f"{_summary(plan)}{' Done.' if plan.is_due else ''}", True
     except Refusal as refusal:
         return f"refused{'' if is_dry else ', and left unchanged'}. {refusal}", False
