@@ -1,14 +1,20 @@
 """A word that nobody wrote stands for those that differ from it in one letter."""
 
-import random
+from collections.abc import Iterable, Mapping
 from itertools import count, groupby, product
 from operator import itemgetter
 from typing import Any
 
 import pytest
 
-from agentops_memory.recall.query import STOPWORDS, is_compared, is_one_edit, parse_query
-from agentops_memory.recall.stems import Stems, Vocabulary, likely_in, may_be_one_edit
+from agentops_memory.recall.query import STOPWORDS, parse_query
+from agentops_memory.recall.stems import (
+    FORMS_PER_BATCH,
+    Stems,
+    Vocabulary,
+    halves,
+    likely_in,
+)
 from agentops_memory.recall.text import BASE_FORMS, indexed
 
 from ..support.files import assert_index_is_whole, imported
@@ -186,27 +192,24 @@ def test_a_word_that_is_only_borrowed_is_no_word_of_the_memory(service: Service)
     assert corrections(service, "walruz fridey") == {"fridey": ["fridai"]}
 
 
-MANY = "".join(map(chr, range(0x400, 0x800)))
+def test_a_typo_waits_for_the_forms_of_few_of_the_words_that_have_just_come() -> None:
+    stems, looked_for = Stems(), list[str]()
 
+    def forms_of(some: Iterable[str]) -> Mapping[str, str]:
+        looked_for.extend(some)
+        return stems.forms_of(some)
 
-@pytest.mark.parametrize("letters", ["oms", "abed", "abe\u0436\u0448", MANY])
-def test_words_in_memory_are_near_whose_forms_are_one_edit_away(letters: str) -> None:
-    stems, draw = Stems(), random.Random(letters)  # noqa: S311
-    vocabulary = Vocabulary(stems.forms_of)
-    words = {"z" + "".join(draw.choices(letters, k=draw.randint(1, 6))) for _ in range(2000)}
-    its = stems.of([*words, *(f"{it}e" for it in words)])
-    forms = stems.forms_of(sorted(filter(None, its.values())))
-    asked = ["zom", *(it for it in draw.sample(sorted(words), 50) if is_compared(it))]
-    numbers: dict[str, int] = {}
+    vocabulary = Vocabulary(forms_of)
+    words = ["window", "databas", *("".join(it) for it in product("abcdef", repeat=5))]
+    number_of = dict(zip(words, vocabulary.add(words), strict=True))
 
-    for half in (list(forms)[::2], list(forms)[1::2]):
-        numbers |= dict(zip(half, vocabulary.add(half), strict=True))
-        near = {number: forms[stem] for stem, number in numbers.items() if is_compared(forms[stem])}
-        for text in asked:
-            expected = {number: it for number, it in near.items() if is_one_edit(text, it)}
-            assert vocabulary.near(text) == expected
-    vocabulary.remove(numbers.values())
-    assert not any(map(vocabulary.near, asked))
+    vocabulary.prepare(["windaw", "datbase"])
+    assert vocabulary.near("windaw") == {number_of["window"]: "window"}
+    assert vocabulary.near("datbase") == {number_of["databas"]: "database"}
+    assert len(looked_for) < 2 * FORMS_PER_BATCH + 10
+    while vocabulary.add_some_forms():
+        pass
+    assert sorted(looked_for) == sorted(words)
 
 
 # One edit
@@ -215,14 +218,16 @@ def test_words_in_memory_are_near_whose_forms_are_one_edit_away(letters: str) ->
 # Stems
 
 
-def test_the_likely_stems_of_a_line_include_all_that_may_be_one_edit_away() -> None:
+def test_those_stems_of_a_line_are_likely_that_begin_or_end_as_one_edit_leaves_them() -> None:
     words = {"".join(it) for size in range(2, 7) for it in product("abe", repeat=size)}
     lines = {first: f" {' '.join(its)} " for first, its in groupby(sorted(words), itemgetter(0))}
 
     for form in ("abba", "abbae", "aebaed", "babbbe", "eaabbaa"):
-        likely = {*likely_in(lines[form[0]], form)}
-        of_letter = {it for it in words if it[0] == form[0]}
-        assert {it for it in of_letter if may_be_one_edit(form, it)} <= likely <= of_letter
+        head, tails = halves(form)
+        expected = [it for it in sorted(words) if it.startswith(head) or it.endswith(tails)]
+        assert sorted({*likely_in(lines[form[0]], form)}) == [
+            it for it in expected if it[0] == form[0]
+        ]
 
 
 def test_forms_can_be_asked_for_after_the_table_was_given_up() -> None:

@@ -532,7 +532,7 @@ class DatabaseIndex(InMemory[Group]):
         return True
 
     def prepare_some(self) -> bool:
-        """Number some stems of an area; return False if all are done.
+        """Number some stems of an area, or prepare them for typos; return False if all are done.
 
         It takes less than a millisecond, and does nothing while another thread has the lock.
         """
@@ -544,7 +544,7 @@ class DatabaseIndex(InMemory[Group]):
             )
             area = next((it for it in areas if it and not it.is_numbered), None)
             if area is None:
-                return False
+                return self.vocabulary.add_some_forms()
             before = self.vocabulary.size
             area.number_some(self.vocabulary, STEMS_AT_ONCE)
             size = self.vocabulary.size - before + STEMS_AT_ONCE * STEM_BYTES

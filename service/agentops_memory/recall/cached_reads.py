@@ -89,6 +89,7 @@ class Ranking:
         some = [*islice(words, MOST_WORDS)]
         for area, (_, form) in product([it.area for it in self._parts], some):
             area.number_near(form, self._vocabulary)
+        self._vocabulary.prepare([form for _, form in some])
         for word, form in some:
             near = self._vocabulary.near(form)
             counts = self.counts(near) if near else {}

@@ -4,8 +4,8 @@ import re
 import sqlite3
 import unicodedata
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 from ..memory.search import PRIOR_MEMORIES, PRIOR_WORDS, WEIGHTS, Field
@@ -77,10 +77,16 @@ class Stems:
 
         They have the same first letter, and are sorted, each with its stem.
         """
-        candidates = {
-            form: [it for it in stems if it[:1] == form[0] and may_be_one_edit(form, it)]
-            for form, stems in stems_of.items()
-        }
+        candidates: dict[str, list[str]] = {}
+        for form, stems in stems_of.items():
+            head, tails = halves(form)
+            candidates[form] = [
+                stem
+                for stem in stems
+                if stem[:1] == form[0]
+                and (stem.startswith(head) or stem.endswith(tails))
+                and may_be_one_edit(form, stem)
+            ]
         form_of = self.forms_of(chain.from_iterable(candidates.values()))
         near: dict[str, dict[str, str]] = {}
         for form, stems in candidates.items():
@@ -146,15 +152,9 @@ def _read(scratch: sqlite3.Connection) -> list[tuple[int, str]]:
 
 
 def likely_in(line: str, form: str) -> Iterator[str]:
-    """Yield stems in a line, with a space around each; all that may be one edit from the form.
-
-    An edit leaves one half as it is. Endings differ because a form may be longer than its stem.
-    """
-    half = len(form) // 2
-    tail = form[half + 1 :]
-    ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
-    tails = [tail[: max(len(tail) - len(it), 0)] for it in ends]
-    for text in (f" {form[:half]}", *(f"{it} " for it in tails)):
+    """Yield the stems in a line, with a space around each, that share a half with the form."""
+    head, tails = halves(form)
+    for text in (f" {head}", *(f"{tail} " for tail in tails)):
         at = line.find(text)
         while at >= 0:
             start = line.rfind(" ", 0, at + 1) + 1
@@ -169,6 +169,17 @@ def may_be_one_edit(form: str, stem: str) -> bool:
     return len(form) - 3 <= len(stem) <= len(form) + 1 and any(
         is_one_edit(form, f"{stem}{ending}") for ending in ("", *_ENDINGS)
     )
+
+
+def halves(form: str) -> tuple[str, tuple[str, ...]]:
+    """Return a beginning and endings; a stem whose form is one edit away has one of them.
+
+    An edit leaves one half as it is. Endings differ because a form may be longer than its stem.
+    """
+    half = len(form) // 2
+    tail = form[half + 1 :]
+    ends = [it for it in ("", *_ENDINGS) if tail.endswith(it) or it.endswith(tail)]
+    return form[:half], tuple(tail[: max(len(tail) - len(it), 0)] for it in ends)
 
 
 def _opened() -> sqlite3.Connection:
@@ -242,6 +253,7 @@ Malformed counts raise ValueError.
 """
 
 MAX_COUNTED = 65_536  # ordinary text has some hundreds of different counts
+FORMS_PER_BATCH = 64  # stems whose forms are looked up together, in 0.5 ms
 UNKNOWN = -1  # the number of a stem that no cached memory has
 MOST_FORMS = 16_384  # words whose neighbors are cached in each of two generations
 
@@ -266,9 +278,12 @@ class Vocabulary:
         self._stems: list[str] = []  # by number
         self._uses = array("I")  # the number of areas with the stem, by number
         self._free: list[int] = []
-        # By first letter: letters of compared forms, and stems added since the last removal.
-        self._letters: dict[str, set[str]] = {}
-        self._added: dict[str, list[str]] = {}
+        # Stems whose forms are not known yet, by first letter: typos need few of them.
+        self._formless: dict[str, dict[str, None]] = {}
+        self._form_of: dict[str, str] = {}  # by stem, if it differs
+        # Lists, as a set of a few stems takes four times the memory.
+        self._compared: dict[str, list[str]] = {}  # stems by each of the `_keys` of their forms
+        self._added: dict[str, int] = {}  # the number of forms ever added, by first letter
         self._near = TextCache(self._neighbors, MOST_FORMS)
 
     def number(self, stem: str) -> int:
@@ -300,8 +315,7 @@ class Vocabulary:
             del self.numbers[self._stems[number]]
         if unused:
             self.generation += 1
-            self._near.forget()
-            self._added.clear()
+            self._forget_forms({self._stems[number] for number in unused})
         for number in unused:
             self._stems[number] = ""
         self._free += unused
@@ -310,37 +324,74 @@ class Vocabulary:
     def size(self) -> int:
         return 260 * len(self.numbers) + 150 * self._near.count
 
+    def prepare(self, forms: Iterable[str]) -> None:
+        """Look up the forms of stems that may be near, as `near` needs it, all at once."""
+        stems: set[str] = set()
+        for form in forms:
+            if waiting := self._formless.get(form[0]):
+                likely = likely_in(f" {' '.join(waiting)} ", form)
+                stems.update(it for it in likely if may_be_one_edit(form, it))
+        if stems:
+            self._add_forms_of(list(stems))
+
     def near(self, form: str) -> Mapping[int, str]:
         """Return the numbers of stems whose form is one edit from this one, with these forms."""
-        count, near = self._near[form]
-        if new := self._added.get(form[0], [])[count:]:
-            near |= self._one_edit_from(form, [it for it in new if may_be_one_edit(form, it)])
-            self._near[form] = count + len(new), near
+        added, near = self._near[form]
+        if added != self._added.get(form[0], 0):
+            self._near[form] = _, near = self._neighbors([form])[form]
         return near
 
+    def add_some_forms(self) -> bool:
+        """Look up the forms of a batch of new stems; return whether more stems are left."""
+        if self._formless:
+            waiting = next(iter(self._formless.values()))
+            self._add_forms_of(list(islice(waiting, FORMS_PER_BATCH)))
+        return bool(self._formless)
+
+    def _add_forms_of(self, stems: Sequence[str]) -> None:
+        assert self._forms_of is not None
+        for stem, form in self._forms_of(stems).items():
+            self._leave(stem)
+            if is_compared(form):
+                for key in _keys(form):
+                    self._compared.setdefault(key, []).append(stem)
+                if form != stem:
+                    self._form_of[stem] = form
+                self._added[form[0]] = self._added.get(form[0], 0) + 1
+
+    def _leave(self, stem: str) -> None:
+        """Let a stem wait no longer for its form."""
+        first = stem[:1]  # a lone accent has an empty stem
+        waiting = self._formless.get(first, {})
+        if waiting.pop(stem, stem) is None and not waiting:
+            del self._formless[first]
+
     def _neighbors(self, forms: Iterable[str]) -> dict[str, tuple[int, dict[int, str]]]:
-        return {
-            it: (len(self._added.get(it[0], ())), self._one_edit_from(it, self._stems_near(it)))
-            for it in forms
-        }
+        form_of, near = self._form_of.get, dict[str, tuple[int, dict[int, str]]]()
+        for form in forms:
+            head, (tail, *_) = halves(form)
+            sizes = range(len(form) - 1, len(form) + 2)
+            keys = chain.from_iterable([_keys(form, size) for size in sizes])
+            stems = chain.from_iterable([self._compared.get(it, ()) for it in keys])
+            candidates = [(stem, form_of(stem, stem)) for stem in stems]
+            by_number = {
+                self.numbers[stem]: it
+                for stem, it in candidates
+                if (it.startswith(head) or it.endswith(tail)) and is_one_edit(form, it)
+            }
+            near[form] = self._added.get(form[0], 0), by_number
+        return near
 
-    def _one_edit_from(self, form: str, stems: Collection[str]) -> dict[int, str]:
-        form_of = self._forms_of(stems) if stems and self._forms_of else {}
-        return {
-            self.numbers[stem]: it
-            for stem, it in form_of.items()
-            if is_compared(it) and is_one_edit(form, it)
-        }
-
-    def _stems_near(self, form: str) -> Collection[str]:
-        """Return the numbered stems whose form is one edit from this one, and maybe others."""
-        letters, known = self._letters.get(form[0], ()), self.numbers
-        if 2 * len(form) * len(letters) > len(known):  # few stems, or hostile ones
-            return [it for it in known if it[:1] == form[0] and may_be_one_edit(form, it)]
-        edits = edits_of(form, letters)
-        edits += [it[:-1] for it in edits if it[-1] == "e"]
-        edits += [it[:-2] for it in edits if it[-1] == "d" and it[-2] == "e"]
-        return known.keys() & edits
+    def _forget_forms(self, stems: Set[str]) -> None:
+        """Remove the forms of removed stems, and all cached neighbors."""
+        self._near.forget()
+        for it in stems:
+            self._leave(it)
+        forms = {self._form_of.pop(it, it) for it in stems}
+        # Each bucket once: a scan per form takes minutes if thousands share a bucket.
+        for key in {key for form in forms if is_compared(form) for key in _keys(form)}:
+            if left := [it for it in self._compared.pop(key, ()) if it not in stems]:
+                self._compared[key] = left
 
     def _new(self, stem: str) -> int:
         if self._free:
@@ -351,24 +402,17 @@ class Vocabulary:
             self._stems.append(stem)
             self._uses.append(0)
         self.numbers[stem] = number
-        # A form may be longer than its stem only where that ends as English words do.
-        if is_compared(stem, SHORTEST - len(_ENDINGS[-1]) if stem[-1:].isascii() else SHORTEST):
-            self._letters.setdefault(stem[0], {*_ENDINGS[-1]}).update(stem)
-            self._added.setdefault(stem[0], []).append(stem)
+        if self._forms_of is not None and is_compared(stem, SHORTEST - len(_ENDINGS[-1])):
+            self._formless.setdefault(stem[0], {})[stem] = None
         if stem in self.unnumbered:
             self.numbered += [(word, number) for word in self.unnumbered.pop(stem)]
         return number
 
 
-def edits_of(word: str, letters: Iterable[str]) -> list[str]:
-    """Return the words that are one edit away by these letters, with the same first letter."""
-    edits = list[str]()
-    for at in range(1, len(word) + 1):
-        head, tail, rest = word[:at], word[at:], word[at + 1 :]
-        edits += [head + it + tail for it in letters]
-        edits += [head + it + rest for it in letters]
-        edits += (head + rest, f"{head}{rest[:1]}{tail[:1]}{rest[1:]}")
-    return edits
+def _keys(form: str, size: int = 0) -> tuple[str, str]:
+    """Return the bucket keys of forms of a size that begin, and that end, like this form."""
+    size = size or len(form)
+    return f"{form[:2]}{size}", f"{form[0]}{size}{form[-1]}"
 
 
 MAX_CHUNK_CHARS = 3_000_000  # of all chunks
