@@ -10,7 +10,7 @@ import httpx
 import pytest
 from hypothesis import example, given, strategies as st
 
-from agentops_memory.memory import sessions
+from agentops_memory.agentops import operations
 from agentops_memory.memory.access import NOT_YOUR_PROJECT, Patterns, Role
 from agentops_memory.memory.space import Project, project_name
 from agentops_memory.recall.summary import Transcript, transcript
@@ -296,7 +296,7 @@ def test_a_right_that_was_taken_away_holds_no_more_while_a_transcript_is_read(
             revoke(service.path, token)
             return transcript(*given)
 
-        monkeypatch.setattr(sessions, "transcript", meanwhile)
+        monkeypatch.setattr(operations, "transcript", meanwhile)
         with calling(service, token) as writer:
             said = {"messages": [{"role": "user", "content": "hello"}]}
             assert writer.post("/sessions/s1/end", json=said).status_code == 401

@@ -296,6 +296,9 @@ class LimitedProtocol(httptools_impl.HttpToolsProtocol):
             return data
         if not self._in_headers:
             data = data.lstrip(b"\r\n")
+        if data.isascii():
+            self._in_line = b"\n" not in data
+            return data
         line, end, after = data.partition(b"\n")
         self._in_line = not end
         if line.isascii():

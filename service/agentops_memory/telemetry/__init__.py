@@ -315,20 +315,20 @@ class Prometheus:
     def __call__(self, measure: table.Measure) -> Recorder:
         kind: Any = getattr(self._client, measure.kind.title())
         more = {"buckets": measure.buckets} if measure.buckets else {}
-        labels = tuple(measure.labels)
-        made = kind(measure.name, measure.help, labels, registry=self._registry, **more)
-        for values in product(*measure.labels.values()) if labels else ():
-            made.labels(*values)  # known series begin at 0, so that a first event is an increase
+        made = kind(measure.name, measure.help, measure.labels, registry=self._registry, **more)
+        series = cache(lambda of: made.labels(*of) if of else made)
+        for values in product(*measure.labels.values()):
+            series(values)  # known series begin at 0, so that a first event is an increase
 
         def record(value: float, labels: tuple[str, ...], span: "Span | None") -> None:
-            series = made.labels(*labels) if labels else made
+            its = series(labels)
             match measure.kind:
                 case table.Kind.GAUGE:
-                    series.set(value)
+                    its.set(value)
                 case table.Kind.COUNTER:
-                    series.inc(value, trace_ids(span) or None)
+                    its.inc(value, trace_ids(span) or None)
                 case table.Kind.HISTOGRAM:
-                    series.observe(value, trace_ids(span) or None)
+                    its.observe(value, trace_ids(span) or None)
 
         return record
 
