@@ -19,7 +19,7 @@ from ..memory.memory import undeleted
 from ..memory.rows import LAST, instant, rendered
 from ..memory.space import in_a_session, in_no_session
 from ..record import Record
-from .connection import CHANGING, connect, faults_of
+from .connection import CHANGING, PROGRESS, connect, faults_of
 from .dialect import is_damage, primary_code
 from .migrate import damaged, is_original, is_used, version_of
 from .open_files import BEFORE_RESTORE, QUARANTINE, free_name, kept_name, require_one_name
@@ -107,9 +107,6 @@ _COUNTS = (
 )
 """(count, rows to count). A count whose first table is missing is skipped."""
 
-TIMEOUT = timedelta(seconds=5)  # how long to wait for another process's lock
-PROGRESS_STEPS = 10_000  # virtual machine steps between two calls of `check_cancelled`
-
 
 class SnapshotRefused(Refusal):
     """The database cannot be copied, or the copy is damaged; the message says why."""
@@ -125,7 +122,14 @@ def snapshot(source: Path, target: Path, check_cancelled: Callable[[], None]) ->
     ends the copying. Raises SnapshotRefused or Busy; the target is then useless.
     """
     with private_file(target, os.O_RDWR | os.O_EXCL), _opened(source) as database:
-        _copy(database, target, check_cancelled)
+        database.set_progress_handler(check_cancelled, PROGRESS)  # SQLite stops if it raises
+        try:
+            # The name is passed as bytes, because it need not be UTF-8.
+            name = os.fsencode(target.absolute())
+            database.execute("VACUUM INTO CAST(? AS TEXT)", (name,))
+        except sqlite3.Error:
+            check_cancelled()  # raises again what has stopped it
+            raise
     sync(target)
     return verified(target)
 
@@ -153,7 +157,7 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         raise SnapshotRefused(f"There is no database at {path}.")
     require_one_name(path)
     try:
-        with closing(connect(path, busy_timeout=TIMEOUT, mode=CHANGING)) as database:
+        with closing(connect(path, mode=CHANGING)) as database:
             yield database
     except sqlite3.Error as error:
         code = primary_code(error)
@@ -167,16 +171,6 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
         else:
             why = f"cannot be copied: {reason(error)}"
         raise SnapshotRefused(f"The database {path} {why}.") from error
-
-
-def _copy(source: sqlite3.Connection, target: Path, check_cancelled: Callable[[], None]) -> None:
-    source.set_progress_handler(check_cancelled, PROGRESS_STEPS)  # SQLite stops if it raises
-    try:
-        # The name is passed as bytes, because it need not be UTF-8.
-        source.execute("VACUUM INTO CAST(? AS TEXT)", (os.fsencode(target.absolute()),))
-    except sqlite3.Error:
-        check_cancelled()  # raises again what has stopped it
-        raise
 
 
 class StillOpen(Busy):
