@@ -219,6 +219,7 @@ SCENARIOS: dict[str, tuple[list[tuple[Any, str]], list[Step]]] = {
     "an offer of a websocket is declined": ([], offering("websocket")),
     "an expectation ends the connection": ([], [EXPECTING, 100, SESSION, closing(201), END]),
     "an idle connection ends after empty lines": ([], [idle_soon, HEALTH, 200, b"\r\n\r\n", END]),
+    "a refusal follows the answer before it": ([], [HEALTH + b"no request\r\n\r\n", 200, 400, END]),
     "requests keep a connection open": ([], [idle_soon, active, END]),
     "an idle connection ends after the rest of a body":
         ([], [idle_soon, request("POST", "/nowhere", content_length="4"), 404, b"{}  ", END]),

@@ -464,7 +464,7 @@ class Telemetry:
     def __init__(self) -> None:
         self.tracer: Tracer | None = None
         self.metrics = Metrics()
-        self._shut_down: Callable[[], None] | None = None
+        self._shut_down: Callable[[], object] | None = None
         self.past: Any = None  # `PastSpans`, unless only the SDK may encode spans
         self._answered: list[Callable[[], str]] = []
 
@@ -488,12 +488,8 @@ class Telemetry:
                 f"OTEL_EXPORTER_OTLP_ENDPOINT: sending needs an extra: {command}."
             ) from error
 
-        def shut_down() -> None:
-            spans.shutdown()
-            measured.shutdown()
-
         telemetry.tracer = spans.get_tracer(otlp.SCOPE, __version__)
-        telemetry._shut_down = shut_down
+        telemetry._shut_down = lambda: (spans.shutdown(), measured.shutdown())
         return telemetry
 
     def exposition(self) -> Callable[[str], tuple[bytes, str]]:
@@ -519,7 +515,8 @@ class Telemetry:
         The lines that one iteration's calls return are logged at once.
         """
         if not self._answered:
-            asyncio.get_running_loop().call_soon(self._log_answered)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, self._log_answered)  # after what writes the answers
         self._answered.append(noting)
 
     def _log_answered(self) -> None:
