@@ -48,14 +48,14 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (56_138, 46_000),
-    "files": (164, 180),
+    "lines": (55_490, 46_000),
+    "files": (163, 180),
     "types of a noun": (2, 4),
     "places of an optional field": (5, 5),
     "protocols with one implementation": (0, 0),
     "modules imported by one other": (20, 30),
     "percent of lines that import": (5.7, 5.0),
-    "vague names": (169, 300),
+    "vague names": (166, 300),
 }
 
 
