@@ -48,7 +48,7 @@ class Row:
 
 # Each row's ceiling is what was measured when it was last lowered.
 BUDGET: Mapping[str, tuple[float, float]] = {
-    "lines": (55_490, 46_000),
+    "lines": (55_491, 46_000),
     "files": (163, 180),
     "types of a noun": (2, 4),
     "places of an optional field": (5, 5),

@@ -215,7 +215,8 @@ class Group(CorpusStatistics):
         # Another thread may add an area meanwhile.
         size = sum(it.size for it in list(self.areas.values()))
         size += sum(it.size for it in list(self.others.values()))
-        return size + 80 * sum(map(len, self._document_counts))
+        corrections = sum(len(it.corrections) for it in list(self._weights.values()))
+        return size + 80 * sum(map(len, self._document_counts)) + 250 * corrections
 
     def memories_of(self, area: int) -> int:
         return len(self.areas[area].ids) if area in self.areas else 0
