@@ -92,6 +92,24 @@ def test_what_is_no_plain_read_goes_the_long_way(heron: Service) -> None:
         assert one.startswith(b"403")
 
 
+MANY = " ".join(f"x{one}{other}" for one in "abcdefgh" for other in "abcdefgh")
+
+
+@pytest.mark.parametrize(
+    "prompt", ["rollback", "What is it? Rollback.", "It was so. The worker", f"{MANY} rollback"]
+)
+def test_plain_prompts_of_any_shape_find_what_the_long_way_finds(
+    heron: Service, counted: Counted, prompt: str
+) -> None:
+    for text in ("50% of %b and %s, a rollback", "what is it", "xaa"):
+        heron.save(text, project="heron")
+    for path, name in (("/context", "query"), ("/search", "q")):
+        url = f"{path}?{urlencode({'project': 'heron', name: prompt})}"
+        held(heron, counted, url)
+        one, other = both(heron, url)
+        assert one == other
+
+
 def test_a_typo_is_corrected_by_a_word_that_came_after_it_was_asked_for(
     heron: Service, counted: Counted
 ) -> None:
