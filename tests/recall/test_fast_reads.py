@@ -2,9 +2,9 @@
 
 import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -108,6 +108,21 @@ def test_plain_prompts_of_any_shape_find_what_the_long_way_finds(
         held(heron, counted, url)
         one, other = both(heron, url)
         assert one == other
+
+
+@pytest.mark.parametrize("areas", [large_areas, partial(large_areas, have_numpy=True)])
+def test_the_best_of_a_large_project_come_first(
+    tmp_path: Path, counted: Counted, areas: Callable[[], AbstractContextManager[None]]
+) -> None:
+    path = "/context?project=heron&query=rollback+worker&limit=2"
+    with areas(), serving(tmp_path / "memory.db") as service:
+        for words in range(30, 0, -1):  # later ones are better
+            text = f"rollback {'word ' * words}"
+            service.save(text, project="heron", session_id=f"s{words}")  # none gains by another
+        held(service, counted, path)
+        one, other = both(service, path)
+    assert one == other
+    assert one.count(b"rollback") == 4  # in two titles and contents
 
 
 def test_a_typo_is_corrected_by_a_word_that_came_after_it_was_asked_for(
