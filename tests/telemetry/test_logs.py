@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
+from select import PIPE_BUF
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +31,13 @@ from agentops_memory.errors import Unavailable
 from agentops_memory.http.app import HttpService
 from agentops_memory.http.protocol import Handler
 from agentops_memory.settings import settings
-from agentops_memory.telemetry import JsonFormatter, Metrics, Telemetry, configure_logging
+from agentops_memory.telemetry import (
+    JsonFormatter,
+    Metrics,
+    Telemetry,
+    configure_logging,
+    write,
+)
 
 from ..support.otlp import Collector, collector, trace
 from ..support.process import served
@@ -378,3 +385,23 @@ def test_a_path_that_ends_in_a_line_feed_is_logged_in_one_line(path: Path) -> No
     told = [it["path"] for it in lines if it["message"] == "request"]
     assert told == [f"{it}\n" for it in pages]
     assert re.findall(r'memory_requests_total\{method="GET",route="(.*?)"', measured) == ["none"]
+
+
+def test_lines_of_requests_are_written_in_whole_lines_that_a_shared_pipe_keeps_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Written(io.StringIO):
+        def write(self, text: str) -> int:
+            pieces.append(text)
+            return len(text)
+
+    pieces: list[str] = []
+    monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler(Written())])
+    lines = [f"{it} {'x' * 230}\n" for it in range(40)]
+    lines.insert(7, "y" * (PIPE_BUF + 1) + "\n")
+    write("".join(lines))
+    assert "".join(pieces) == "".join(lines)
+    assert len(pieces) <= 6
+    for it in pieces:
+        assert it.endswith("\n")
+        assert len(it) <= PIPE_BUF or it == lines[7]
